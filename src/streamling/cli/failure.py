@@ -1,0 +1,59 @@
+"""How an error looks on the screen: what, where, why, what to do. A stack trace only when asked for."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from streamling.errors import BugError, InvalidPipeline, StreamlingError, Where
+
+
+def rendered(error: BaseException, *, with_trace: bool = False) -> str:
+    """The block printed for a fatal error."""
+    problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
+    parts = [_one(problem) for problem in problems]
+    count = f" ({len(parts)} problems)" if len(parts) > 1 else ""
+    text = f"Streamling Error{count}\n" + "\n".join(parts)
+    unforeseen = not isinstance(error, StreamlingError) or isinstance(error, BugError)
+    if with_trace or unforeseen:
+        text += "\n" + "".join(traceback.format_exception(error))
+    return text
+
+
+def chain(error: BaseException) -> str:
+    """The message with its causes, outermost first, each once."""
+    seen: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        text = str(current) or type(current).__name__
+        if not any(text in earlier for earlier in seen):
+            seen.append(text)
+        current = current.__cause__
+    return "; caused by: ".join(seen)
+
+
+def _one(error: BaseException) -> str:
+    if not isinstance(error, StreamlingError):
+        return f"Error: {type(error).__name__}: {error}"
+    lines = [f"Error: {error.message} [{error.code}]"]
+    if error.where:
+        lines.append(f"  at {error.where}")
+        lines.extend(_excerpt(error.where))
+    elif error.node:
+        lines.append(f"  node: {error.node}")
+    cause = error.__cause__
+    if cause is not None and str(cause).split("\n")[0] not in error.message:
+        lines.append(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}")
+    if error.hint:
+        lines.append(f"  hint: {error.hint}")
+    return "\n".join(lines)
+
+
+def _excerpt(where: Where) -> list[str]:
+    """The line at fault with a caret under the column."""
+    try:
+        line = Path(where.file).read_text(errors="replace").splitlines()[where.line - 1]
+    except (OSError, IndexError):
+        return []
+    prefix = f"  {where.line:>4} | "
+    return [prefix + line.rstrip(), " " * (len(prefix) + where.column - 1) + "^"]

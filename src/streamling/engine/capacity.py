@@ -1,0 +1,96 @@
+"""How large the next epoch may be, and whether Python workers are there to read it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# Below this a part of its own costs more than it gains.
+_LEAST_PART_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """`driver_rows` divides small epochs, computed on the driver, from large ones."""
+
+    driver_rows: int
+    rows: int
+    bytes: int
+    parts: int
+    part_rows: int
+
+
+class Capacity:
+    """Starts small, grows when there is more to read than the driver takes, shrinks after a crash."""
+
+    def __init__(self, settings: Settings, *, collects: bool, limit: int | None, warm_up: Callable[[], None]) -> None:
+        limits = settings.epoch
+        large = min(limits.rows, limits.collect_rows) if collects else limits.rows
+        if limit:  # rows beyond a record limit would be written as well: come near it, not far past it
+            large = min(large, max(limit, settings.record_batch_size))
+        self._small = Caps(
+            driver_rows=limits.driver_rows,
+            rows=min(large, max(limits.driver_rows, 1)),
+            bytes=limits.bytes,
+            parts=os.cpu_count() or 1,
+            part_rows=_LEAST_PART_ROWS,
+        )
+        self._large = Caps(limits.driver_rows, large, limits.bytes, self._small.parts, _LEAST_PART_ROWS)
+        self._warm_up = warm_up
+        self._workers = threading.Event()
+        self._warming = False
+        self._crashed_rows: int | None = None
+        if limits.driver_rows == 0:  # everything on the executors, from the first row
+            self._workers.set()
+
+    def caps(self) -> Caps:
+        caps = self._large if self._workers.is_set() else self._small
+        if self._crashed_rows is None:
+            return caps
+        # What was too much is not tried for ever: each crash halves the next attempt.
+        rows = max(1, min(caps.rows, self._crashed_rows // 2))
+        return Caps(caps.driver_rows, rows, caps.bytes, caps.parts, caps.part_rows)
+
+    def after_crash(self, rows: int) -> None:
+        self._crashed_rows = rows
+
+    def after_epoch(self, rows: int) -> None:
+        """An epoch went through. One as large as the driver takes means there is work for the executors."""
+        self._crashed_rows = None
+        if rows >= self._small.rows and self._large.rows > self._small.rows and not self._warming:
+            self._warming = True
+            threading.Thread(target=self._warm, name="warm workers", daemon=True).start()
+
+    def _warm(self) -> None:
+        try:
+            self._warm_up()
+        except Exception as error:  # the run may be stopping; small epochs go on either way
+            log.debug("workers could not be started ahead: %s", error)
+            return
+        self._workers.set()
+
+
+def start_workers(session: SparkSession) -> None:
+    """Fork a Python worker per task slot and let it import what readers and writers need."""
+
+    def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import streamling.engine.dataflow  # noqa: F401
+
+        yield from batches
+
+    slots = session.sparkContext.defaultParallelism
+    session.range(0, slots, 1, slots).mapInArrow(touch, "id BIGINT").toArrow()

@@ -1,0 +1,222 @@
+"""The data plane of one epoch: slices in, one result per sink out, Spark in between.
+
+Small epochs: rows in hand go to Spark as Arrow, results come back as Arrow and are written in this process; no
+Python worker is involved. Large epochs: workers read the slices (`mapInArrow`) and, where a sink can, write them
+there too. Readers, writers, queries and order are the same in both.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from streamling.engine.readahead import Taken
+from streamling.engine.spark_errors import spark_errors
+from streamling.errors import SHUFFLE_REFUSED, BugError
+from streamling.formats.arrow import arrow_schema, conform
+from streamling.plan.pipeline import Plan, PlannedNode
+from streamling.plan.sql.spark_types import spark_type
+from streamling.plan.sql.values import identifier
+from streamling.plan.types import Schema
+from streamling.plugin.contract import Ack, Epoch, Json, Reader, Source, Task, Writer
+from streamling.spec.pipeline import Role
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Dataflow:
+    """Builds the frames of epochs. Holds what does not change between them."""
+
+    def __init__(self, session: SparkSession, plan: Plan, sources: Mapping[str, Source]) -> None:
+        self._session, self._plan, self._sources = session, plan, sources
+        self._readers = {ref: source.reader() for ref, source in sources.items()}
+        self._checked: set[str] = set()
+
+    def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> Frames:
+        """Frames of all nodes that the wanted sinks need, analysed but not computed."""
+        large = any(t.batches is None for t in taken.values())
+        frames = Frames(large)
+        needed = self._upstream(wanted)
+        for node in self._plan.nodes:
+            if node.ref not in needed or node.spec.role is Role.SINK:
+                continue
+            with spark_errors(node.spec.name):
+                if node.spec.role is Role.SOURCE:
+                    frame = self._source_frame(node, epoch, taken.get(node.ref))
+                else:
+                    frame = self._query_frame(node, epoch)
+                frames.add(node, self._share(node, frame, frames, needed))
+        return frames
+
+    def _upstream(self, nodes: Iterable[PlannedNode]) -> set[str]:
+        needed: set[str] = set()
+        stack = [ref for node in nodes for ref in node.inputs]
+        while stack:
+            ref = stack.pop()
+            if ref not in needed:
+                needed.add(ref)
+                stack.extend(self._plan.node(ref).inputs)
+        return needed | {node.ref for node in nodes}
+
+    def _source_frame(self, node: PlannedNode, epoch: Epoch, taken: Taken | None) -> DataFrame:
+        source = self._sources[node.ref]
+        if taken is not None and taken.batches is None:
+            frame = self._read_frame(node, source, [p for s in taken.slices for p in s.parts])
+        else:
+            frame = self._session.createDataFrame(_table(source.columns, taken.batches if taken else ()))
+        if source.select is None:
+            return frame
+        view = f"{node.view}_read"
+        frame.createOrReplaceTempView(view)
+        columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in source.select.columns)
+        return self._sql(f"SELECT {columns} FROM {view}", source.select.uses_now, epoch)
+
+    def _read_frame(self, node: PlannedNode, source: Source, parts: list[Json]) -> DataFrame:
+        """One Spark partition per part, in order."""
+        read = _read_task(self._readers[node.ref], parts, source.columns, node.ref)
+        ddl = ", ".join(f"{identifier(f.name)} {spark_type(f.type)}" for f in source.columns)
+        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, ddl)
+
+    def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
+        if node.query is None:
+            raise AssertionError(node)
+        frame = self._sql(node.query.text, node.query.uses_now, epoch)
+        if node.ref not in self._checked:
+            self._check_narrow(node, frame)
+            self._checked.add(node.ref)
+        return frame
+
+    def _sql(self, text: str, uses_now: bool, epoch: Epoch) -> DataFrame:
+        if not uses_now:
+            return self._session.sql(text)
+        return self._session.sql(text, args={"epoch_now": _EPOCH_START + timedelta(microseconds=epoch.now_us)})
+
+    def _share(self, node: PlannedNode, frame: DataFrame, frames: Frames, needed: set[str]) -> DataFrame:
+        """Make the node readable for others; computed once if several read it."""
+        readers = [n for n in self._plan.consumers(node.ref) if n.ref in needed]
+        queries = [n for n in readers if n.spec.role is not Role.SINK]
+        if len(readers) > 1 and queries and node.spec.role is not Role.SOURCE and not frames.large:
+            table = frame.toArrow()
+            frames.keep_table(node, table)
+            frame = self._session.createDataFrame(table)
+        elif len(readers) > 1 and frames.large:
+            frame = frames.persist(frame)
+        if queries:
+            frame.createOrReplaceTempView(node.view)
+        return frame
+
+    def _check_narrow(self, node: PlannedNode, frame: DataFrame) -> None:
+        """Rows keep their order only as long as none moves to another partition."""
+        physical = frame._jdf.queryExecution().executedPlan().toString()
+        if "Exchange" in physical:
+            raise BugError(SHUFFLE_REFUSED, f"the query is planned with a shuffle:\n{physical}", node=node.spec.name)
+
+
+class Frames:
+    """The analysed nodes of one epoch."""
+
+    def __init__(self, large: bool) -> None:
+        self.large = large
+        self._frames: dict[str, DataFrame] = {}
+        self._nodes: dict[str, PlannedNode] = {}
+        self._tables: dict[str, pa.Table] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._persisted: list[DataFrame] = []
+
+    def add(self, node: PlannedNode, frame: DataFrame) -> None:
+        self._frames[node.ref], self._nodes[node.ref] = frame, node
+        self._locks[node.ref] = threading.Lock()
+
+    def keep_table(self, node: PlannedNode, table: pa.Table) -> None:
+        self._tables[node.ref] = table
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        self._persisted.append(frame.persist())
+        return self._persisted[-1]
+
+    def batches(self, ref: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a node in this process, in order; computed once however many sinks ask."""
+        schema = arrow_schema(self._nodes[ref].schema)
+        with self._locks[ref]:
+            if ref not in self._tables:
+                with spark_errors(self._nodes[ref].spec.name):
+                    self._tables[ref] = self._frames[ref].toArrow()
+        for batch in self._tables[ref].to_batches():
+            yield conform(batch, schema, self._nodes[ref].spec.name)
+
+    def write(self, ref: str, writer: Writer, epoch: Epoch) -> list[Ack]:
+        """Let the executors write a node; returns the acks of the attempts that counted."""
+        node = self._nodes[ref]
+        with spark_errors(node.spec.name):
+            table = self._frames[ref].mapInArrow(_write_task(writer, epoch, node.schema, ref), "ack STRING").toArrow()
+        acks = [json.loads(text) for text in table.column("ack").to_pylist()]
+        return [Ack(ack["rows"], ack["detail"]) for ack in acks]
+
+    def release(self) -> None:
+        for frame in self._persisted:
+            frame.unpersist()
+
+
+def _table(schema: Schema, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_batches(list(batches), arrow_schema(schema))
+
+
+BatchTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Runs in an executor: row n of the input says "read part n"."""
+
+    reader: Reader
+    parts: list[Json]
+    columns: Schema
+    node: str
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.columns)
+        for row in rows:
+            for index in row.column(0).to_pylist():
+                for batch in self.reader.read(self.parts[index]):
+                    yield conform(batch, schema, self.node)
+
+
+def _read_task(reader: Reader, parts: list[Json], columns: Schema, node: str) -> BatchTask:
+    task = ReadTask(reader, parts, columns, node)
+    return lambda rows: task(rows)  # Spark wants a plain function
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Runs in an executor: writes its partition and answers with one ack."""
+
+    writer: Writer
+    epoch: Epoch
+    schema: Schema
+    node: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = Task(context.partitionId(), context.taskAttemptId()) if context else Task(0, 0)
+        schema = arrow_schema(self.schema)
+        ack = self.writer.write(self.epoch, task, (conform(batch, schema, self.node) for batch in batches))
+        text = json.dumps({"rows": ack.rows, "detail": ack.detail})
+        yield pa.RecordBatch.from_pydict({"ack": [text]})
+
+
+def _write_task(writer: Writer, epoch: Epoch, schema: Schema, node: str) -> BatchTask:
+    task = WriteTask(writer, epoch, schema, node)
+    return lambda batches: task(batches)

@@ -1,0 +1,129 @@
+"""Flushing an epoch: every sink writes and commits, side by side; the epoch waits for all of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.engine.closing import Wish
+from streamling.engine.dataflow import Frames
+from streamling.engine.retry import retry
+from streamling.plan.pipeline import PlannedNode
+from streamling.plugin.contract import Ack, Epoch, Placement, Sink, Task
+from streamling.testing.crash import crash_point
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# Often enough to be seen by a person who looks, seldom enough not to flood.
+_REMIND_S = 10.0
+# From here on an open epoch counts as failed; its writes go on being retried all the same.
+_OVERDUE_S = 300.0
+
+
+@dataclass(slots=True)
+class Outlet:
+    """A sink in its run: the node, the connector, and what it has written so far."""
+
+    node: PlannedNode
+    sink: Sink
+    wish: Wish | None
+    limit: int | None
+    written: int = 0
+    arrived: int = 0
+    offered: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.node.spec.name
+
+    @property
+    def share(self) -> float:
+        """Of a row read, how many lately arrived here; 1 until something is known."""
+        return self.arrived / self.offered if self.offered else 1.0
+
+    @property
+    def limit_reached(self) -> bool:
+        return bool(self.limit) and self.written >= (self.limit or 0)
+
+
+class Delivery:
+    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stopping: Callable[[], bool]) -> None:
+        self._session, self._stopping = session, stopping
+        self._lanes = _lanes(outlets)
+        self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
+
+    def flush(self, epoch: Epoch, frames: Frames, outlets: Sequence[Outlet]) -> None:
+        """Write and commit in all these sinks. On return every one of them has the epoch; else the first error.
+
+        A sink that fails does not keep the others from finishing theirs.
+        """
+        began = time.monotonic()
+        waiting: dict[Future[None], list[Outlet]] = {}
+        for lane in self._lanes:
+            chosen = [outlet for outlet in lane if outlet in outlets]
+            if chosen:
+                waiting[self._pool.submit(self._deliver, chosen, epoch, frames)] = chosen
+        failures: list[BaseException] = []
+        overdue = False
+        while waiting:
+            done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
+            failures.extend(error for future in done if (error := future.exception()))
+            for future in done:
+                del waiting[future]
+            if not done:
+                names = ", ".join(o.name for lane in waiting.values() for o in lane)
+                log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)
+            if not overdue and time.monotonic() - began > _OVERDUE_S:
+                overdue = True
+                log.warning("epoch %d is open for more than %.0f s", epoch.number, _OVERDUE_S)
+        if failures:
+            raise failures[0]
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _deliver(self, lane: Sequence[Outlet], epoch: Epoch, frames: Frames) -> None:
+        for outlet in lane:
+            retry(
+                lambda outlet=outlet: self._deliver_one(outlet, epoch, frames),  # type: ignore[misc]
+                what=f"sink '{outlet.name}'",
+                stopping=self._stopping,
+                clean_up=lambda outlet=outlet: outlet.sink.abort(epoch),  # type: ignore[misc]
+            )
+
+    def _deliver_one(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
+        context = self._session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", outlet.node.ref)
+        context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
+        acks = self._write(outlet, epoch, frames)
+        crash_point("after-write", outlet.node.ref)
+        crash_point("before-commit", outlet.node.ref)
+        outlet.written += outlet.sink.commit(epoch, acks)
+        outlet.arrived += sum(ack.rows for ack in acks)
+        outlet.offered += epoch.rows
+        crash_point("after-commit", outlet.node.ref)
+
+    def _write(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> list[Ack]:
+        (input_,) = outlet.node.inputs
+        if frames.large and outlet.sink.capabilities.placement is Placement.ANY:
+            return frames.write(input_, outlet.sink.writer(), epoch)
+        return [outlet.sink.writer().write(epoch, Task(0, 0), frames.batches(input_))]
+
+
+def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:
+    """Sinks that flush side by side; those with one target flush one after the other, in file order."""
+    lanes: dict[str, list[Outlet]] = {}
+    for outlet in outlets:
+        target = outlet.sink.target
+        lanes.setdefault(f"target {target}" if target else f"node {outlet.node.ref}", []).append(outlet)
+    for lane in lanes.values():
+        if len(lane) > 1:
+            log.warning("sinks with one target flush one after the other: %s", ", ".join(o.name for o in lane))
+    return list(lanes.values())

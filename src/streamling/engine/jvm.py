@@ -1,0 +1,170 @@
+"""The Java virtual machine beside the driver: launched directly, ended by closing its standard input.
+
+It is started with INT, TERM and HUP ignored, so that a signal to the whole process group reaches only the
+driver, which then stops in order. When the driver dies in whatever way, the kernel closes the pipe, the JVM
+reads the end of its input and leaves; its Python workers follow in the same manner.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from streamling.errors import JVM_FAILED, PermanentError
+
+# What Spark 4.3 reaches into on Java 17 and newer.
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+FIXED_FLAGS = (
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Djava.awt.headless=true",
+    # One collector thread: the machine has few cores and they belong to the rows.
+    "-XX:+UseSerialGC",
+    # Deep plans overflow the default stack, also while Spark stops.
+    "-Xss4m",
+    # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Xshare:auto",
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+)
+_GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+
+# A busy two-core machine without archive needs up to 15 s to open the gateway; four times that is "never".
+GATEWAY_TIMEOUT_S = 60.0
+# Closing the input stops Spark in well under a second unless a job hangs.
+STOP_TIMEOUT_S = 5.0
+
+
+def spark_home() -> Path:
+    """Where pyspark is installed, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise PermanentError(JVM_FAILED, "the package pyspark is not installed", hint="pip install pyspark")
+    return Path(spec.submodule_search_locations[0])
+
+
+def spark_jars() -> list[Path]:
+    """Plain jars only, in a fixed order: a directory on the class path would spoil the class archive."""
+    return sorted((spark_home() / "jars").glob("*.jar"))
+
+
+class Jvm:
+    """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path, log: Path | None) -> None:
+        self._process = process
+        self._directory = directory
+        self._log = log
+
+    @classmethod
+    def launch(cls, java: Path, conf: Mapping[str, str], *, flags: tuple[str, ...] = (), verbose: bool = False) -> Jvm:
+        directory = Path(tempfile.mkdtemp(prefix="streamling-"))
+        log = None if verbose else directory / "jvm.log"
+        command = [
+            str(java),
+            *FIXED_FLAGS,
+            f"-Xmx{conf.get('spark.driver.memory', '1g')}",
+            *flags,
+            *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
+            *(f"-D{name}={value}" for name, value in conf.items()),
+            "-cp",
+            os.pathsep.join(str(p) for p in [*spark_jars(), *_local_jars(conf)]),
+            _GATEWAY_CLASS,
+        ]
+        environment = dict(
+            os.environ,
+            SPARK_HOME=str(spark_home()),
+            SPARK_LOCAL_IP=conf.get("spark.driver.host", "127.0.0.1"),
+            SPARK_CONNECT_MODE="0",
+            PYSPARK_PYTHON=sys.executable,
+            PYSPARK_DRIVER_PYTHON=sys.executable,
+            _PYSPARK_DRIVER_CONN_INFO_PATH=str(directory / "gateway"),
+        )
+        # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
+        # without running Python code between fork and exec.
+        shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", *command]
+        output = open(log, "wb") if log else sys.stderr.buffer  # noqa: SIM115, PTH123
+        try:
+            process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
+        finally:
+            if log:
+                output.close()
+        return cls(process, directory, log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def gateway(self) -> tuple[int, str]:
+        """Port and secret of the gateway; waits for it."""
+        path = self._directory / "gateway"
+        deadline = time.monotonic() + GATEWAY_TIMEOUT_S
+        while not path.exists():  # appears by rename, so it is complete
+            if self._process.poll() is not None:
+                raise self.failure(f"Java ended with code {self._process.returncode} before Spark answered")
+            if time.monotonic() > deadline:
+                raise self.failure(f"Spark did not answer within {GATEWAY_TIMEOUT_S:.0f} s")
+            time.sleep(0.005)
+        data = path.read_bytes()
+        port, length = struct.unpack(">ii", data[:8])
+        return port, data[8 : 8 + length].decode()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def failure(self, message: str) -> PermanentError:
+        """An error that shows the end of what the JVM said."""
+        tail = ""
+        if self._log and self._log.exists():
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            tail = "\n".join(lines[-8:])
+        return PermanentError(JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log")
+
+    def stop(self) -> None:
+        """End it: close its input, wait, kill if it does not go."""
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _local_jars(conf: Mapping[str, str]) -> list[str]:
+    """Jars the user adds; appended, so the class archive stays valid."""
+    listed = [*conf.get("spark.jars", "").split(","), *conf.get("spark.driver.extraClassPath", "").split(os.pathsep)]
+    return [jar.removeprefix("file:") for jar in listed if jar]

@@ -1,0 +1,271 @@
+"""The epoch loop: the protocol that delivers every row once, from top to bottom.
+
+    1 read ahead   each source offers slices
+    2 record       their ends are stored as pending
+    3 transform    Spark computes what each sink gets
+    4 flush        every sink writes and commits
+    5 finalize     positions move, the record goes, in one conditional transaction
+    6 commit       sources are told
+
+A crash between two steps leaves either nothing (before 4), or a record that says exactly what to compute again.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from streamling.engine.capacity import Capacity
+from streamling.engine.closing import InHand, closes, patience
+from streamling.engine.dataflow import Dataflow
+from streamling.engine.delivery import Delivery, Outlet
+from streamling.engine.pending import Ledger, Pending
+from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.retry import retry
+from streamling.errors import STATE_MOVED, Fenced, PermanentError
+from streamling.plan.pipeline import Plan
+from streamling.plugin.contract import Applied, Epoch, Json
+from streamling.spec.settings import Settings
+from streamling.testing.crash import crash_point
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+# Spark's side of a DataFrame is freed when Python's collector finds its proxy, and nothing else would run it often.
+_COLLECT_EVERY = 50
+# A record of another owner that has not changed for this long belongs to a dead or suspended process.
+_TAKEOVER_S = 10.0
+# Fenced that often in a row with nobody moving anything: the target is ahead of the state, for good.
+_FENCED_IN_VAIN = 3
+# State errors may pass within this time; then the run ends and a supervisor starts it again.
+_STATE_BUDGET_S = 60.0
+
+
+class EpochLoop:
+    """One run of a plan over opened sources and sinks."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        generation: str,
+        ledger: Ledger,
+        dataflow: Dataflow,
+        delivery: Delivery,
+        capacity: Capacity,
+        sources: Sequence[ReadAhead],
+        outlets: Sequence[Outlet],
+        stop: StopRequest,
+    ) -> None:
+        self._plan, self._settings, self._generation = plan, settings, generation
+        self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
+        self._sources, self._outlets, self._stop = sources, outlets, stop
+        self._last_epoch = 0.0
+        self._fenced_at: Mapping[str, Json] | None = None
+        self._fenced_in_vain = 0
+        self.epochs = 0
+        self.rows = 0
+
+    def run(self) -> None:
+        """Until all input is delivered or a stop is asked for. The first error ends it."""
+        gc.freeze()  # what the start has made stays; collections look at what epochs make
+        self._resume(at_start=True)
+        while (taken := self._next()) is not None:
+            epoch = self._mint(taken)
+            try:
+                self._run_epoch(epoch, taken, self._outlets)
+            except Fenced as fenced:
+                self._give_way(epoch, fenced)
+
+    def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> None:
+        began = time.monotonic()
+        self._state(lambda: self._ledger.record(epoch, self._plan.fingerprint))  # 2
+        crash_point("after-record")
+        frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets])  # 3
+        try:
+            self._delivery.flush(epoch, frames, outlets)  # 4
+        finally:
+            frames.release()
+        self._finish(epoch, self._plan.fingerprint, began)
+
+    def _finish(self, epoch: Epoch, plan: str, began: float) -> None:
+        crash_point("before-finalize")
+        self._state(lambda: self._ledger.finalize(epoch, plan))  # 5
+        crash_point("after-finalize")
+        crash_point("before-group-commit")
+        for source in self._sources:  # 6
+            mine = [s for s in epoch.slices if s.node == source.node]
+            if mine:
+                source.source.committed(mine)
+        self._account(epoch, time.monotonic() - began)
+
+    # Taking rows
+
+    def _next(self) -> dict[str, Taken] | None:
+        """What the sources give to the next epoch; waits until it closes. None when the run is over."""
+        while True:
+            if self._stop.requested or any(o.limit_reached for o in self._outlets):
+                return self._last_rows()
+            self._stop.heard.clear()
+            hands = [source.in_hand() for source in self._sources]
+            hand = _together(hands)
+            wishes = [(o.wish, o.share) for o in self._outlets if o.wish]
+            interval = self._settings.record_batch_interval_ms / 1000
+            if closes(
+                hand,
+                wishes,
+                since_last_epoch=time.monotonic() - self._last_epoch,
+                checkpoint_interval=self._settings.checkpoint_interval_sec,
+                batch_interval=interval,
+            ):
+                return self._take(only_read=False)
+            if all(source.finished for source in self._sources):
+                return None
+            self._stop.heard.wait(patience(hand, wishes, batch_interval=interval))
+
+    def _take(self, *, only_read: bool) -> dict[str, Taken]:
+        self._last_epoch = time.monotonic()
+        taken = {source.node: source.take(only_read=only_read) for source in self._sources}
+        return {node: t for node, t in taken.items() if t is not None}
+
+    def _last_rows(self) -> dict[str, Taken] | None:
+        """After a stop: rows already read, once, if the policy wants them written; then nothing."""
+        for source in self._sources:
+            source.stop()
+        return (self._take(only_read=True) or None) if self._stop.drains else None
+
+    def _mint(self, taken: Mapping[str, Taken]) -> Epoch:
+        return Epoch(
+            id=secrets.token_hex(16),
+            number=self._ledger.next_number(),
+            application=self._settings.application_id,
+            generation=self._generation,
+            now_us=time.time_ns() // 1000,
+            seed=secrets.randbits(62),
+            slices=tuple(s for t in taken.values() for s in t.slices),
+        )
+
+    # Recovery
+
+    def _resume(self, *, at_start: bool) -> None:
+        """Settle what an earlier owner left, then read on from the stored positions."""
+        for pending in self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation)):
+            self._settle(pending)
+        positions = self._state(self._ledger.positions)
+        for source in self._sources:
+            source.start(positions)
+        if positions:
+            log.info("%s from stored positions", "resuming" if at_start else "going on")
+
+    def _settle(self, pending: Pending) -> None:
+        """Ask every sink before anything is repeated; what is repeated is repeated as it was."""
+        epoch = pending.epoch
+        answers = {o.node.ref: o.sink.applied(epoch.slices) for o in self._outlets}
+        nodes = {source.node for source in self._sources}
+        if any(s.node not in nodes for s in epoch.slices):
+            log.warning("epoch %d was left unfinished by a pipeline that had other sources; forgotten", epoch.number)
+            self._state(lambda: self._ledger.drop(pending))
+            return
+        if all(answer is Applied.NO for answer in answers.values()):
+            log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
+            self._state(lambda: self._ledger.drop(pending))
+            self._capacity.after_crash(epoch.rows)
+            return
+        missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
+        names = ", ".join(o.name for o in missing) or "none"
+        log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
+        if missing and pending.plan != self._plan.fingerprint:
+            log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
+        began = time.monotonic()
+        if missing:
+            taken = {
+                source.node: source.read(tuple(s for s in epoch.slices if s.node == source.node))
+                for source in self._sources
+            }
+            frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in missing])
+            try:
+                self._delivery.flush(epoch, frames, missing)
+            finally:
+                frames.release()
+        self._finish(epoch, pending.plan, began)
+
+    def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
+        """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
+        log.warning("epoch %d is abandoned: %s", epoch.number, fenced)
+        for outlet in self._outlets:
+            outlet.sink.abort(epoch)
+        positions = self._state(self._ledger.positions)
+        self._fenced_in_vain = self._fenced_in_vain + 1 if positions == self._fenced_at else 0
+        self._fenced_at = positions
+        if self._fenced_in_vain >= _FENCED_IN_VAIN:
+            raise PermanentError(
+                STATE_MOVED,
+                f"{fenced.message}; the stored positions do not move, so no other process is at work: "
+                "the state is older than what the sink holds",
+                node=fenced.node,
+                hint="restore the newer state, or start afresh with `streamling state reset` and an empty target",
+            )
+        self._wait_for_other_owner()
+        self._resume(at_start=False)
+
+    def _wait_for_other_owner(self) -> None:
+        """While another owner works, its record changes; one that stays as it is belongs to nobody."""
+        deadline = time.monotonic() + _TAKEOVER_S
+        seen = self._foreign()
+        while seen and time.monotonic() < deadline and not self._stop.requested:
+            self._stop.heard.wait(0.2)
+            self._stop.heard.clear()
+            now = self._foreign()
+            if now != seen:
+                seen, deadline = now, time.monotonic() + _TAKEOVER_S
+
+    def _foreign(self) -> list[str]:
+        found = self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation))
+        return [pending.epoch.id for pending in found]
+
+    # Bookkeeping
+
+    def _state(self, action: Callable[[], Result]) -> Result:
+        return retry(action, what="state backend", stopping=lambda: False, budget_s=_STATE_BUDGET_S)
+
+    def _account(self, epoch: Epoch, seconds: float) -> None:
+        self.epochs += 1
+        self.rows += epoch.rows
+        self._fenced_at, self._fenced_in_vain = None, 0
+        self._capacity.after_epoch(epoch.rows)
+        log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, epoch.rows, seconds * 1000)
+        if self.epochs % _COLLECT_EVERY == 0:
+            gc.collect()
+
+
+class StopRequest:
+    """Asks the loop to end; set from other threads. `heard` also wakes it when a source has rows."""
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+        self.requested = False
+        self.drains = True
+
+    def wake(self) -> None:
+        self.heard.set()
+
+    def request(self, *, drains: bool) -> None:
+        self.drains, self.requested = drains, True
+        self.heard.set()
+
+
+def _together(hands: Sequence[InHand]) -> InHand:
+    """All sources as one: an epoch takes from all of them."""
+    filled = [hand for hand in hands if hand.rows]
+    return InHand(
+        rows=sum(hand.rows for hand in hands),
+        waited=max((hand.waited for hand in filled), default=0.0),
+        full=any(hand.full for hand in hands),
+        last=bool(hands) and all(hand.last for hand in hands),
+    )
+

@@ -1,0 +1,184 @@
+"""Reading ahead: each source is read by a thread of its own while the epoch before is being flushed.
+
+Small offers are read at once and held as Arrow batches, up to a bound in rows and bytes; an epoch takes all
+of them. A large offer is held as it is: the executors will read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.engine.capacity import Caps
+from streamling.engine.closing import InHand
+from streamling.engine.retry import retry
+from streamling.formats.arrow import arrow_schema, conform
+from streamling.plugin.contract import Json, Offer, Room, Slice, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one source gives to an epoch: slices, and their rows if they are in hand."""
+
+    slices: tuple[Slice, ...]
+    batches: tuple[pa.RecordBatch, ...] | None
+
+
+class ReadAhead:
+    def __init__(
+        self,
+        node: str,
+        source: Source,
+        caps: Callable[[], Caps],
+        *,
+        poll_s: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self.node, self.source = node, source
+        self._caps, self._poll_s, self._wake = caps, poll_s, wake
+        self._schema = arrow_schema(source.columns)
+        self._reader = source.reader()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._slices: list[Slice] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._large: Offer | None = None
+        self._oldest: float | None = None
+        self._finished = self._stopping = False
+        self._failure: BaseException | None = None
+
+    def start(self, positions: Mapping[str, Json]) -> None:
+        """Begin behind these positions, forgetting what was held."""
+        self.stop()
+        self._reset()
+        self.source.open(positions)
+        self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no further. What is held can still be taken."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._finished = True
+
+    def in_hand(self) -> InHand:
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            rows = self._large.rows if self._large else self._rows
+            waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
+            full = self._large is not None or self._room() is None
+            return InHand(rows, waited, full and rows > 0, self._finished)
+
+    @property
+    def finished(self) -> bool:
+        """True once nothing is held and nothing will come."""
+        with self._changed:
+            return self._finished and not self._slices and self._large is None
+
+    def take(self, *, only_read: bool = False) -> Taken | None:
+        """Everything held, or None. `only_read` leaves out what no reader has touched yet."""
+        with self._changed:
+            taken: Taken | None = None
+            if self._large is not None:
+                taken = None if only_read else Taken(self._large.slices, None)
+            elif self._slices:
+                taken = Taken(_joined(self._slices), tuple(self._batches))
+            self._slices, self._batches, self._rows, self._bytes = [], [], 0, 0
+            self._large, self._oldest = None, None
+            self._changed.notify_all()
+            return taken
+
+    def _room(self) -> Room | None:
+        """How much more fits; None while a large offer waits or the buffer is full."""
+        caps = self._caps()
+        if self._large is not None or self._bytes >= caps.bytes:
+            return None
+        # Beside rows in hand only small offers fit: a large one would make the whole epoch large.
+        rows = caps.rows if self._rows == 0 else min(caps.rows, caps.driver_rows) - self._rows
+        return Room(rows, caps.parts, caps.part_rows) if rows > 0 else None
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:  # handed to the loop, which fails with it
+            with self._changed:
+                self._failure = error
+        self._wake()
+
+    def _step(self) -> bool:
+        with self._changed:
+            if self._stopping:
+                return False
+            room = self._room()
+            if room is None:
+                self._changed.wait()
+                return True
+        offer = retry(lambda: self.source.offer(room), what=f"reading {self.node}", stopping=lambda: self._stopping)
+        if offer is None:
+            with self._changed:
+                if self.source.ended:
+                    self._finished = True
+                    return False
+                self._changed.wait(self._poll_s)
+            return True
+        self._hold(offer)
+        self._wake()
+        return True
+
+    def _hold(self, offer: Offer) -> None:
+        taken = self.read(offer.slices)
+        with self._changed:
+            if taken.batches is not None:
+                self._slices.extend(offer.slices)
+                self._batches.extend(taken.batches)
+                self._rows += offer.rows
+                self._bytes += sum(batch.nbytes for batch in taken.batches)
+            else:
+                self._large = offer
+            if self._oldest is None:
+                self._oldest = time.monotonic()
+
+    def read(self, slices: tuple[Slice, ...]) -> Taken:
+        """Slices with their rows if they are few; large ones as they are."""
+        if sum(s.rows for s in slices) > self._caps().driver_rows:
+            return Taken(slices, None)
+
+        def read() -> tuple[pa.RecordBatch, ...]:
+            return tuple(
+                conform(batch, self._schema, self.node)
+                for slice_ in slices
+                for part in slice_.parts
+                for batch in self._reader.read(part)
+            )
+
+        return Taken(slices, retry(read, what=f"reading {self.node}", stopping=lambda: self._stopping))
+
+
+def _joined(slices: list[Slice]) -> tuple[Slice, ...]:
+    """Consecutive slices of one state key as one."""
+    joined: dict[str, Slice] = {}
+    for s in slices:
+        before = joined.get(s.key)
+        joined[s.key] = (
+            Slice(s.node, s.key, before.start, s.end, before.parts + s.parts, before.rows + s.rows) if before else s
+        )
+    return tuple(joined.values())

@@ -1,0 +1,235 @@
+"""A run from start to exit code.
+
+The main thread launches the JVM, then waits for signals. Two others work: one prepares the pipeline while the JVM
+boots, then opens everything and runs the epoch loop. So a stop can always be heard, and bounded in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamling.engine.archive import archive_flags
+from streamling.engine.closing import Wish
+from streamling.engine.java import find_java
+from streamling.engine.jvm import Jvm
+from streamling.engine.preparation import Prepared, prepare
+from streamling.engine.session import open_session, spark_conf
+from streamling.engine.shutdown import Watchdog, drains, terminal_wait
+from streamling.engine.signals import Signals
+from streamling.engine.state import StateStore, generation, open_state
+from streamling.errors import StreamlingError
+from streamling.engine.training import launch_flags
+from streamling.plugin.contract import Guarantee, Placement, SinkContext
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streamling.engine.delivery import Outlet
+    from streamling.engine.loop import EpochLoop, StopRequest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run has done."""
+
+    epochs: int
+    rows: int
+    written: dict[str, int]
+    seconds: float
+
+
+class Run:
+    """One run of one pipeline file in this process."""
+
+    def __init__(self, file: Path, settings: Settings, *, verbose: bool = False) -> None:
+        self._file, self._settings, self._verbose = file, settings, verbose
+        self._failure: BaseException | None = None
+        self._bounded = False
+        self._stop: StopRequest | None = None
+        self._session: SparkSession | None = None
+        self._loop: EpochLoop | None = None
+        self._outlets: list[Outlet] = []
+        self._began = time.monotonic()
+
+    def execute(self) -> Summary:
+        """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
+        signals = Signals()
+        java = find_java()
+        jvm = Jvm.launch(java, self._conf(), flags=launch_flags(archive_flags(java)), verbose=self._verbose)
+        done = threading.Event()
+        worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)
+        worker.start()
+        try:
+            while not done.is_set() and signals.received is None:
+                signals.wait(None)
+            if not done.is_set():
+                self._shut_down(jvm, done, signals)
+        finally:
+            self._leave(jvm, finished=done.is_set())
+        if self._failure is not None:
+            raise self._failure
+        return self._summary()
+
+    def _conf(self, sinks: int = 1) -> dict[str, str]:
+        return spark_conf(self._settings.spark, application=self._settings.application_id, sinks=sinks)
+
+    # Worker thread
+
+    def _work(self, jvm: Jvm, done: threading.Event, signals: Signals) -> None:
+        try:
+            self._run(jvm)
+        except BaseException as error:  # handed to the main thread, which raises it
+            self._failure = self._told(error, jvm)
+        finally:
+            done.set()
+            signals.wake()
+
+    def _run(self, jvm: Jvm) -> None:
+        prepared = prepare(self._file, self._settings)
+        for warning in prepared.plan.warnings:
+            log.warning("%s", warning)
+        if not prepared.sinks:
+            log.warning("the pipeline has no sinks: nothing to do")
+            return
+        self._bounded = any(source.bounded for source in prepared.sources.values())
+        store = open_state(self._settings)
+        try:
+            self._run_loop(jvm, prepared, store)
+        finally:
+            for source in prepared.sources.values():
+                source.close()
+            for sink in prepared.sinks.values():
+                sink.close()
+            store.close()
+
+    def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
+        # Heavy imports happen here, while the JVM boots.
+        from streamling.engine.capacity import Capacity, start_workers
+        from streamling.engine.dataflow import Dataflow
+        from streamling.engine.delivery import Delivery, Outlet
+        from streamling.engine.loop import EpochLoop, StopRequest
+        from streamling.engine.pending import Ledger
+        from streamling.engine.readahead import ReadAhead
+
+        plan, settings = prepared.plan, self._settings
+        if not store.durable:
+            log.warning("state is kept in memory: progress is lost on restart")
+        epoch_generation = generation(store)
+        self._outlets = [
+            Outlet(node, prepared.sinks[node.ref], _wish(node.spec.options), _limit(node.spec.options, settings))
+            for node in plan.sinks
+        ]
+        for outlet in self._outlets:
+            node = outlet.node
+            context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
+            outlet.sink.open(context)
+        self._stop = stop = StopRequest()
+        session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
+        capacity = Capacity(
+            settings,
+            collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),
+            limit=min((o.limit for o in self._outlets if o.limit), default=None),
+            warm_up=lambda: start_workers(session),
+        )
+        sources = [
+            ReadAhead(
+                node.ref,
+                prepared.sources[node.ref],
+                capacity.caps,
+                poll_s=settings.record_batch_interval_ms / 1000,
+                wake=stop.wake,
+            )
+            for node in plan.sources
+        ]
+        exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
+        delivery = Delivery(session, self._outlets, stopping=lambda: stop.requested)
+        self._loop = EpochLoop(
+            plan=plan,
+            settings=settings,
+            generation=epoch_generation,
+            ledger=Ledger(store, recording=exactly_once),
+            dataflow=Dataflow(session, plan, prepared.sources),
+            delivery=delivery,
+            capacity=capacity,
+            sources=sources,
+            outlets=self._outlets,
+            stop=stop,
+        )
+        try:
+            self._loop.run()
+        finally:
+            for source in sources:
+                source.stop()
+            delivery.close()
+
+    def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
+        """If the JVM is gone, that is the news, whatever the symptom was."""
+        if not isinstance(error, StreamlingError) or error.code == "JVM_FAILED":
+            if not jvm.alive:
+                failure = jvm.failure("the Java virtual machine ended")
+                failure.__cause__ = error
+                return failure
+        return error
+
+    # Main thread
+
+    def _shut_down(self, jvm: Jvm, done: threading.Event, signals: Signals) -> None:
+        """After a signal: what is in flight flows through, within the budget."""
+        budget = float(self._settings.runtime.shutdown_budget_secs)
+        Watchdog(budget, jvm.kill)
+        log.info("%s received, stopping", signals.received.name if signals.received else "stop")
+        if self._stop is None:
+            return  # still starting: nothing is in flight
+        policy = drains(self._settings.drain_policy, job_mode=self._settings.job_mode, bounded=self._bounded)
+        self._stop.request(drains=policy)
+        deadline = time.monotonic() + terminal_wait(budget)
+        while not done.is_set() and (left := deadline - time.monotonic()) > 0:
+            signals.wait(left)
+        if not done.is_set():
+            log.warning("the last epoch did not complete in time; its rows will come again after a restart")
+
+    def _leave(self, jvm: Jvm, *, finished: bool) -> None:
+        """Nothing is left to save: the JVM may go hard. Spark's own stop takes half a second and saves nothing."""
+        if self._session is not None and finished:
+            _quietly(self._session.sparkContext._gateway.close)
+        jvm.stop() if finished else jvm.kill()
+
+    def _summary(self) -> Summary:
+        loop = self._loop
+        return Summary(
+            epochs=loop.epochs if loop else 0,
+            rows=loop.rows if loop else 0,
+            written={o.name: o.written for o in self._outlets},
+            seconds=time.monotonic() - self._began,
+        )
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except Exception as error:  # leaving anyway
+        log.debug("while leaving: %s", error)
+
+
+def _wish(options: object) -> Wish | None:
+    rows, interval = getattr(options, "batch_size", None), getattr(options, "batch_flush_interval", None)
+    if rows is None and interval is None:
+        return None
+    return Wish(rows, interval.total_seconds() if interval is not None else None)
+
+
+def _limit(options: object, settings: Settings) -> int | None:
+    """The node's own limit, else that of its kind, else the application's."""
+    own = getattr(options, "num_records_before_stop", None)
+    if own is None and getattr(options, "type", None) == "print":
+        own = settings.print_sink.num_records_before_stop
+    return own if own is not None else settings.num_records_before_stop

@@ -1,0 +1,74 @@
+"""The Spark session: settings, and the connection to a JVM that is already starting."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamling.engine.jvm import Jvm, spark_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1) -> dict[str, str]:
+    """Spark settings of a run: ours, then the user's. The JVM is launched before the number of sinks is known."""
+    cores = os.cpu_count() or 1
+    conf = {
+        "spark.app.name": f"streamling {application}",
+        # A slot per sink beyond the cores: a small job never waits behind one that holds all of them.
+        "spark.master": f"local[{cores + sinks}]",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # What the status listener keeps is never shown; it would be garbage that grows with every epoch.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.scheduler.mode": "FAIR",
+        "spark.log.level": "WARN",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.python.worker.reuse": "true",
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    return conf | dict(overrides)
+
+
+def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
+    """The session on a launched JVM. Parser and Arrow warm up beside it, on the core it leaves idle."""
+    os.environ["SPARK_HOME"] = str(spark_home())
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    port, secret = jvm.gateway()
+    # pyspark takes the gateway from its environment; children must not inherit the secret.
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    warm = threading.Thread(target=_warm_up, args=(SparkContext._jvm,), name="warm-up", daemon=True)
+    warm.start()
+    session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    warm.join()
+    return session
+
+
+def _warm_up(jvm: Any) -> None:
+    """Load what the first query needs while the context starts. Failing here costs time, nothing else."""
+    try:
+        jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser.parseQuery("SELECT a + 1 AS b FROM t WHERE a > 0")
+        jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    except Exception:  # any failure means only that the first query does this work itself
+        return

@@ -1,0 +1,42 @@
+"""How long a stop may take, and what becomes of rows in flight."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from streamling.spec.blocks import DrainPolicy
+
+log = logging.getLogger(__name__)
+
+
+def terminal_wait(budget: float) -> float:
+    """Longest wait for the last epoch after a signal, in seconds: it must leave time to close everything."""
+    return max(min(budget - 10, budget / 2), min(5, budget - 2))
+
+
+def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool) -> bool:
+    """Whether rows already read are still written and recorded after a signal."""
+    if policy is DrainPolicy.FAST and bounded:
+        log.warning("drain_policy fast is overridden: the pipeline has bounded work")
+    return policy is DrainPolicy.DRAIN or bounded or (policy is DrainPolicy.AUTO and job_mode)
+
+
+class Watchdog:
+    """Ends the process hard when a stop takes longer than the budget."""
+
+    def __init__(self, budget: float, before_exit: Callable[[], object]) -> None:
+        self._timer = threading.Timer(budget, self._bite)
+        self._timer.daemon = True
+        self._before_exit = before_exit
+        self._budget = budget
+        self._timer.start()
+
+    def _bite(self) -> None:
+        log.error("shutdown did not complete within %.0f s; ending the process", self._budget)
+        try:
+            self._before_exit()
+        finally:
+            os._exit(1)

@@ -1,0 +1,41 @@
+"""SIGTERM and SIGINT: a flag and a byte in a pipe, nothing else.
+
+A handler runs between two instructions of the main thread, so it must not take locks or raise. The main thread waits
+on the pipe; everything that follows from a signal happens there.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType
+
+
+class Signals:
+    """Hears the stop signals of this process; to be made in the main thread."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self.received: signal.Signals | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        self.wake()
+
+    def wake(self) -> None:
+        """End a wait; also for other threads that have news for the main one."""
+        try:
+            os.write(self._write, b"!")
+        except BlockingIOError:
+            return  # the pipe is full of reasons to wake up already
+
+    def wait(self, seconds: float | None) -> None:
+        """Until a signal, a `wake`, or the time is over."""
+        ready, _, _ = select.select([self._read], [], [], seconds)
+        if ready:
+            os.read(self._read, 4096)

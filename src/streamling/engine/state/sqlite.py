@@ -1,0 +1,118 @@
+"""State in a SQLite file: the default, so that a restart resumes without anybody having to ask."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
+from streamling.plugin.contract import Json
+
+# Another process may hold the write lock for a moment; one that was suspended while holding it, for longer.
+# The caller retries beyond this.
+_BUSY_TIMEOUT_S = 5.0
+
+
+class SqliteState:
+    durable = True
+
+    def __init__(self, path: Path, namespace: str, table: str = "state") -> None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
+            raise UserError(STATE_UNREADABLE, f"state table name {table!r} is not an identifier")
+        self._path, self._namespace, self._table = path, namespace, table
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            with self._errors():
+                # WAL lets a reader look (state list) while a run writes; FULL makes a commit survive a power cut.
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=FULL")
+                self._connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} (namespace TEXT, key TEXT, data TEXT NOT NULL, "
+                    "created_at DATETIME DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (namespace, key))"
+                )
+        except (sqlite3.Error, OSError) as error:
+            raise PermanentError(
+                STATE_UNREADABLE,
+                f"cannot open the state file {path}: {error}",
+                hint="set state_backend.sqlite.database_path to a writable file",
+                cause=error,
+            ) from error
+
+    def items(self) -> dict[str, Json]:
+        with self._lock, self._errors():
+            rows = self._connection.execute(
+                f"SELECT key, data FROM {self._table} WHERE namespace = ? ORDER BY key", (self._namespace,)
+            ).fetchall()
+        return {key: json.loads(data) for key, data in rows}
+
+    def get(self, key: str) -> Json:
+        with self._lock, self._errors():
+            return self._read(key)
+
+    def put(self, values: Mapping[str, Json]) -> None:
+        self.exchange({}, values)
+
+    def remove(self, keys: Collection[str]) -> None:
+        self.exchange({}, {}, keys)
+
+    def clear(self) -> None:
+        with self._lock, self._errors():
+            self._connection.execute(f"DELETE FROM {self._table} WHERE namespace = ?", (self._namespace,))
+
+    def exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Collection[str] = ()) -> bool:
+        with self._lock, self._transaction():
+            if any(self._read(key) != value for key, value in expected.items()):
+                return False
+            for key in removed:
+                self._connection.execute(
+                    f"DELETE FROM {self._table} WHERE namespace = ? AND key = ?", (self._namespace, key)
+                )
+            for key, value in values.items():
+                self._connection.execute(
+                    f"INSERT INTO {self._table} (namespace, key, data) VALUES (?, ?, ?) "
+                    "ON CONFLICT (namespace, key) DO UPDATE SET data = excluded.data",
+                    (self._namespace, key, json.dumps(value)),
+                )
+            return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _read(self, key: str) -> Json:
+        row = self._connection.execute(
+            f"SELECT data FROM {self._table} WHERE namespace = ? AND key = ?", (self._namespace, key)
+        ).fetchone()
+        value: Json = json.loads(row[0]) if row else None
+        return value
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            # IMMEDIATE takes the write lock before the first read: what was compared is what is replaced.
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            # Locked by another process, disk full, I/O error: all may pass.
+            raise TransientError(STATE_UNREADABLE, f"state file {self._path}: {error}", cause=error) from error
+        except sqlite3.Error as error:
+            raise PermanentError(STATE_UNREADABLE, f"state file {self._path}: {error}", cause=error) from error

@@ -1,0 +1,58 @@
+"""The state backend: a small key/value store that alone decides where a run starts.
+
+A store is bound to one namespace, the application id. Values are JSON. The one write that matters is
+`exchange`: all or nothing, and only if what it builds on is still there. That is what keeps a stale
+owner, a process that was suspended and wakes up late, from moving anything.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from streamling.plugin.contract import Json
+
+GENERATION_KEY = "__generation"
+EPOCH_KEY = "__epoch"
+PENDING_PREFIX = "__pending:"
+
+
+class StateStore(Protocol):
+    """Get, put, remove, clear, and the conditional exchange, within one namespace."""
+
+    durable: bool
+    """False if nothing survives the process."""
+
+    def items(self) -> dict[str, Json]:
+        """Everything in the namespace, read at one instant."""
+
+    def get(self, key: str) -> Json: ...
+
+    def put(self, values: Mapping[str, Json]) -> None: ...
+
+    def remove(self, keys: Collection[str]) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Collection[str] = ()) -> bool:
+        """In one transaction: if every expected key holds exactly that value (None = absent), put and remove.
+
+        Returns False, having changed nothing, if one does not.
+        """
+
+    def close(self) -> None: ...
+
+
+def generation(store: StateStore) -> str:
+    """The identity of this namespace, made when it is first used."""
+    while True:
+        known = store.get(GENERATION_KEY)
+        if isinstance(known, str):
+            return known
+        store.exchange({GENERATION_KEY: None}, {GENERATION_KEY: secrets.token_hex(8)})
+
+
+def reset(store: StateStore) -> None:
+    """Forget everything. The next start makes a new generation, so no ledger entry of before matches."""
+    store.clear()

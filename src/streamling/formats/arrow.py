@@ -1,0 +1,64 @@
+"""Logical types as Arrow carries them between the edges and Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamling.errors import DATA_ERROR, INTERNAL, BugError, PermanentError
+from streamling.plan.types import DataType, Schema
+
+_SIMPLE = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "duration": pa.duration("us"),
+}
+
+
+def arrow_type(type_: DataType) -> pa.DataType:
+    """The Arrow type Spark maps this logical type to and from."""
+    simple = _SIMPLE.get(type_.kind)
+    if simple is not None:
+        return simple
+    match type_.kind:
+        case "timestamp":
+            return pa.timestamp("us", tz=type_.zone)
+        case "decimal":
+            return pa.decimal128(type_.precision, type_.scale)
+        case "list" if type_.item:
+            return pa.list_(arrow_type(type_.item))
+        case "map" if type_.item:
+            return pa.map_(pa.string(), arrow_type(type_.item))
+        case "struct":
+            return pa.struct([pa.field(f.name, arrow_type(f.type), f.nullable) for f in type_.fields])
+    raise BugError(INTERNAL, f"no Arrow carrier for type {type_}")
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema])
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBatch:
+    """The batch with exactly this schema; an error names the column that does not fit."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            raise PermanentError(DATA_ERROR, f"column {field.name!r} is missing in the rows of this node", node=node)
+        try:
+            columns.append(batch.column(index).cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise PermanentError(
+                DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

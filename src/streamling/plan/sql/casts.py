@@ -1,0 +1,187 @@
+"""Casts: which ones exist, and the Spark text that does what ours mean.
+
+Spark runs with ANSI on, so a cast that loses (overflow, unparsable text) is an error of the row there as here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamling.errors import SQL_UNSUPPORTED
+from streamling.plan.sql.spark_types import MAX_PRECISION, spark_type
+from streamling.plan.sql.values import Refusal, Value
+from streamling.plan.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    DataType,
+    decimal,
+    list_of,
+)
+
+TYPE_NAMES: dict[exp.DType, DataType] = {
+    exp.DType.TEXT: STRING,
+    exp.DType.VARCHAR: STRING,
+    exp.DType.CHAR: STRING,
+    exp.DType.BIGINT: INT64,
+    exp.DType.INT: INT32,
+    exp.DType.SMALLINT: INT16,
+    exp.DType.TINYINT: INT8,
+    exp.DType.DOUBLE: FLOAT64,
+    exp.DType.FLOAT: FLOAT32,
+    exp.DType.BOOLEAN: BOOLEAN,
+    exp.DType.DATE: DATE,
+    exp.DType.TIMESTAMP: TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP_UTC,
+    exp.DType.VARBINARY: BINARY,
+}
+_NUMBERS = ("int8", "int16", "int32", "int64", "float32", "float64", "decimal")
+_INTEGERS = _NUMBERS[:4]
+
+
+def named_type(node: exp.DataType) -> DataType:
+    """The type a cast names."""
+    kind = node.this
+    if kind == exp.DType.DECIMAL:
+        return _decimal(node)
+    if kind == exp.DType.ARRAY and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.DataType):
+        return list_of(named_type(node.expressions[0]))
+    if kind in TYPE_NAMES and (not node.expressions or TYPE_NAMES[kind] == STRING):
+        return TYPE_NAMES[kind]
+    raise Refusal(f"type name `{node.sql()}` is unsupported", condition=SQL_UNSUPPORTED)
+
+
+def _decimal(node: exp.DataType) -> DataType:
+    parameters = [int(p.name) for p in node.expressions if p.name.isdigit()]
+    if len(parameters) != len(node.expressions) or len(parameters) > 2:
+        raise Refusal(f"type name `{node.sql()}` is unsupported", condition=SQL_UNSUPPORTED)
+    precision, scale = (*parameters, 0, 0)[:2] if parameters else (MAX_PRECISION, 10)
+    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+        raise Refusal(
+            f"decimal({precision},{scale}) is unsupported: precision is 1 to {MAX_PRECISION}, scale at most precision",
+            condition=SQL_UNSUPPORTED,
+        )
+    return decimal(precision, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cast:
+    """One way to spell a conversion: `CAST`, or `try_cast` that gives NULL instead of an error."""
+
+    word: str
+
+    def __call__(self, text: str, type_: DataType) -> str:
+        return f"{self.word}({text} AS {spark_type(type_)})"
+
+
+_Form = Callable[[_Cast, str, DataType], str]
+
+
+def _plain(cast_: _Cast, text: str, type_: DataType) -> str:
+    return cast_(text, type_)
+
+
+def _text_to_timestamp(cast_: _Cast, text: str, type_: DataType) -> str:
+    # Read straight as TIMESTAMP_NTZ, a zone or offset in the text would be ignored instead of applied.
+    instant = cast_(text, TIMESTAMP_UTC)
+    return instant if type_.zone is not None else cast_(instant, TIMESTAMP)
+
+
+def _time_to_text(cast_: _Cast, text: str, type_: DataType) -> str:
+    """ISO 8601 with `T`, and a fraction of 0, 3 or 6 digits."""
+    iso = f"replace({cast_(text, STRING)}, ' ', 'T')"
+    three = rf"regexp_replace({iso}, '(\\.\\d|\\.\\d{{4}})$', '$100')"
+    return rf"regexp_replace({three}, '(\\.\\d{{2}}|\\.\\d{{5}})$', '$10')"
+
+
+def _instant_to_text(cast_: _Cast, text: str, type_: DataType) -> str:
+    return f"concat({_time_to_text(cast_, text, type_)}, 'Z')"
+
+
+def _bytes_to_text(cast_: _Cast, text: str, type_: DataType) -> str:
+    check = "validate_utf8" if cast_.word == "CAST" else "try_validate_utf8"
+    return f"{check}(CAST({text} AS STRING))"
+
+
+def _forms() -> dict[tuple[str, str], _Form]:
+    plain = [(a, b) for a in _NUMBERS for b in _NUMBERS]
+    plain += [(a, "string") for a in (*_NUMBERS, "boolean", "date32")]
+    plain += [("string", b) for b in (*_NUMBERS, "boolean", "date32", "binary")]
+    plain += [("boolean", b) for b in _INTEGERS] + [(a, "boolean") for a in _INTEGERS]
+    plain += [("date32", "timestamp"), ("timestamp", "date32"), ("timestamp", "timestamp")]
+    forms: dict[tuple[str, str], _Form] = dict.fromkeys(plain, _plain)
+    forms["string", "timestamp"] = _text_to_timestamp
+    forms["binary", "string"] = _bytes_to_text
+    return forms
+
+
+_FORMS = _forms()
+_HINTS = {
+    ("timestamp", "int64"): "to_unixtime(t) gives seconds since 1970",
+    ("int64", "timestamp"): "to_timestamp_seconds, _millis or _micros say which unit the number is in",
+}
+
+
+def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
+    """The value cast to `type_`; `safe`: NULL where the cast of a row fails."""
+    if value.type == type_:
+        return value
+    nullable = value.nullable or safe
+    if value.type == NULL:
+        return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
+    if type_ == FLOAT64 and isinstance(value.constant, int) and abs(value.constant) < 2**53:
+        return Value(_double(value.constant), type_, nullable=False, constant=value.constant)
+    if not safe:
+        _check_literal(value, type_)
+    return Value(_form(value.type, type_)(_Cast("try_cast" if safe else "CAST"), value.text, type_), type_, nullable)
+
+
+def _double(number: int) -> str:
+    return f"{number}D" if number >= 0 else f"({number}D)"
+
+
+def _form(source: DataType, target: DataType) -> _Form:
+    if source.kind == "timestamp" and target == STRING:
+        return _time_to_text if source.zone is None else _instant_to_text
+    if source.kind == target.kind == "list" and source.item is not None and target.item is not None:
+        return _list_form(source.item, target.item)
+    form = _FORMS.get((source.kind, target.kind))
+    if form is None:
+        raise Refusal(f"there is no cast from {source} to {target}", hint=_HINTS.get((source.kind, target.kind)))
+    return form
+
+
+def _list_form(source: DataType, target: DataType) -> _Form:
+    if source == NULL:
+        return _plain
+    item = _form(source, target)
+    if item is _plain:
+        return _plain
+    return lambda cast_, text, _: f"transform({text}, x -> {item(cast_, 'x', target)})"
+
+
+_LITERALS = {
+    "date32": re.compile(r"\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}([ T].*)?\s*"),
+    "timestamp": re.compile(r"\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?.*)?\s*"),
+}
+
+
+def _check_literal(value: Value, type_: DataType) -> None:
+    """Texts that Spark would complete by itself (`2024`, `12:30`) are refused where they can be seen."""
+    pattern = _LITERALS.get(type_.kind)
+    if pattern is not None and isinstance(value.constant, str) and not pattern.fullmatch(value.constant):
+        raise Refusal(f"'{value.constant}' is not a {type_}")

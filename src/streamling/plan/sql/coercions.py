@@ -1,0 +1,141 @@
+"""Which types go together, and how a value gets from one to another without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from streamling.plan.sql.casts import cast
+from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
+from streamling.plan.sql.values import Refusal, Value
+from streamling.plan.types import (
+    BOOLEAN,
+    FLOAT64,
+    FLOATS,
+    INTEGERS,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    decimal,
+    list_of,
+)
+
+DECIMAL_OF_INTEGER = {"int8": decimal(3, 0), "int16": decimal(5, 0), "int32": decimal(10, 0), "int64": decimal(20, 0)}
+
+
+def is_integer(type_: DataType) -> bool:
+    return type_ in INTEGERS
+
+
+def is_float(type_: DataType) -> bool:
+    return type_ in FLOATS
+
+
+def is_number(type_: DataType) -> bool:
+    return is_integer(type_) or is_float(type_) or type_.kind == "decimal"
+
+
+def is_time(type_: DataType) -> bool:
+    """A date or a timestamp."""
+    return type_.kind in ("date32", "timestamp")
+
+
+def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> DataType | None:
+    """The type both sides can be converted to without loss, None if there is none.
+
+    Text meets a number or a time: the text is converted, unless `text_wins`, as among the results of a CASE.
+    """
+    if left == right or right == NULL:
+        return left
+    if left == NULL:
+        return right
+    if is_number(left) and is_number(right):
+        return _common_number(left, right)
+    if is_time(left) and is_time(right):
+        return _common_time(left, right)
+    if STRING in (left, right):
+        other = right if left == STRING else left
+        convertible = is_number(other) or is_time(other)
+        return (STRING if text_wins else other) if convertible else None
+    if left.item is not None and right.item is not None and left.kind == right.kind == "list":
+        item = common_type(left.item, right.item, text_wins=text_wins)
+        return None if item is None else list_of(item)
+    return None
+
+
+def _common_number(left: DataType, right: DataType) -> DataType | None:
+    if is_integer(left) and is_integer(right):
+        return wider_integer(left, right)
+    if is_float(left) or is_float(right):
+        return FLOAT64
+    return _wider_decimal(decimal_of(left), decimal_of(right))
+
+
+def _common_time(left: DataType, right: DataType) -> DataType:
+    zoned = next((t for t in (left, right) if t.zone is not None), None)
+    return zoned or TIMESTAMP
+
+
+def wider_integer(left: DataType, right: DataType) -> DataType:
+    return max(left, right, key=INTEGERS.index)
+
+
+def decimal_of(type_: DataType) -> DataType:
+    """The decimal type that holds every value of an integer or decimal type."""
+    return DECIMAL_OF_INTEGER.get(type_.kind, type_)
+
+
+def _wider_decimal(left: DataType, right: DataType) -> DataType | None:
+    (p1, s1), (p2, s2) = digits(left), digits(right)
+    scale = max(s1, s2)
+    precision = max(p1 - s1, p2 - s2) + scale
+    return decimal(precision, scale) if precision <= MAX_PRECISION else None
+
+
+def converted(value: Value, type_: DataType) -> Value:
+    """The value as `type_`, converted without the user's asking."""
+    if value.type == type_:
+        return value
+    if value.type == NULL:
+        return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
+    return cast(value, type_)
+
+
+def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataType, list[Value]]:
+    """The common type of all values, and the values converted to it."""
+    narrowed = _literals_beside_decimals(values)
+
+    def meet(left: DataType, right: DataType) -> DataType:
+        met = common_type(left, right, text_wins=text_wins)
+        if met is None:
+            raise Refusal(f"types {left} and {right} do not go together")
+        return met
+
+    type_ = reduce(meet, (value.type for value in narrowed))
+    return type_, [converted(value, type_) for value in narrowed]
+
+
+def _literals_beside_decimals(values: Sequence[Value]) -> list[Value]:
+    """Integer literals take as few digits as they need where 20 would not fit beside a decimal."""
+    widths = [digits(value.type) for value in values if value.type.kind == "decimal"]
+    if not widths or max(s for _, s in widths) + 20 <= MAX_PRECISION:
+        return list(values)
+    return [_narrow_decimal(value) if is_integer(value.type) else value for value in values]
+
+
+def _narrow_decimal(value: Value) -> Value:
+    if not isinstance(value.constant, int):
+        return value
+    type_ = decimal(max(1, len(str(abs(value.constant)))), 0)
+    return replace(cast(value, type_), type=type_)
+
+
+def condition(value: Value) -> Value:
+    """The value as a truth value."""
+    if value.type == NULL:
+        return converted(value, BOOLEAN)
+    if value.type != BOOLEAN:
+        raise Refusal(f"a condition must be boolean, this one is {value.type}")
+    return value

@@ -1,0 +1,146 @@
+"""Our SQL as a sqlglot dialect: PostgreSQL's grammar with every rewriting of sqlglot's switched off.
+
+sqlglot parses a function it knows into a node of its own and changes arguments on the way (order, units, index
+offsets), with the semantics of other engines in mind. Here every call, also the ones with a syntax of their own
+(`extract(.. from ..)`, `trim(both .. from ..)`), becomes an `Anonymous` node with the arguments as written; what a
+name means is decided in one place, the function table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ParseError
+from sqlglot.parser import Parser
+from sqlglot.parsers.postgres import PostgresParser
+
+INTERVAL_UNITS = frozenset(
+    unit + plural
+    for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
+    for plural in ("", "S")
+)
+
+# sqlglot's parsers and tokens are mutable class tables without precise types.
+_Table = dict[Any, Any]
+
+
+def _call(name: str, arguments: Sequence[exp.Expr | None]) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=[a for a in arguments if a is not None])
+
+
+def _extract(parser: Any) -> exp.Expr:
+    token = parser._prev
+    part = parser._parse_var_or_string(upper=True)
+    if not (parser._match(TokenType.FROM) or parser._match(TokenType.COMMA)):
+        parser.raise_error("Expected FROM after the part of EXTRACT")
+    unit = exp.Literal.string(part.name.lower() if part else "")
+    return _call("date_part", [unit, parser._parse_bitwise()]).update_positions(token)
+
+
+def _position(parser: Any) -> exp.Expr:
+    token = parser._prev
+    needle = parser._parse_bitwise()
+    if not parser._match(TokenType.IN):
+        parser.raise_error("Expected IN: position(part IN text)")
+    return _call("strpos", [parser._parse_bitwise(), needle]).update_positions(token)
+
+
+def _substring(parser: Any) -> exp.Expr:
+    token = parser._prev
+    arguments = list(parser._parse_csv(parser._parse_bitwise))
+    start = parser._parse_bitwise() if parser._match(TokenType.FROM) else None
+    length = parser._parse_bitwise() if parser._match(TokenType.FOR) else None
+    if length is not None and start is None:
+        start = exp.Literal.number(1)
+    return _call("substr", [*arguments, start, length]).update_positions(token)
+
+
+def _trim(parser: Any) -> exp.Expr:
+    token = parser._prev
+    side = parser._prev.text.upper() if parser._match_texts(("BOTH", "LEADING", "TRAILING")) else "BOTH"
+    name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
+    arguments: list[exp.Expr | None] = [parser._parse_bitwise()]
+    if parser._match(TokenType.FROM):
+        arguments = [parser._parse_bitwise(), arguments[0]]
+    elif parser._match(TokenType.COMMA):
+        arguments.append(parser._parse_bitwise())
+    return _call(name, arguments).update_positions(token)
+
+
+class _Parser(PostgresParser):
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "CAST": Parser.FUNCTION_PARSERS["CAST"],
+        "TRY_CAST": Parser.FUNCTION_PARSERS["TRY_CAST"],
+        "EXTRACT": _extract,
+        "POSITION": _position,
+        "SUBSTRING": _substring,
+        "TRIM": _trim,
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[_Table] = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+    NO_PAREN_FUNCTIONS: ClassVar[_Table] = {
+        TokenType.CURRENT_DATE: lambda: _call("current_date", []),
+        TokenType.CURRENT_TIME: lambda: _call("current_time", []),
+        TokenType.CURRENT_TIMESTAMP: lambda: _call("current_timestamp", []),
+    }
+    EXPONENT: ClassVar[_Table] = {}
+
+    def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+        """`interval '<text>' [unit]`; the text stays as written, `interval` alone stays a column name."""
+        if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
+            return None
+        token = self._curr
+        self._advance()
+        text = self._parse_string()
+        unit = self._parse_var(any_token=True, upper=True) if self._curr.text.upper() in INTERVAL_UNITS else None
+        return exp.Interval(this=text, unit=unit).update_positions(token)
+
+
+class Streamling(Postgres):
+    """PostgreSQL's grammar, DataFusion's spelling of types, identifiers in double quotes or backticks."""
+
+    INDEX_OFFSET = 0
+
+    class Tokenizer(Postgres.Tokenizer):
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {**Postgres.Tokenizer.KEYWORDS, "FLOAT": TokenType.FLOAT}
+
+    Parser = _Parser
+
+
+def tokens(sql: str) -> list[Token]:
+    """The tokens of `sql`, with dotted names after FROM freed from the special meaning of their words."""
+    found = Streamling().tokenize(sql)
+    for index, token in enumerate(found):
+        if token.token_type == TokenType.FROM:
+            _free_dotted_name(found, index + 1)
+    return found
+
+
+def _free_dotted_name(found: list[Token], index: int) -> None:
+    while index + 1 < len(found) and found[index + 1].token_type == TokenType.DOT and _is_word(found[index]):
+        _make_plain(found[index])
+        index += 2
+        if index < len(found) and _is_word(found[index]):
+            _make_plain(found[index])
+
+
+def _is_word(token: Token) -> bool:
+    return token.token_type != TokenType.STRING and token.text.replace("$", "_").isidentifier()
+
+
+def _make_plain(token: Token) -> None:
+    if token.token_type != TokenType.IDENTIFIER:
+        token.token_type = TokenType.VAR
+
+
+def parsed(found: list[Token], sql: str, *, expression: bool = False) -> exp.Expr:
+    """The tree of one statement or one expression. Raises sqlglot's ParseError."""
+    parser = Streamling().parser()
+    trees = parser.parse_into(exp.Condition, found, sql) if expression else parser.parse(found, sql)
+    if len(trees) != 1 or trees[0] is None:
+        raise ParseError("nothing to parse")
+    return trees[0]

@@ -1,0 +1,320 @@
+"""Expressions: from a syntax tree to a typed value, bottom-up.
+
+An allow-list: a kind of node without an entry in `_HANDLERS` is an error of the user's, never passed on to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from streamling.errors import SQL_UNKNOWN_FUNCTION, UserError
+from streamling.plan.sql.casts import cast, named_type
+from streamling.plan.sql.coercions import condition, together
+from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
+from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function, lists
+from streamling.plan.sql.intervals import interval_literal
+from streamling.plan.sql.literals import boolean, number
+from streamling.plan.sql.operators import arithmetic, comparable, comparison, joined, like, matches, negative
+from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.scope import Scope, name_of
+from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, text_value
+from streamling.plan.types import BOOLEAN
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles the expressions of one SELECT.
+
+    uses_now   whether something compiled so far reads the epoch's clock
+    """
+
+    origin: Origin
+    scope: Scope
+    functions: Mapping[str, Function]
+    uses_now: bool = field(default=False, init=False)
+
+    def value(self, node: exp.Expr) -> Value:
+        """The node compiled; raises UserError."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise unsupported(self.origin, construct(node), node)
+        try:
+            return handler(self, node)
+        except Refusal as refusal:
+            raise self.error(refusal, node) from None
+
+    def condition(self, node: exp.Expr) -> Value:
+        """The node compiled as a truth value."""
+        value = self.value(node)
+        try:
+            return condition(value)
+        except Refusal as refusal:
+            raise self.error(refusal, node) from None
+
+    def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
+        return self.origin.error(refusal.condition, refusal.message, at=node, hint=refusal.hint)
+
+    def function(self, name: str, node: exp.Expr) -> Function:
+        found = self.functions.get(name) or FUNCTIONS.get(name)
+        if found is not None:
+            return found
+        if name in AGGREGATES:
+            raise unsupported(self.origin, f"{AGGREGATE} `{name}`", node)
+        if name in WINDOW_FUNCTIONS:
+            raise unsupported(self.origin, f"{WINDOW} `{name}`", node)
+        if name == "unnest":
+            raise unsupported(self.origin, "unnest inside an expression", node)
+        near = get_close_matches(name, [*self.functions, *FUNCTIONS], n=1)
+        suggestion = f". Did you mean `{near[0]}`?" if near else ""
+        message = f"function `{name}` is not supported yet{suggestion}"
+        raise self.origin.error(SQL_UNKNOWN_FUNCTION, message, at=node)
+
+
+_Handler = Callable[[Compiler, exp.Expr], Value]
+
+
+def _paren(compiler: Compiler, node: exp.Expr) -> Value:
+    return compiler.value(node.this)
+
+
+def _literal(compiler: Compiler, node: exp.Expr) -> Value:
+    return text_value(node.name) if node.is_string else number(node.name)
+
+
+def _boolean(compiler: Compiler, node: exp.Expr) -> Value:
+    return boolean(bool(node.this))
+
+
+def _null(compiler: Compiler, node: exp.Expr) -> Value:
+    return NULL_VALUE
+
+
+def _column(compiler: Compiler, node: exp.Expr) -> Value:
+    parts = node.parts if isinstance(node, exp.Column) else []
+    if any(not isinstance(part, exp.Identifier) for part in parts):
+        raise unsupported(compiler.origin, construct(node.this), node)
+    return compiler.scope.column([name_of(part) for part in parts])
+
+
+def _dot(compiler: Compiler, node: exp.Expr) -> Value:
+    """`a.b.c.d.e` beyond what a Column holds, or a field of any other expression."""
+    member = node.expression
+    if not isinstance(member, exp.Identifier):
+        raise unsupported(compiler.origin, construct(member), node)
+    names = _dotted(node)
+    if names is not None:
+        return compiler.scope.column(names)
+    return lists.field(compiler.value(node.this), name_of(member))
+
+
+def _dotted(node: exp.Expr) -> list[str] | None:
+    if isinstance(node, exp.Column):
+        return [name_of(part) for part in node.parts]
+    if not isinstance(node, exp.Dot) or not isinstance(node.expression, exp.Identifier):
+        return None
+    before = _dotted(node.this)
+    return None if before is None else [*before, name_of(node.expression)]
+
+
+def _bracket(compiler: Compiler, node: exp.Expr) -> Value:
+    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+        raise unsupported(compiler.origin, "slice of a list", node)
+    value, key = compiler.value(node.this), compiler.value(node.expressions[0])
+    if value.type.kind == "list":
+        return lists.element(value, key)
+    if isinstance(key.constant, str):
+        return lists.field(value, key.constant)
+    raise Refusal(f"a value of type {value.type} has no element [{node.expressions[0].sql()}]")
+
+
+def _array(compiler: Compiler, node: exp.Expr) -> Value:
+    return lists.make_array([compiler.value(item) for item in node.expressions])
+
+
+def _arithmetic(operator: str) -> _Handler:
+    def handle(compiler: Compiler, node: exp.Expr) -> Value:
+        operands = _spine(node)
+        value = compiler.value(operands[0].this)
+        for step in operands:
+            value = arithmetic(_ARITHMETIC[type(step)], value, compiler.value(step.expression))
+        return value
+
+    return handle
+
+
+def _spine(node: exp.Expr) -> list[exp.Expr]:
+    """The binary nodes `a + b - c ..` from the innermost out: a long chain is a loop, not a deep recursion."""
+    steps = [node]
+    while type(steps[-1].this) in _ARITHMETIC:
+        steps.append(steps[-1].this)
+    return steps[::-1]
+
+
+def _negative(compiler: Compiler, node: exp.Expr) -> Value:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return number(node.this.name, negated=True)
+    return negative(compiler.value(node.this))
+
+
+def _comparison(operator: str) -> _Handler:
+    def handle(compiler: Compiler, node: exp.Expr) -> Value:
+        return comparison(operator, compiler.value(node.this), compiler.value(node.expression))
+
+    return handle
+
+
+def _distinct_from(compiler: Compiler, node: exp.Expr) -> Value:
+    same = comparison("<=>", compiler.value(node.this), compiler.value(node.expression))
+    return Value(f"(NOT {same.text})", BOOLEAN, nullable=False)
+
+
+def _connective(word: str) -> _Handler:
+    def handle(compiler: Compiler, node: exp.Expr) -> Value:
+        values = [compiler.condition(operand) for operand in node.flatten()]
+        return Value(f"({f' {word} '.join(v.text for v in values)})", BOOLEAN, any_nullable(values))
+
+    return handle
+
+
+def _not(compiler: Compiler, node: exp.Expr) -> Value:
+    value = compiler.condition(node.this)
+    return Value(f"(NOT {value.text})", BOOLEAN, value.nullable)
+
+
+def _is(compiler: Compiler, node: exp.Expr) -> Value:
+    negation = "NOT " if node.args.get("negate") else ""
+    if isinstance(node.expression, exp.Null):
+        return Value(f"({compiler.value(node.this).text} IS {negation}NULL)", BOOLEAN, nullable=False)
+    if isinstance(node.expression, exp.Boolean):
+        word = "TRUE" if node.expression.this else "FALSE"
+        return Value(f"({compiler.condition(node.this).text} IS {negation}{word})", BOOLEAN, nullable=False)
+    raise unsupported(compiler.origin, f"IS {node.expression.sql()}", node)
+
+
+def _between(compiler: Compiler, node: exp.Expr) -> Value:
+    if node.args.get("symmetric"):
+        raise unsupported(compiler.origin, "BETWEEN SYMMETRIC", node)
+    value, low, high = (compiler.value(node.args[part]) for part in ("this", "low", "high"))
+    from_low, to_high = comparison(">=", value, low), comparison("<=", value, high)
+    return Value(f"({from_low.text} AND {to_high.text})", BOOLEAN, any_nullable((value, low, high)))
+
+
+def _in(compiler: Compiler, node: exp.Expr) -> Value:
+    if not node.expressions or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+        raise unsupported(compiler.origin, "IN without a list of values", node)
+    values = [compiler.value(item) for item in (node.this, *node.expressions)]
+    _, (wanted, *items) = comparable(values)
+    return Value(f"({wanted.text} IN ({', '.join(i.text for i in items)}))", BOOLEAN, any_nullable(values))
+
+
+def _like(ignore_case: bool) -> _Handler:
+    def handle(compiler: Compiler, node: exp.Expr, escape: str = "\\") -> Value:
+        value, pattern = compiler.value(node.this), compiler.value(node.expression)
+        found = like(value, pattern, ignore_case=ignore_case, escape=escape)
+        if not node.args.get("negate"):
+            return found
+        return Value(f"(NOT {found.text})", BOOLEAN, found.nullable)
+
+    return handle
+
+
+def _escape(compiler: Compiler, node: exp.Expr) -> Value:
+    character = node.expression.name
+    if not isinstance(node.this, exp.Like | exp.ILike) or len(character) != 1:
+        raise unsupported(compiler.origin, f"ESCAPE '{character}'", node)
+    value, pattern = compiler.value(node.this.this), compiler.value(node.this.expression)
+    found = like(value, pattern, ignore_case=isinstance(node.this, exp.ILike), escape=character)
+    text = f"(NOT {found.text})" if node.this.args.get("negate") else found.text
+    return Value(text, BOOLEAN, found.nullable)
+
+
+def _matches(flags: str) -> _Handler:
+    def handle(compiler: Compiler, node: exp.Expr) -> Value:
+        return matches(compiler.value(node.this), compiler.value(node.expression), flags)
+
+    return handle
+
+
+def _joined(compiler: Compiler, node: exp.Expr) -> Value:
+    return joined([compiler.value(part) for part in node.flatten()])
+
+
+def _case(compiler: Compiler, node: exp.Expr) -> Value:
+    branches: list[exp.Expr] = node.args["ifs"]
+    subject = node.args.get("this")
+    otherwise = node.args.get("default")
+    if subject is None:
+        head, tests = "CASE", [compiler.condition(branch.this) for branch in branches]
+    else:
+        _, (compared, *tests) = comparable([compiler.value(part) for part in (subject, *(b.this for b in branches))])
+        head = f"CASE {compared.text}"
+    results = [compiler.value(branch.args["true"]) for branch in branches]
+    results.append(NULL_VALUE if otherwise is None else compiler.value(otherwise))
+    type_, results = together(results, text_wins=True)
+    whens = (f"WHEN {test.text} THEN {result.text}" for test, result in zip(tests, results[:-1], strict=True))
+    return Value(f"{head} {' '.join(whens)} ELSE {results[-1].text} END", type_, any_nullable(results))
+
+
+def _cast(compiler: Compiler, node: exp.Expr) -> Value:
+    if node.args.get("format") or node.args.get("default"):
+        raise unsupported(compiler.origin, "CAST with FORMAT or DEFAULT", node)
+    return cast(compiler.value(node.this), named_type(node.args["to"]), safe=isinstance(node, exp.TryCast))
+
+
+def _interval(compiler: Compiler, node: exp.Expr) -> Value:
+    unit = node.args.get("unit")
+    return interval_literal(node.this.name, unit.name if unit is not None else None)
+
+
+def _call(compiler: Compiler, node: exp.Expr) -> Value:
+    name = function_name(node)
+    function = compiler.function(name, node)
+    value = function.call([compiler.value(argument) for argument in node.expressions])
+    compiler.uses_now = compiler.uses_now or function.reads_clock
+    return value
+
+
+def function_name(node: exp.Expr) -> str:
+    """Names of functions are compared without regard to case."""
+    return node.name.lower()
+
+
+_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
+}  # fmt: skip
+_HANDLERS: dict[type[exp.Expr], _Handler] = {
+    **{kind: _arithmetic(operator) for kind, operator in _ARITHMETIC.items()},
+    **{kind: _comparison(operator) for kind, operator in _COMPARISONS.items()},
+    exp.NullSafeNEQ: _distinct_from,
+    exp.Paren: _paren,
+    exp.Literal: _literal,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Bracket: _bracket,
+    exp.Array: _array,
+    exp.Neg: _negative,
+    exp.And: _connective("AND"),
+    exp.Or: _connective("OR"),
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Like: _like(ignore_case=False),
+    exp.ILike: _like(ignore_case=True),
+    exp.Escape: _escape,
+    exp.RegexpLike: _matches(""),
+    exp.RegexpILike: _matches("i"),
+    exp.DPipe: _joined,
+    exp.Case: _case,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Interval: _interval,
+    exp.Anonymous: _call,
+}

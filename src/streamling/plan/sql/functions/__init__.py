@@ -1,0 +1,35 @@
+"""The function table: every function of the language, by family, and the names that are refused on purpose."""
+
+from __future__ import annotations
+
+from streamling.plan.sql.functions import conditionals, digests, lists, mathematics, regexps, texts, times
+from streamling.plan.sql.functions.signature import Function
+
+FUNCTIONS: dict[str, Function] = {
+    **texts.FUNCTIONS,
+    **mathematics.FUNCTIONS,
+    **conditionals.FUNCTIONS,
+    **times.FUNCTIONS,
+    **regexps.FUNCTIONS,
+    **lists.FUNCTIONS,
+    **digests.FUNCTIONS,
+}
+
+# fmt: off
+AGGREGATES = frozenset({
+    "any_value", "approx_distinct", "approx_median", "approx_percentile_cont", "approx_percentile_cont_with_weight",
+    "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "corr", "count", "covar", "covar_pop",
+    "covar_samp", "every", "first_value", "grouping", "json_arrayagg_absent_on_null", "json_arrayagg_null_on_null",
+    "json_objectagg_absent_on_null", "json_objectagg_null_on_null", "last_value", "listagg", "max", "mean", "median",
+    "min", "nth_value", "percentile_cont", "quantile_cont", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
+    "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "stddev", "stddev_pop", "stddev_samp", "string_agg",
+    "sum", "var", "var_pop", "var_population", "var_samp", "var_sample",
+})
+# fmt: on
+# fmt: off
+WINDOW_FUNCTIONS = frozenset({
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
+})
+# fmt: on
+
+__all__ = ["AGGREGATES", "FUNCTIONS", "WINDOW_FUNCTIONS", "Function"]

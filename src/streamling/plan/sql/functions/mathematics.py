@@ -1,0 +1,114 @@
+"""Functions of numbers. Where Spark gives NULL outside of a function's domain, ours follow IEEE 754."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamling.plan.sql.coercions import converted, is_integer
+from streamling.plan.sql.functions.signature import DOUBLE, LITERAL_INTEGER, NUMBER, Function, form
+from streamling.plan.sql.operators import arithmetic, quotient
+from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
+from streamling.plan.sql.values import Value, string_literal
+from streamling.plan.types import FLOAT32, FLOAT64, DataType, decimal
+
+# From here on a float64 is whole, and Spark's ceil and floor, which go through BIGINT, are not needed.
+_WHOLE = "4503599627370496D"
+
+
+def _whole(name: str) -> Function:
+    def build(arguments: Sequence[Value]) -> Value:
+        (value,) = arguments
+        if value.type.kind == "decimal":
+            return Value(f"CAST({name}({value.text}) AS {spark_type(value.type)})", value.type, value.nullable)
+        return _on_doubles(f"CAST({name}({{0}}) AS DOUBLE)", value)
+
+    return Function(f"{name}(number)", (NUMBER,), build)
+
+
+def _on_doubles(small: str, value: Value) -> Value:
+    if is_integer(value.type):
+        return converted(value, FLOAT64)
+    number = converted(value, FLOAT64)
+    type_ = FLOAT32 if value.type == FLOAT32 else FLOAT64
+    text = f"CASE WHEN abs({number.text}) < {_WHOLE} THEN {small.format(number.text)} ELSE {number.text} END"
+    return Value(text if type_ == FLOAT64 else f"CAST({text} AS FLOAT)", type_, value.nullable)
+
+
+def _trunc(arguments: Sequence[Value]) -> Value:
+    (value,) = arguments
+    if value.type.kind == "decimal":
+        whole = f"CASE WHEN {value.text} < 0 THEN ceil({value.text}) ELSE floor({value.text}) END"
+        return Value(f"CAST({whole} AS {spark_type(value.type)})", value.type, value.nullable)
+    return _on_doubles("CAST(CAST({0} AS BIGINT) AS DOUBLE)", value)
+
+
+def _round(arguments: Sequence[Value]) -> Value:
+    value = arguments[0]
+    places = arguments[1].constant if len(arguments) > 1 else 0
+    if not isinstance(places, int):
+        raise AssertionError("a literal was admitted")
+    return Value(f"round({value.text}, {places})", _rounded_type(value.type, places), value.nullable)
+
+
+def _rounded_type(type_: DataType, places: int) -> DataType:
+    if type_.kind != "decimal":
+        return type_
+    precision, scale = digits(type_)
+    whole = precision - scale + 1
+    if places < 0:
+        return decimal(min(MAX_PRECISION, max(whole, 1 - places)), 0)
+    return decimal(min(MAX_PRECISION, whole + min(scale, places)), min(scale, places))
+
+
+def _logarithm(name: str) -> Function:
+    def build(arguments: Sequence[Value]) -> Value:
+        return _log(name, arguments[0])
+
+    return Function(f"{name}(number)", (DOUBLE,), build)
+
+
+def _log(name: str, value: Value) -> Value:
+    x = value.text
+    text = (
+        f"CASE WHEN {x} > 0D THEN {name}({x}) WHEN {x} = 0D THEN CAST('-Infinity' AS DOUBLE) "
+        f"WHEN {x} < 0D THEN CAST('NaN' AS DOUBLE) END"
+    )
+    return Value(text, FLOAT64, value.nullable)
+
+
+def _log_of_base(arguments: Sequence[Value]) -> Value:
+    """log(x) is to base 10, log(b, x) to base b."""
+    if len(arguments) == 1:
+        return _log("log10", arguments[0])
+    base, value = arguments
+    return quotient(_log("ln", value), _log("ln", base))
+
+
+def _sqrt(arguments: Sequence[Value]) -> Value:
+    (value,) = arguments
+    refusal = string_literal("sqrt: the number is negative")
+    text = f"CASE WHEN {value.text} < 0D THEN raise_error({refusal}) ELSE sqrt({value.text}) END"
+    return Value(text, FLOAT64, value.nullable)
+
+
+_POWER = Function("power(base, exponent)", (DOUBLE, DOUBLE), form("power({0}, {1})", FLOAT64))
+_SIGN = Function("signum(number)", (DOUBLE,), form("signum({0})", FLOAT64))
+
+FUNCTIONS: dict[str, Function] = {
+    "abs": Function("abs(number)", (NUMBER,), form("abs({0})")),
+    "ceil": _whole("ceil"),
+    "floor": _whole("floor"),
+    "round": Function("round(number[, places])", (NUMBER, LITERAL_INTEGER), _round, optional=1),
+    "trunc": Function("trunc(number)", (NUMBER,), _trunc),
+    "sqrt": Function("sqrt(number)", (DOUBLE,), _sqrt),
+    "power": _POWER,
+    "pow": _POWER,
+    "exp": Function("exp(number)", (DOUBLE,), form("exp({0})", FLOAT64)),
+    "ln": _logarithm("ln"),
+    "log10": _logarithm("log10"),
+    "log2": _logarithm("log2"),
+    "log": Function("log([base, ]number)", (DOUBLE, DOUBLE), _log_of_base, optional=1),
+    "sign": _SIGN,
+    "signum": _SIGN,
+    "mod": Function("mod(number, divisor)", (NUMBER, NUMBER), lambda a: arithmetic("%", a[0], a[1])),
+}

@@ -1,0 +1,209 @@
+"""Operators on compiled values: arithmetic, comparison, text.
+
+What Spark does otherwise and is put right here: `/` of integers, floating-point division and remainder by zero,
+text beside a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamling.errors import SQL_UNSUPPORTED
+from streamling.plan.sql.coercions import (
+    common_type,
+    converted,
+    decimal_of,
+    is_float,
+    is_integer,
+    is_number,
+    together,
+    wider_integer,
+)
+from streamling.plan.sql.intervals import time_arithmetic
+from streamling.plan.sql.patterns import java_regexp, like_pattern
+from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
+from streamling.plan.sql.values import Interval, Refusal, Value, any_nullable, string_literal
+from streamling.plan.types import (
+    BOOLEAN,
+    DURATION,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    NULL,
+    STRING,
+    DataType,
+    decimal,
+)
+
+
+def arithmetic(operator: str, left: Value, right: Value) -> Value:
+    """`left <operator> right` for `+ - * / %`."""
+    if operator in "+-":
+        moved = time_arithmetic(operator, left, right)
+        if moved is not None:
+            return moved
+    left, right = _nulls_typed(left, right)
+    if not (is_number(left.type) and is_number(right.type)):
+        raise Refusal(f"operator `{operator}` does not accept {left.type} and {right.type}")
+    if is_integer(left.type) and is_integer(right.type):
+        return _on_integers(operator, left, right)
+    if is_float(left.type) or is_float(right.type):
+        return _on_floats(operator, left, right)
+    return _on_decimals(operator, left, right)
+
+
+def _nulls_typed(left: Value, right: Value) -> tuple[Value, Value]:
+    if left.type == right.type == NULL:
+        return converted(left, INT64), converted(right, INT64)
+    if left.type == NULL:
+        return converted(left, right.type), right
+    return left, (converted(right, left.type) if right.type == NULL else right)
+
+
+def _on_integers(operator: str, left: Value, right: Value) -> Value:
+    type_ = wider_integer(left.type, right.type)
+    nullable = any_nullable((left, right))
+    if operator != "/":
+        return Value(f"({left.text} {operator} {right.text})", type_, nullable)
+    quotient = f"({left.text} div {right.text})"
+    return Value(quotient if type_ == INT64 else f"CAST({quotient} AS {spark_type(type_)})", type_, nullable)
+
+
+def _on_floats(operator: str, left: Value, right: Value) -> Value:
+    if left.type == right.type == FLOAT32 and operator not in "/%":
+        return Value(f"({left.text} {operator} {right.text})", FLOAT32, any_nullable((left, right)))
+    left, right = converted(left, FLOAT64), converted(right, FLOAT64)
+    if operator == "/":
+        return quotient(left, right)
+    text = f"({left.text} {operator} {right.text})"
+    if operator == "%" and not right.constant:
+        # try_mod is NULL for a zero divisor; zero times infinity is the NaN wanted, and NULL for NULL operands.
+        text = f"coalesce(try_mod({left.text}, {right.text}), {left.text} * 0D * power({right.text}, -1D))"
+    return Value(text, FLOAT64, any_nullable((left, right)))
+
+
+def quotient(left: Value, right: Value) -> Value:
+    """IEEE 754 division of two float64 values, where Spark with ANSI on fails for a zero divisor.
+
+    try_divide is NULL then; power(±0, -1) is the infinity with the sign of the zero, and NULL for NULL.
+    """
+    nullable = any_nullable((left, right))
+    if right.constant:
+        return Value(f"({left.text} / {right.text})", FLOAT64, nullable)
+    text = f"coalesce(try_divide({left.text}, {right.text}), {left.text} * power({right.text}, -1D))"
+    return Value(text, FLOAT64, nullable)
+
+
+def _on_decimals(operator: str, left: Value, right: Value) -> Value:
+    left, right = converted(left, decimal_of(left.type)), converted(right, decimal_of(right.type))
+    for operand in (left, right):
+        spark_type(operand.type)  # refuses more digits than Spark has
+    type_ = _decimal_result(operator, left.type, right.type)
+    return Value(f"({left.text} {operator} {right.text})", type_, any_nullable((left, right)))
+
+
+def _decimal_result(operator: str, left: DataType, right: DataType) -> DataType:
+    """Spark's result type with `spark.sql.decimalOperations.allowPrecisionLoss` off: the scale is exact, a value
+    with too many digits is an error of its row."""
+    (p1, s1), (p2, s2) = digits(left), digits(right)
+    if operator == "/":
+        return _decimal_quotient(p1, s1, p2, s2)
+    if operator == "*":
+        precision, scale = p1 + p2 + 1, s1 + s2
+    elif operator == "%":
+        scale = max(s1, s2)
+        precision = min(p1 - s1, p2 - s2) + scale
+    else:
+        scale = max(s1, s2)
+        precision = max(p1 - s1, p2 - s2) + scale + 1
+    if scale > MAX_PRECISION:
+        raise Refusal(f"{left} {operator} {right} needs {scale} decimal places, {MAX_PRECISION} are supported")
+    return decimal(max(1, min(precision, MAX_PRECISION)), scale)
+
+
+def _decimal_quotient(p1: int, s1: int, p2: int, s2: int) -> DataType:
+    whole = min(MAX_PRECISION, p1 - s1 + s2)
+    scale = min(MAX_PRECISION, max(6, s1 + p2 + 1))
+    excess = whole + scale - MAX_PRECISION
+    if excess > 0:
+        scale -= excess // 2 + 1
+        whole = MAX_PRECISION - scale
+    return decimal(whole + scale, scale)
+
+
+def negative(value: Value) -> Value:
+    """`- value`"""
+    constant = value.constant
+    if isinstance(constant, Interval):
+        raise Refusal("`-` before an interval", hint="subtract the interval, or put the sign inside its text")
+    if isinstance(constant, int | float) and not isinstance(constant, bool):
+        return Value(f"(-{value.text})", value.type, nullable=False, constant=-constant)
+    if value.type == NULL:
+        return value
+    if not is_number(value.type) and value.type != DURATION:
+        raise Refusal(f"operator `-` does not accept {value.type}")
+    spark_type(value.type)
+    return Value(f"(- {value.text})", value.type, value.nullable)
+
+
+def comparison(operator: str, left: Value, right: Value) -> Value:
+    """`left <operator> right` for `= <> < <= > >=` and the null-safe `<=>`."""
+    _, (a, b) = comparable((left, right))
+    nullable = operator != "<=>" and any_nullable((left, right))
+    return Value(f"({a.text} {operator} {b.text})", BOOLEAN, nullable)
+
+
+def comparable(values: Sequence[Value]) -> tuple[DataType, list[Value]]:
+    """The values converted to a type in which they can be compared: text beside a number becomes the number."""
+    type_, items = together(values)
+    if type_.kind == "map":
+        raise Refusal("maps cannot be compared")
+    spark_type(type_)
+    return type_, items
+
+
+def joined(values: Sequence[Value]) -> Value:
+    """`a || b || ..`: text, NULL if any is NULL; lists are appended to each other."""
+    if all(value.type.kind == "list" for value in values):
+        type_, items = together(values)
+        return Value(f"concat({', '.join(item.text for item in items)})", type_, any_nullable(values))
+    left, right = values[0].type, values[1].type
+    if not {STRING, NULL} & {left, right}:
+        raise Refusal(f"operator `||` does not accept {left} and {right}", hint="cast one to text")
+    texts = [converted(value, STRING).text for value in values]
+    return Value(f"concat({', '.join(texts)})", STRING, any_nullable(values))
+
+
+def like(value: Value, pattern: Value, *, ignore_case: bool, escape: str = "\\") -> Value:
+    """`value LIKE pattern`"""
+    subject, wanted = _text("LIKE", value), _text("LIKE", pattern)
+    if isinstance(pattern.constant, str):
+        text = string_literal(like_pattern(pattern.constant, escape))
+    elif escape == "\\":
+        text = wanted.text
+    else:
+        raise Refusal("ESCAPE needs a literal pattern: others are unsupported", condition=SQL_UNSUPPORTED)
+    return Value(
+        f"({subject.text} {'ILIKE' if ignore_case else 'LIKE'} {text})", BOOLEAN, any_nullable((value, pattern))
+    )
+
+
+def matches(value: Value, pattern: Value, flags: str = "") -> Value:
+    """`value ~ pattern`: true where the regular expression matches anywhere."""
+    subject = _text("~", value)
+    return Value(f"rlike({subject.text}, {regexp(pattern, flags)})", BOOLEAN, any_nullable((value, pattern)))
+
+
+def regexp(pattern: Value, flags: str = "") -> str:
+    """The Spark text of a regular expression, which must be a literal: the two syntaxes differ."""
+    if pattern.type == NULL:
+        return "CAST(NULL AS STRING)"
+    if not isinstance(pattern.constant, str):
+        raise Refusal("a regular expression that is not a literal is unsupported yet", condition=SQL_UNSUPPORTED)
+    return string_literal(java_regexp(pattern.constant, flags))
+
+
+def _text(operator: str, value: Value) -> Value:
+    if common_type(value.type, STRING) != STRING:
+        raise Refusal(f"operator `{operator}` works on text, got {value.type}", hint="cast it to text")
+    return converted(value, STRING)

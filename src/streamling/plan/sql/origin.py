@@ -1,0 +1,58 @@
+"""Where a piece of SQL comes from: its text, its node, and how to point at a place in the user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamling.errors import Condition, UserError, Where
+
+Locate = Callable[[int, int], Where | None]
+"""(line, column) inside the SQL text, from 1 -> place in the user's file."""
+
+
+def nowhere(line: int, column: int) -> Where | None:
+    """The `Locate` of SQL that is not in a file."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The SQL text as the user wrote it, the node it belongs to, and the way back to the file."""
+
+    sql: str
+    node: str
+    locate: Locate
+
+    def error(
+        self,
+        condition: Condition,
+        message: str,
+        *,
+        at: exp.Expr | int | None = None,
+        hint: str | None = None,
+        cause: BaseException | None = None,
+    ) -> UserError:
+        """An error at a tree node or at a character offset of the text."""
+        offset = at if isinstance(at, int) else offset_of(at)
+        where = None if offset is None else self.locate(*self.place(offset))
+        return UserError(condition, message, node=self.node, where=where, hint=hint, cause=cause)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, from 1, of a character offset."""
+        before = self.sql[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+    def offset(self, line: int, column: int) -> int:
+        """The inverse of `place`."""
+        return sum(len(text) + 1 for text in self.sql.split("\n")[: line - 1]) + column - 1
+
+
+def offset_of(node: exp.Expr | None) -> int | None:
+    """Where a tree begins in its text. sqlglot marks names and literals only, so look for the first one inside."""
+    if node is None:
+        return None
+    marks = (part.meta.get("start") for part in node.walk())
+    return min((mark for mark in marks if isinstance(mark, int)), default=None)

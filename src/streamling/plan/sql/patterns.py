@@ -1,0 +1,197 @@
+"""LIKE patterns and regular expressions, from our meaning to Spark's.
+
+Ours are PostgreSQL's LIKE and the regular expressions of Rust's `regex` crate; Spark's are its own LIKE and Java's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamling.errors import SQL_UNSUPPORTED
+from streamling.plan.sql.values import Refusal
+
+
+def like_pattern(pattern: str, escape: str = "\\") -> str:
+    """A LIKE pattern as Spark wants it: backslash before `%`, `_` and itself, and nowhere else."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise Refusal(f"the LIKE pattern '{pattern}' ends with its escape character")
+            parts.append(f"\\{escaped}" if escaped in "%_\\" else escaped)
+        else:
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)
+
+
+def java_regexp(pattern: str, flags: str = "") -> str:
+    """A regular expression in Java's syntax that matches what `pattern` matches.
+
+    Look-around and back references do not exist; syntax the two languages read differently is translated or refused.
+    flags   of `i` (no regard to case), `m` (lines), `s` (dot matches line ends)
+    """
+    return _Translation(pattern, flags).result()
+
+
+_POSIX = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": "\\t ",
+    "digit": "0-9",
+    "lower": "a-z",
+    "space": "\\t\\n\\x0B\\f\\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+_SAME_ESCAPES = frozenset("tnrfa")
+_UNICODE_ESCAPES = frozenset("dDwWsSbB")
+_ANCHORS = frozenset("Az")
+
+
+@dataclass(slots=True)
+class _Translation:
+    """One walk over a pattern. `depth` counts open character classes."""
+
+    pattern: str
+    flags: str
+    position: int = 0
+    depth: int = 0
+    unicode: bool = False
+    dot: bool = False
+    lines: bool = False
+
+    def result(self) -> str:
+        self.lines = "m" in self.flags or re.search(r"\(\?[a-z]*m", self.pattern) is not None
+        parts: list[str] = []
+        while self.position < len(self.pattern):
+            parts.append(self._in_class() if self.depth else self._outside())
+        return self._prefix() + "".join(parts)
+
+    def _prefix(self) -> str:
+        """Java's `.`, `^`, `$` know more line ends than `\\n`, its `\\w`, `\\d`, `(?i)` only ASCII: not so here."""
+        switches = self.flags
+        if self.dot or self.lines:
+            switches += "d"
+        if self.unicode or "i" in self.flags:
+            switches += "U"
+        return f"(?{switches})" if switches else ""
+
+    def _refuse(self, what: str) -> Refusal:
+        return Refusal(f"regular expression '{self.pattern}': {what} is unsupported", condition=SQL_UNSUPPORTED)
+
+    def _take(self, count: int = 1) -> str:
+        taken = self.pattern[self.position : self.position + count]
+        self.position += count
+        return taken
+
+    def _outside(self) -> str:
+        character = self._take()
+        handler = _OUTSIDE.get(character)
+        return character if handler is None else handler(self)
+
+    def _dot(self) -> str:
+        self.dot = True
+        return "."
+
+    def _end(self) -> str:
+        # Java's `$` also matches before a line end that closes the text.
+        return "$" if self.lines else "\\z"
+
+    def _quantifier(self) -> str:
+        quantifier = self.pattern[self.position - 1]
+        if self.pattern[self.position : self.position + 1] == "+":
+            raise self._refuse(f"`{quantifier}+`")
+        return quantifier
+
+    def _group(self) -> str:
+        named = re.compile(r"\?P?<(?![=!])[^>]*>").match(self.pattern, self.position)
+        if named:
+            self.position = named.end()
+            return "("
+        special = re.compile(r"\?([a-zA-Z-]*[:)]|.{0,2})").match(self.pattern, self.position)
+        if special is None:
+            return "("
+        switches = special.group(1)
+        if not switches or not set(switches) <= set("ims-:)"):
+            raise self._refuse(f"`({special.group(0)}`")
+        self.unicode = self.unicode or "i" in switches
+        self.position = special.end()
+        return "(" + special.group(0)
+
+    def _open_class(self) -> str:
+        self.depth += 1
+        opening = "["
+        if self.pattern.startswith("^", self.position):
+            opening += self._take()
+        if self.pattern.startswith("]", self.position):
+            self._take()
+            opening += "\\]"
+        return opening
+
+    def _in_class(self) -> str:
+        for operator in ("--", "~~"):
+            if self.pattern.startswith(operator, self.position):
+                raise self._refuse(f"`{operator}` in a character class")
+        posix = re.compile(r"\[:(\^?\w+):\]").match(self.pattern, self.position)
+        if posix:
+            self.position = posix.end()
+            if posix.group(1) not in _POSIX:
+                raise self._refuse(f"`{posix.group(0)}`")
+            return _POSIX[posix.group(1)]
+        character = self._take()
+        if character == "]":
+            self.depth -= 1
+        if character == "[":
+            return self._open_class()
+        return self._escape() if character == "\\" else character
+
+    def _escape(self) -> str:
+        character = self._take()
+        if character in _UNICODE_ESCAPES:
+            self.unicode = True
+            return "\\" + character
+        if character in _SAME_ESCAPES or (character in _ANCHORS and not self.depth):
+            return "\\" + character
+        if character == "v":
+            return "\\x0B"
+        if character in "xuU":
+            return self._code_point(character)
+        if character in "pP":
+            return self._property(character)
+        if not character or character.isalnum() or character in "<>":
+            raise self._refuse(f"`\\{character}`")
+        return "\\" + character
+
+    def _code_point(self, kind: str) -> str:
+        width = {"x": 2, "u": 4, "U": 8}[kind]
+        found = re.compile(rf"\{{([0-9A-Fa-f]+)\}}|([0-9A-Fa-f]{{{width}}})").match(self.pattern, self.position)
+        if found is None:
+            raise self._refuse(f"`\\{kind}`")
+        self.position = found.end()
+        return f"\\x{{{found.group(1) or found.group(2)}}}"
+
+    def _property(self, kind: str) -> str:
+        found = re.compile(r"\{(\w+)\}|([A-Z])").match(self.pattern, self.position)
+        if found is None:
+            raise self._refuse(f"`\\{kind}`")
+        self.position = found.end()
+        name = found.group(1) or found.group(2)
+        return f"\\{kind}{{{name if len(name) <= 2 else 'Is' + name}}}"
+
+
+_OUTSIDE: dict[str, Callable[[_Translation], str]] = {
+    "\\": _Translation._escape,
+    ".": _Translation._dot,
+    "$": _Translation._end,
+    "(": _Translation._group,
+    "[": _Translation._open_class,
+    "*": _Translation._quantifier,
+    "+": _Translation._quantifier,
+    "?": _Translation._quantifier,
+    "}": _Translation._quantifier,
+}

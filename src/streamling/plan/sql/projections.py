@@ -1,0 +1,134 @@
+"""The columns of a SELECT: stars expanded, names given, the operation column kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamling.errors import UserError
+from streamling.plan.sql.constructs import unsupported
+from streamling.plan.sql.dialect import Streamling
+from streamling.plan.sql.expressions import Compiler, function_name
+from streamling.plan.sql.scope import name_of
+from streamling.plan.sql.values import Refusal, Value, identifier
+from streamling.plan.types import OPERATION_COLUMN, Field
+
+UNNEST = "unnest"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a SELECT.
+
+    node       where it was written, None if it was not
+    starred    it comes from a star
+    """
+
+    name: str
+    value: Value
+    node: exp.Expr | None
+    starred: bool = False
+
+    @property
+    def text(self) -> str:
+        name = identifier(self.name)
+        return name if self.value.text == name else f"{self.value.text} AS {name}"
+
+    @property
+    def appended(self) -> bool:
+        return self.node is None
+
+    @property
+    def is_operation(self) -> bool:
+        """The operation column of the input, unchanged."""
+        return self.name == OPERATION_COLUMN and self.value.text == identifier(OPERATION_COLUMN)
+
+
+def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserError]:
+    """The columns in order, problems in place of those that have one."""
+    columns = [column for item in node.expressions for column in _item(item, compiler)]
+    columns = _written_operation_wins(columns)
+    yield from _one_unnest(columns, compiler)
+    if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
+        yield Column(OPERATION_COLUMN, compiler.scope.column([OPERATION_COLUMN]), None)
+
+
+def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:
+    star = node.this if isinstance(node, exp.Column) else node
+    try:
+        if isinstance(star, exp.Star):
+            return list(_starred(node, star, compiler))
+        inner = node.this if isinstance(node, exp.Alias) else node
+        name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else output_name(inner)
+        return [Column(name, _value(inner, compiler), node)]
+    except UserError as error:
+        return [error]
+    except Refusal as refusal:
+        return [compiler.error(refusal, node)]
+
+
+def _value(node: exp.Expr, compiler: Compiler) -> Value:
+    if not _is_unnest(node):
+        return compiler.value(node)
+    arguments = [compiler.value(argument) for argument in node.expressions]
+    if len(arguments) != 1 or arguments[0].type.item is None or arguments[0].type.kind != "list":
+        raise Refusal(f"`unnest(list)` does not take {', '.join(str(a.type) for a in arguments) or 'nothing'}")
+    return Value(f"explode({arguments[0].text})", arguments[0].type.item)
+
+
+def _is_unnest(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and function_name(node) == UNNEST
+
+
+def _starred(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterator[Column]:
+    for clause in ("replace", "rename", "ilike"):
+        if star.args.get(clause):
+            raise unsupported(compiler.origin, f"* {clause.upper()}", node)
+    if isinstance(node, exp.Column):
+        qualifier = [name_of(part) for part in node.parts[:-1]]
+        if not compiler.scope.is_qualifier(qualifier):
+            raise Refusal(f"`{'.'.join(qualifier)}.*` names no table of this SELECT")
+    left_out = {_left_out(column, compiler) for column in star.args.get("except_") or ()}
+    for field in compiler.scope.columns:
+        if field.name not in left_out:
+            yield Column(field.name, _plain(field), node, starred=True)
+
+
+def _left_out(node: exp.Expr, compiler: Compiler) -> str:
+    if not isinstance(node, exp.Column | exp.Identifier):
+        raise unsupported(compiler.origin, "* EXCEPT with an expression", node)
+    name = name_of(node.this if isinstance(node, exp.Column) else node)
+    if name not in compiler.scope.columns:
+        raise compiler.scope.unknown([name])
+    return name
+
+
+def _plain(field: Field) -> Value:
+    return Value(identifier(field.name), field.type, field.nullable)
+
+
+def _written_operation_wins(columns: list[Column | UserError]) -> list[Column | UserError]:
+    """`SELECT *, _gs_op`: the column appears once, where it was written by name."""
+    written = any(isinstance(c, Column) and c.is_operation and not c.starred for c in columns)
+    return [c for c in columns if not (written and isinstance(c, Column) and c.is_operation and c.starred)]
+
+
+def _one_unnest(columns: list[Column | UserError], compiler: Compiler) -> Iterator[Column | UserError]:
+    unnested = 0
+    for column in columns:
+        yield column
+        if isinstance(column, Column) and column.node is not None and _is_unnest(column.node.unalias()):
+            unnested += 1
+            if unnested == 2:
+                yield unsupported(compiler.origin, "more than one unnest in a SELECT", column.node)
+
+
+def output_name(node: exp.Expr) -> str:
+    """The name of a column without alias: the column's own, also through a cast, else the text of the expression."""
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier):
+        return name_of(node.this)
+    if isinstance(node, exp.Cast | exp.TryCast | exp.Paren):
+        return output_name(node.this)
+    return node.sql(dialect=Streamling, comments=False, normalize_functions="lower")

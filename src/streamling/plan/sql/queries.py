@@ -1,0 +1,227 @@
+"""Queries: from a checked statement to Spark SQL and the schema of its rows.
+
+Every input has the operation column, and so has every query made of them: a SELECT that leaves it out gets it back
+as its last column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from streamling.errors import NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, UserError
+from streamling.plan.sql.expressions import Compiler
+from streamling.plan.sql.functions import Function
+from streamling.plan.sql.origin import Locate, Origin, nowhere
+from streamling.plan.sql.projections import Column, projection
+from streamling.plan.sql.scope import Scope, name_of
+from streamling.plan.sql.shapes import branches, cte_name, table_name
+from streamling.plan.sql.statements import Statement, parse_tokens, raise_all, syntax_checked, too_deep
+from streamling.plan.sql.unions import Branch, union
+from streamling.plan.sql.values import identifier
+from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query for Spark.
+
+    text       Spark SQL; inputs go by the names of their views
+    schema     the columns it gives, `_gs_op` included
+    uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
+    """
+
+    text: str
+    schema: Schema
+    uses_now: bool
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression for Spark; columns go by their names."""
+
+    text: str
+    type: DataType
+    nullable: bool
+    uses_now: bool
+
+
+_NO_FUNCTIONS: Mapping[str, Function] = {}
+
+
+def compile_query(
+    statement: Statement,
+    inputs: Mapping[str, Schema],
+    views: Mapping[str, str],
+    *,
+    functions: Mapping[str, Function] = _NO_FUNCTIONS,
+) -> Query:
+    """The statement as Spark SQL.
+
+    inputs, views   the schema and the Spark view of each table, by reference name
+    functions       entries added to the function table, or put before an entry of the same name
+    Raises UserError, or InvalidPipeline with all problems found.
+    """
+    compiler = _Queries(statement._origin, inputs, views, functions)
+    try:
+        branch = compiler.query(statement._tree, {})
+    except RecursionError as error:
+        raise too_deep(statement._origin, error) from None
+    except _Broken:
+        branch = None
+    raise_all(compiler.problems)
+    if branch is None:
+        raise AssertionError("a query is broken without a problem")
+    return Query(branch.text, Schema(branch.fields), branch.uses_now)
+
+
+def compile_expression(
+    sql: str,
+    columns: Schema,
+    *,
+    node: str,
+    locate: Locate = nowhere,
+    functions: Mapping[str, Function] = _NO_FUNCTIONS,
+) -> Expression:
+    """One expression over `columns`, a filter for example. Raises UserError."""
+    origin = Origin(sql, node, locate)
+    try:
+        tree = parse_tokens(origin, syntax_checked(origin), expression=True)
+        compiler = Compiler(origin, Scope(columns), functions)
+        value = compiler.value(tree)
+    except RecursionError as error:
+        raise too_deep(origin, error) from None
+    return Expression(value.text, value.type, value.nullable, compiler.uses_now)
+
+
+class _Broken(Exception):
+    """A query has no columns because of problems already noted."""
+
+
+@dataclass(slots=True)
+class _Queries:
+    origin: Origin
+    inputs: Mapping[str, Schema]
+    views: Mapping[str, str]
+    functions: Mapping[str, Function]
+    problems: list[UserError] = field(default_factory=list)
+
+    def query(self, node: exp.Expr, known: Mapping[str, Branch]) -> Branch:
+        """A query compiled; `known` are the common table expressions in sight."""
+        parts = branches(node)
+        if len(parts) > 1:
+            return self._union([self.query(part, known) for part in parts], node)
+        known = self._ctes(node.args.get("with_"), known)
+        if isinstance(node, exp.Union):
+            return self._union([self.query(part, known) for part in (node.this, node.expression)], node)
+        if isinstance(node, exp.Subquery):
+            return self.query(node.this, known)
+        if isinstance(node, exp.Select):
+            return self._select(node, known)
+        raise AssertionError(f"shapes let {type(node).__name__} through")
+
+    def _union(self, parts: list[Branch], node: exp.Expr) -> Branch:
+        joined = union(parts)
+        if isinstance(joined, Branch):
+            return joined
+        self._problem(self.origin.error(SQL_TYPES, joined, at=node))
+        raise _Broken
+
+    def _problem(self, error: UserError) -> None:
+        self.problems.append(error)
+
+    def _ctes(self, with_: exp.Expr | None, known: Mapping[str, Branch]) -> Mapping[str, Branch]:
+        if with_ is None:
+            return known
+        found = dict(known)
+        for cte in with_.expressions:
+            alias = cte.args["alias"]
+            found[name_of(alias.this)] = self._renamed(self.query(cte.this, found), alias)
+        return found
+
+    def _renamed(self, branch: Branch, alias: exp.Expr | None) -> Branch:
+        """`AS t(a, b)`: new names for the columns that were written, not for an appended operation column."""
+        names = [name_of(column) for column in (alias.args.get("columns") or ())] if alias is not None else []
+        if not names:
+            return branch
+        written = branch.fields[:-1] if branch.appended else branch.fields
+        if len(names) != len(written):
+            message = f"{len(names)} column names for {len(written)} columns"
+            self._problem(self.origin.error(SQL_TYPES, message, at=alias))
+            raise _Broken
+        fields = tuple(replace(f, name=name) for f, name in zip(written, names, strict=True))
+        return branch.selected(fields + branch.fields[len(written) :])
+
+    def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
+        text, scope, uses_now = self._relation(node.args["from_"].this, known)
+        compiler = Compiler(self.origin, scope, self.functions)
+        noted = len(self.problems)
+        columns = self._columns(node, compiler)
+        where = self._where(node, compiler)
+        if len(self.problems) > noted:
+            raise _Broken
+        listed = ", ".join(column.text for column in columns)
+        return Branch(
+            f"SELECT {listed} FROM {text}{where}",
+            tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
+            uses_now=uses_now or compiler.uses_now,
+            appended=columns[-1].appended,
+        )
+
+    def _columns(self, node: exp.Select, compiler: Compiler) -> list[Column]:
+        columns: list[Column] = []
+        for item in projection(node, compiler):
+            if isinstance(item, UserError):
+                self._problem(item)
+            else:
+                columns.append(item)
+        self._check_names(node, columns)
+        return columns
+
+    def _check_names(self, node: exp.Select, columns: list[Column]) -> None:
+        seen: set[str] = set()
+        for column in columns:
+            if column.name in seen:
+                hint = "give one of them an alias, or leave it out of the star: * EXCEPT (..)"
+                message = f"two columns are named `{column.name}`"
+                self._problem(self.origin.error(SQL_DUPLICATE_COLUMN, message, at=column.node or node, hint=hint))
+            seen.add(column.name)
+            if column.name == OPERATION_COLUMN and column.value.type != STRING:
+                message = f"`{OPERATION_COLUMN}` must be text, this is {column.value.type}"
+                self._problem(self.origin.error(SQL_TYPES, message, at=column.node))
+
+    def _where(self, node: exp.Select, compiler: Compiler) -> str:
+        where = node.args.get("where")
+        if where is None:
+            return ""
+        try:
+            return f" WHERE {compiler.condition(where.this).text}"
+        except UserError as error:
+            self._problem(error)
+            return ""
+
+    def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> tuple[str, Scope, bool]:
+        """What a SELECT reads: Spark text, columns, and whether it reads the clock."""
+        alias = node.args.get("alias")
+        label = name_of(alias.this) if alias is not None and alias.this is not None else None
+        if isinstance(node, exp.Subquery):
+            branch = self._renamed(self.query(node.this, known), alias)
+            return f"({branch.text})", Scope(Schema(branch.fields), label), branch.uses_now
+        if not isinstance(node, exp.Table):
+            raise AssertionError(f"shapes let {type(node).__name__} through")
+        cte = known.get(cte_name(node) or "")
+        if cte is not None:
+            return f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), cte.uses_now
+        name = table_name(node)
+        if name not in self.inputs or name not in self.views:
+            self._problem(self._unknown_table(name, node))
+            raise _Broken
+        return identifier(self.views[name]), Scope(self.inputs[name], label or name), False
+
+    def _unknown_table(self, name: str, node: exp.Expr) -> UserError:
+        near = get_close_matches(name, self.inputs, n=1)
+        suggestion = f". Did you mean `{near[0]}`?" if near else ""
+        return self.origin.error(NODE_NOT_FOUND, f"there is no node `{name}` to read from{suggestion}", at=node)

@@ -1,0 +1,80 @@
+"""The columns an expression sees, and the names they go by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from streamling.errors import SQL_UNKNOWN_COLUMN
+from streamling.plan.sql.functions.lists import field
+from streamling.plan.sql.values import Refusal, Value, identifier
+from streamling.plan.types import Field, Schema
+
+_ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+def name_of(node: exp.Expr) -> str:
+    """The name an identifier stands for: as written in quotes, in lower case without."""
+    text = node.name
+    return text if node.args.get("quoted") else text.translate(_ASCII_LOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The one relation a SELECT reads.
+
+    qualifier   what may stand before a column: an alias, or the dotted name of the input, of which a tail is enough
+    """
+
+    columns: Schema
+    qualifier: str | None = None
+
+    def is_qualifier(self, names: Sequence[str]) -> bool:
+        if self.qualifier is None or not names:
+            return False
+        written = ".".join(names)
+        return self.qualifier == written or self.qualifier.endswith(f".{written}")
+
+    def column(self, names: Sequence[str]) -> Value:
+        """`[qualifier.]column[.field ...]`"""
+        for length in range(len(names) - 1, 0, -1):
+            found = self.columns.get(names[length])
+            if found is not None and self.is_qualifier(names[:length]):
+                return _path(found, names[length + 1 :])
+        found = self.columns.get(names[0])
+        if found is None:
+            raise self.unknown(names)
+        return _path(found, names[1:])
+
+    def unknown(self, names: Sequence[str]) -> Refusal:
+        """The refusal of a column that is not there."""
+        own = names[1:] if len(names) > 1 and self.is_qualifier(names[:1]) else names
+        near = self._near(own[0])
+        suggestion = f" Did you mean {near}?" if near else ""
+        valid = ", ".join(_written(name) for name in self.columns.names)
+        return Refusal(
+            f"No field named {'.'.join(_written(name) for name in names)}.{suggestion} Valid fields are {valid}.",
+            condition=SQL_UNKNOWN_COLUMN,
+            hint=f"Write {near}: a name with capital letters needs double quotes." if near and '"' in near else None,
+        )
+
+    def _near(self, name: str) -> str | None:
+        by_lower = {column.lower(): column for column in self.columns.names}
+        close = get_close_matches(name.lower(), by_lower, n=1)
+        return _written(by_lower[close[0]]) if close else None
+
+
+def _path(column: Field, fields: Sequence[str]) -> Value:
+    value = Value(identifier(column.name), column.type, column.nullable)
+    for name in fields:
+        value = field(value, name)
+    return value
+
+
+def _written(name: str) -> str:
+    """A name as it must be written in SQL."""
+    plain = name.isidentifier() and name == name.translate(_ASCII_LOWER)
+    return name if plain else '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,201 @@
+"""Which shapes of query a streaming transform accepts. Every branch and every nested query is checked.
+
+A transform is stateless and narrow: it reads one input per SELECT and turns each row into none, one or several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from streamling.errors import UserError
+from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
+from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS
+from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.scope import name_of
+
+_CLAUSES = {
+    "distinct": "DISTINCT",
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "order": "ORDER BY",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "laterals": "LATERAL",
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+    "locks": "FOR UPDATE",
+    "into": "SELECT INTO",
+    "hint": "hint",
+    "match": "MATCH_RECOGNIZE",
+    "ordinality": "WITH ORDINALITY",
+    "only": "ONLY",
+    "by_name": "BY NAME",
+}
+_ACCEPTED: dict[type[exp.Expr], set[str]] = {
+    exp.Select: {"expressions", "from_", "where", "with_"},
+    exp.Union: {"this", "expression", "distinct", "with_"},
+    exp.Subquery: {"this", "alias", "with_"},
+    exp.Table: {"this", "db", "catalog", "alias"},
+}
+_SET_OPERATIONS: dict[type[exp.Expr], str] = {exp.Intersect: "INTERSECT", exp.Except: "EXCEPT between queries"}
+
+
+@dataclass(slots=True)
+class Shapes:
+    """One pass over a statement: finds the tables it reads and everything it may not do."""
+
+    origin: Origin
+    tables: list[str] = field(default_factory=list)
+    problems: list[UserError] = field(default_factory=list)
+
+    def refuse(self, what: str, at: exp.Expr | None) -> None:
+        self.problems.append(unsupported(self.origin, what, at))
+
+    def query(self, node: exp.Expr, known: frozenset[str] = frozenset()) -> None:
+        """Check a query; `known` are the common table expressions it may name."""
+        for branch in branches(node):
+            self._branch(branch, known)
+
+    def _branch(self, node: exp.Expr, known: frozenset[str]) -> None:
+        if isinstance(node, exp.Union | exp.Select | exp.Subquery):
+            self._clauses(node)
+            known = self._ctes(node.args.get("with_"), known)
+        if isinstance(node, exp.Select):
+            self._select(node, known)
+        elif isinstance(node, exp.Union):
+            if node.args.get("distinct"):
+                self.refuse("UNION (distinct), only UNION ALL is", node)
+            self.query(node.this, known)
+            self.query(node.expression, known)
+        elif isinstance(node, exp.Subquery):
+            self.query(node.this, known)
+        else:
+            self.refuse(_SET_OPERATIONS.get(type(node)) or construct(node), node)
+
+    def _clauses(self, node: exp.Expr) -> None:
+        accepted = _ACCEPTED[type(node)]
+        for name, value in node.args.items():
+            if value and name not in accepted and name != "joins":
+                at = value[0] if isinstance(value, list) else value
+                self.refuse(_CLAUSES.get(name, name), at if isinstance(at, exp.Expr) and list(at.walk()) else node)
+        for join in node.args.get("joins") or ():
+            self.refuse(_join_name(join), join)
+
+    def _ctes(self, with_: exp.Expr | None, known: frozenset[str]) -> frozenset[str]:
+        if with_ is None:
+            return known
+        if with_.args.get("recursive"):
+            self.refuse("recursive WITH", with_)
+            known = known | {name_of(cte.args["alias"].this) for cte in with_.expressions}
+        for cte in with_.expressions:
+            self.query(cte.this, known)
+            known = known | {name_of(cte.args["alias"].this)}
+        return known
+
+    def _select(self, node: exp.Select, known: frozenset[str]) -> None:
+        for expression in node.expressions:
+            self._expression(expression)
+        source = node.args.get("from_")
+        if source is None:
+            self.refuse("SELECT without FROM", node)
+        else:
+            self._relation(source.this, known)
+        where = node.args.get("where")
+        if where is not None:
+            self._expression(where.this)
+
+    def _relation(self, node: exp.Expr, known: frozenset[str]) -> None:
+        if isinstance(node, exp.Subquery):
+            self.query(node, known)
+        elif isinstance(node, exp.Table) and table_parts(node):
+            self._clauses(node)
+            self._table(node, known)
+        elif isinstance(node, exp.Table):
+            self.refuse("table function in FROM", node)
+        else:
+            self.refuse(construct(node), node)
+
+    def _table(self, node: exp.Table, known: frozenset[str]) -> None:
+        alias = node.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            self.refuse("column names after the alias of an input", alias)
+        name = table_name(node)
+        if cte_name(node) not in known and name not in self.tables:
+            self.tables.append(name)
+
+    def _expression(self, node: exp.Expr) -> None:
+        """Look for what is refused by nature; the compiler refuses what it has no entry for."""
+        for part in _outermost(node):
+            self.refuse(*part)
+
+
+def _outermost(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        what = _refused_by_nature(current)
+        if what is not None:
+            yield what, current
+        else:
+            pending.extend(reversed(list(current.iter_expressions())))
+
+
+def _refused_by_nature(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Query | exp.Exists | exp.Any | exp.All):
+        return construct(node) if isinstance(node, exp.Exists) else "subquery inside an expression"
+    if isinstance(node, exp.In) and node.args.get("query") is not None:
+        return "subquery inside an expression (IN)"
+    if isinstance(node, exp.Window | exp.Filter):
+        inner = node.this.name.lower() if isinstance(node.this, exp.Anonymous) else ""
+        return f"{construct(node)} `{inner}`" if inner else construct(node)
+    if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
+        name = node.name.lower()
+        kind = AGGREGATE if name in AGGREGATES else WINDOW if name in WINDOW_FUNCTIONS else None
+        return f"{kind} `{name}`" if kind else None
+    return None
+
+
+def _join_name(join: exp.Expr) -> str:
+    if isinstance(join.this, exp.Unnest | exp.Lateral):
+        return construct(join.this)
+    words = [str(join.args.get(part) or "") for part in ("method", "side", "kind")]
+    plain = not any(words) and not join.args.get("on") and not join.args.get("using")
+    return "several items in FROM" if plain else " ".join(w for w in (*words, "JOIN") if w)
+
+
+def branches(node: exp.Expr) -> list[exp.Expr]:
+    """The branches of a chain of UNION ALL without clauses of its own, in order; any other query as its only branch."""
+    found: list[exp.Expr] = []
+    while isinstance(node, exp.Union) and not node.args.get("distinct") and _bare(node):
+        found.append(node.expression)
+        node = node.this
+    return [node, *reversed(found)]
+
+
+def _bare(node: exp.Union) -> bool:
+    return not any(value for name, value in node.args.items() if name not in ("this", "expression", "distinct"))
+
+
+def table_parts(node: exp.Table) -> list[exp.Identifier]:
+    """The identifiers of a table reference; empty if it is something else, a function for example."""
+    parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
+    return parts if len(parts) == len(node.parts) else []
+
+
+def table_name(node: exp.Table) -> str:
+    """The reference name of an input: case does not matter, quoted or not."""
+    return ".".join(part.name for part in table_parts(node)).lower()
+
+
+def cte_name(node: exp.Table) -> str | None:
+    """The name under which a table reference may mean a common table expression."""
+    parts = table_parts(node)
+    return name_of(parts[0]) if len(parts) == 1 else None

@@ -1,0 +1,133 @@
+"""Statements: SQL text, parsed, with its shapes checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, UserError
+from streamling.plan.sql.constructs import unsupported
+from streamling.plan.sql.dialect import parsed, tokens
+from streamling.plan.sql.origin import Locate, Origin, nowhere
+from streamling.plan.sql.shapes import Shapes
+
+_OPENINGS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES})
+# fmt: off
+_STATEMENTS = frozenset({
+    "alter", "analyze", "attach", "begin", "call", "cache", "comment", "commit", "copy", "create", "declare",
+    "deallocate", "delete", "desc", "describe", "drop", "execute", "explain", "export", "grant", "import", "insert",
+    "install", "kill", "load", "lock", "merge", "pragma", "prepare", "refresh", "replace", "reset", "revoke",
+    "rollback", "set", "show", "start", "truncate", "uncache", "unload", "update", "upsert", "use", "vacuum",
+})
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A parsed query whose shapes are accepted.
+
+    tables   the inputs it reads, as reference names, each once, in order of appearance; CTE names are not tables
+    """
+
+    tables: tuple[str, ...]
+    _tree: exp.Expr = field(repr=False, compare=False)
+    _origin: Origin = field(compare=False)
+
+
+def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
+    """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape."""
+    origin = Origin(sql, node, locate)
+    try:
+        tree = _tree(origin)
+        shapes = Shapes(origin)
+        shapes.query(tree)
+    except RecursionError as error:
+        raise too_deep(origin, error) from None
+    raise_all(shapes.problems)
+    return Statement(tuple(shapes.tables), tree, origin)
+
+
+def raise_all(problems: list[UserError]) -> None:
+    """Raise one problem as itself, several as InvalidPipeline in the order of their places."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InvalidPipeline(sorted(problems, key=_place))
+
+
+def _place(problem: UserError) -> tuple[float, int]:
+    return (float("inf"), 0) if problem.where is None else (problem.where.line, problem.where.column)
+
+
+def too_deep(origin: Origin, cause: RecursionError) -> UserError:
+    return origin.error(SQL_UNSUPPORTED, "unsupported SQL: nested too deeply", cause=cause)
+
+
+def _tree(origin: Origin) -> exp.Expr:
+    found = syntax_checked(origin)
+    first = found[0]
+    if first.text.lower() in _STATEMENTS:
+        raise unsupported(origin, f"{first.text.upper()}, only a SELECT can be a transform", first.start)
+    if first.token_type not in _OPENINGS:
+        raise origin.error(SQL_SYNTAX, f"a query begins with SELECT or WITH, not with `{first.text}`", at=first.start)
+    return parse_tokens(origin, found)
+
+
+def syntax_checked(origin: Origin) -> list[Token]:
+    """The tokens of one statement, without the semicolon that may end it."""
+    try:
+        found = tokens(origin.sql)
+    except SqlglotError as error:
+        raise _token_error(origin, error) from None
+    while found and found[-1].token_type == TokenType.SEMICOLON:
+        found.pop()
+    if not found:
+        raise origin.error(SQL_SYNTAX, "the SQL is empty")
+    for token, following in pairwise(found):
+        if token.token_type == TokenType.SEMICOLON:
+            raise unsupported(origin, "several statements", following.start)
+        if token.token_type == TokenType.NUMBER and _glued(token, following):
+            raise origin.error(SQL_SYNTAX, f"`{token.text}{following.text}` is not a number", at=token.start)
+    return found
+
+
+def _glued(token: Token, following: Token) -> bool:
+    return following.start == token.end + 1 and following.text[:1].isidentifier()
+
+
+def parse_tokens(origin: Origin, found: list[Token], *, expression: bool = False) -> exp.Expr:
+    """The tree of a query or of an expression."""
+    try:
+        return parsed(found, origin.sql, expression=expression)
+    except ParseError as error:
+        raise _syntax_error(origin, error) from None
+    except SqlglotError as error:
+        raise origin.error(SQL_SYNTAX, f"the SQL does not parse: {error}", cause=error) from None
+
+
+def _syntax_error(origin: Origin, error: ParseError) -> UserError:
+    details = error.errors[0] if error.errors else {}
+    line, column, near = details.get("line"), details.get("col"), str(details.get("highlight") or "")
+    if not line or not column:
+        return origin.error(SQL_SYNTAX, f"the SQL does not parse: {error}", cause=error)
+    offset = origin.offset(int(line), int(column) - len(near) + 1)
+    description = str(details.get("description") or "")
+    why = "something is missing" if description.startswith("Required keyword") else description
+    place = "{}:{}".format(*origin.place(offset))
+    return origin.error(SQL_SYNTAX, f"the SQL does not parse at `{near}` ({place}): {why}", at=offset, cause=error)
+
+
+def _token_error(origin: Origin, error: SqlglotError) -> UserError:
+    """sqlglot's message is `Missing ' from 1:7`, the place being the last character before the open quote."""
+    message = str(error.__cause__ or error).split("\n")[0]
+    missing = re.fullmatch(r"Missing (.+) from (\d+):(\d+)", message)
+    if missing is None:
+        return origin.error(SQL_SYNTAX, f"the SQL does not parse: {message}", cause=error)
+    end, line, column = missing.groups()
+    offset = origin.offset(int(line), int(column) + 1)
+    place = "{}:{}".format(*origin.place(offset))
+    return origin.error(SQL_SYNTAX, f"the SQL does not parse: {end} is missing, opened at {place}", at=offset)

@@ -1,0 +1,86 @@
+"""Compiled queries as operands: choosing and converting their columns, and UNION ALL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamling.plan.sql.coercions import common_type, converted
+from streamling.plan.sql.values import Value, identifier
+from streamling.plan.types import OPERATION_COLUMN, Field
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A compiled query.
+
+    appended   whether its last column is the operation column that the user did not write
+    """
+
+    text: str
+    fields: tuple[Field, ...]
+    uses_now: bool
+    appended: bool
+
+    def selected(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
+        """The columns at `order`, converted and renamed to `targets`; itself if nothing changes."""
+        chosen = [self.fields[index] for index in (order or range(len(self.fields)))]
+        if [(f.name, f.type) for f in chosen] == [(f.name, f.type) for f in targets] and tuple(chosen) == self.fields:
+            return self
+        columns = (_converted(field, target) for field, target in zip(chosen, targets, strict=True))
+        return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.uses_now, self.appended)
+
+
+def _converted(field: Field, target: Field) -> str:
+    value = converted(Value(identifier(field.name), field.type, field.nullable), target.type)
+    name = identifier(target.name)
+    return value.text if value.text == name else f"{value.text} AS {name}"
+
+
+def union(parts: Sequence[Branch]) -> Branch | str:
+    """UNION ALL of all parts, or why it is impossible.
+
+    Columns meet by position, except the operation column, which is the same column wherever a branch has it: its
+    place is the first branch's.
+    """
+    first = parts[0]
+    for number, part in enumerate(parts, start=1):
+        if len(part.fields) != len(first.fields):
+            return (
+                f"UNION ALL: branch 1 has {len(first.fields)} columns ({_names(first)}), "
+                f"branch {number} has {len(part.fields)} ({_names(part)})"
+            )
+    orders = [_aligned(part, _operation(first)) for part in parts]
+    targets: list[Field] = []
+    for position in range(len(first.fields)):
+        met = _met([part.fields[order[position]] for part, order in zip(parts, orders, strict=True)])
+        if isinstance(met, str):
+            return f"UNION ALL: column {position + 1} `{first.fields[position].name}`: {met}"
+        targets.append(met)
+    texts = [f"({part.selected(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
+    return Branch(" UNION ALL ".join(texts), tuple(targets), any(p.uses_now for p in parts), first.appended)
+
+
+def _names(branch: Branch) -> str:
+    return ", ".join(field.name for field in branch.fields)
+
+
+def _operation(branch: Branch) -> int:
+    return next(index for index, field in enumerate(branch.fields) if field.name == OPERATION_COLUMN)
+
+
+def _aligned(branch: Branch, place: int) -> list[int]:
+    """The order of columns that puts the operation column at `place`."""
+    own = _operation(branch)
+    order = [index for index in range(len(branch.fields)) if index != own]
+    return [*order[:place], own, *order[place:]]
+
+
+def _met(fields: Sequence[Field]) -> Field | str:
+    type_ = fields[0].type
+    for number, field in enumerate(fields, start=1):
+        met = common_type(type_, field.type, text_wins=True)
+        if met is None:
+            return f"{type_} does not go together with {field.type} of branch {number}"
+        type_ = met
+    return Field(fields[0].name, type_, any(field.nullable for field in fields))

@@ -1,0 +1,79 @@
+"""What an expression compiles to, and the refusal to compile one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamling.errors import SQL_TYPES, Condition
+from streamling.plan.types import NULL, STRING, DataType
+
+MONTHS = DataType("interval")
+"""An interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The value of an interval literal."""
+
+    months: int
+    days: int
+    microseconds: int
+
+    @property
+    def whole_days(self) -> bool:
+        return self.microseconds == 0
+
+
+Constant = str | int | float | bool | Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A compiled expression: Spark SQL text that stands for itself wherever an operand may stand, and its type.
+
+    constant   the value when the user wrote a literal, else None. NULL is told by its type.
+    """
+
+    text: str
+    type: DataType
+    nullable: bool = True
+    constant: Constant | None = None
+
+
+NULL_VALUE = Value("NULL", NULL)
+
+
+class Refusal(Exception):
+    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression."""
+
+    def __init__(self, message: str, *, condition: Condition = SQL_TYPES, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.condition = condition
+        self.hint = hint
+
+
+def any_nullable(values: Iterable[Value]) -> bool:
+    return any(value.nullable for value in values)
+
+
+def identifier(name: str) -> str:
+    """A name as a Spark identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+
+
+def string_literal(text: str) -> str:
+    """A text as a Spark string literal.
+
+    Spark reads backslash escapes in literals and replaces `${..}` by variables before it parses, in literals too.
+    """
+    escaped = "".join(_ESCAPES.get(character, character) for character in text)
+    return "'" + escaped.replace("${", "\\u0024{") + "'"
+
+
+def text_value(text: str) -> Value:
+    return Value(string_literal(text), STRING, nullable=False, constant=text)

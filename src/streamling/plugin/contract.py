@@ -1,0 +1,233 @@
+"""What a source and a sink promise the engine, and what the engine promises them.
+
+An *epoch* takes one slice of every source that has something, runs the pipeline over it, lets every
+sink write and commit, and only then moves the stored positions. Everything here serves that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of one source between two positions of one state key.
+
+    Reading it again gives the same rows in the same order or, where the store has expired some,
+    fewer; never others. `parts` are what the readers get, one after the other or side by side.
+    """
+
+    node: str
+    key: str
+    start: Json
+    end: Json
+    parts: tuple[Json, ...]
+    rows: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "node": self.node,
+            "key": self.key,
+            "start": self.start,
+            "end": self.end,
+            "parts": list(self.parts),
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Slice:
+        parts, rows = data["parts"], data["rows"]
+        if not isinstance(parts, list) or not isinstance(rows, int):
+            raise ValueError(f"not a slice: {data!r}")
+        return cls(str(data["node"]), str(data["key"]), data["start"], data["end"], tuple(parts), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much the engine can take: at most `rows`, cut into about `parts` parts of at least `part_rows` each."""
+
+    rows: int
+    parts: int
+    part_rows: int
+
+    def cut(self, first: int, end: int) -> tuple[tuple[int, int], ...]:
+        """A stretch of numbers cut into parts, in order."""
+        count = max(1, min(self.parts, (end - first) // self.part_rows))
+        edges = [first + (end - first) * i // count for i in range(count + 1)]
+        return tuple(pairwise(edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a source has: slices to be read, at most one per state key."""
+
+    slices: tuple[Slice, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(s.rows for s in self.slices)
+
+
+class Reader(Protocol):
+    """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
+
+    def read(self, part: Json) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Spark expressions over what a reader yields, with the names they get.
+
+    `uses_now`: an expression has the parameter `:epoch_now`.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    uses_now: bool = False
+
+
+class Source(Protocol):
+    """The control side of a source; lives in the driver.
+
+    The methods are called from one thread at a time.
+    """
+
+    columns: Schema
+    """What `read` yields."""
+    select: Projection | None
+    """Applied by Spark right behind the reader; None = the columns as they are."""
+
+    def open(self, positions: Mapping[str, Json]) -> None:
+        """Start behind the stored positions; empty on a first start. Also called again after fencing."""
+
+    def offer(self, room: Room) -> Offer | None:
+        """The next rows, or None if there are none right now. Never blocks. Offers never overlap."""
+
+    @property
+    def ended(self) -> bool:
+        """True once no further offer will come."""
+
+    @property
+    def bounded(self) -> bool:
+        """True for a source that ends by itself."""
+
+    def reader(self) -> Reader: ...
+
+    def committed(self, slices: Sequence[Slice]) -> None:
+        """The rows up to here are durable everywhere. May fail without harm."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The unit of reading, delivery, progress and recovery."""
+
+    id: str
+    number: int
+    application: str
+    generation: str
+    """Identity of the state namespace: a fresh state never matches what an older one has written."""
+    now_us: int
+    """What `now()` means in this epoch, microseconds since 1970 UTC; the same when it is replayed."""
+    seed: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(s.rows for s in self.slices)
+
+
+class Applied(Enum):
+    """A sink's answer to: are the rows of these slices in the target already?"""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Placement(Enum):
+    DRIVER = "driver"
+    ANY = "any"
+
+
+class Guarantee(Enum):
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCapabilities:
+    """What generic code may ask instead of looking at names."""
+
+    placement: Placement
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Who writes: a failed or repeated task may leave a side effect, only acked attempts count."""
+
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What a writer has put down and where; `detail` is the sink's own business."""
+
+    rows: int
+    detail: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is told when it is opened."""
+
+    node: str
+    application: str
+    generation: str
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+
+
+class Writer(Protocol):
+    """Writes batches, in the driver or in an executor; hence it is picklable and holds options only."""
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack: ...
+
+
+class Sink(Protocol):
+    """The control side of a sink; lives in the driver."""
+
+    capabilities: SinkCapabilities
+    target: str | None
+    """Sinks with the same target are flushed one after the other; None = nothing shared."""
+
+    def open(self, context: SinkContext) -> None:
+        """Check and prepare the target; called once, before the first epoch."""
+
+    def applied(self, slices: Sequence[Slice]) -> Applied: ...
+
+    def writer(self) -> Writer: ...
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        """Make the epoch durable and visible; returns the rows written. On return nothing can be lost.
+
+        Raises Fenced if another owner has written these slices or later ones.
+        """
+
+    def abort(self, epoch: Epoch) -> None:
+        """Forget what was written for an epoch that was not committed."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,60 @@
+"""The kinds of nodes there are. Built-in connectors and plugins register in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamling.errors import INTERNAL, BugError
+from streamling.plugin.contract import Sink, Source
+from streamling.spec.options import NodeOptions
+from streamling.spec.pipeline import Kinds, NodeSpec, Role
+from streamling.spec.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of node: what its YAML may say, and how it is made from it.
+
+    `build` checks nothing that the options model can check and touches nothing outside: that is `open`'s.
+    Transforms that the planner compiles have none.
+    """
+
+    role: Role
+    type: str
+    options: type[NodeOptions]
+    build: Callable[[NodeSpec, Settings], Source | Sink] | None = None
+
+
+_kinds: dict[tuple[Role, str], Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    if (kind.role, kind.type) in _kinds:
+        raise BugError(INTERNAL, f"{kind.role} type {kind.type!r} is registered twice")
+    _kinds[kind.role, kind.type] = kind
+
+
+def kinds() -> Kinds:
+    """The options model of every kind, as the pipeline loader wants them."""
+    _load_built_in()
+    return {key: kind.options for key, kind in _kinds.items()}
+
+
+def build(node: NodeSpec, settings: Settings) -> Source | Sink:
+    """The connector of a source or sink node."""
+    _load_built_in()
+    make = _kinds[node.role, node.type].build
+    if make is None:
+        raise BugError(INTERNAL, f"{node.described()} has no connector", node=node.name)
+    return make(node, settings)
+
+
+def _load_built_in() -> None:
+    """Importing a connector registers it. None of them imports Arrow or Spark before it runs."""
+    import streamling.sinks.blackhole
+    import streamling.sinks.file
+    import streamling.sinks.memory
+    import streamling.sinks.print
+    import streamling.sources.generator
+    import streamling.transforms.sql  # noqa: F401

@@ -1,0 +1,191 @@
+"""`file`: rows as Parquet, JSON lines or CSV files in a directory.
+
+Delivery: exactly once. Writers put files under `_streamling/`, where readers of the directory do not look. The
+commit appends one entry to a log beside them (see `commit_log`), which moves the sink's positions and names the
+files; then the files are renamed into place. A repeated epoch finds its entry and writes nothing; a stale owner
+finds another's entry and is fenced. Files of one epoch appear one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, UserError
+from streamling.plugin.contract import (
+    Ack,
+    Applied,
+    Epoch,
+    Guarantee,
+    Json,
+    Placement,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
+from streamling.plugin.registry import Kind, register
+from streamling.sinks.file.commit_log import CommitLog, Entry, Move, sync_directory
+from streamling.spec.duration import Duration, parse_duration
+from streamling.spec.options import Batched, Parallel, SinkOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FileFormat = Literal["parquet", "json", "csv"]
+_HIDDEN = "_streamling"
+_NESTED = ("list", "struct", "map")
+
+
+class FileOptions(Batched, Parallel, SinkOptions):
+    """Files that appear whole, each row in exactly one of them."""
+
+    path: str = Field(min_length=1, description="Directory; made when missing.")
+    format: FileFormat = Field(description="`parquet`, `json` (one object per line) or `csv` (with a header line).")
+    batch_size: int | None = Field(default=100_000, ge=1, description="Rows worth a file of their own.")
+    batch_flush_interval: Duration | None = Field(
+        default=parse_duration("5s"), description="Longest wait before rows appear in a file."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes one staged file per task; it counts only once its epoch is committed."""
+
+    node: str
+    staging: str
+    format: FileFormat
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        from streamling.sinks.file.encoders import extension, open_encoder
+
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return Ack(0)
+        directory = Path(self.staging) / epoch.id
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"{task.partition:05d}-{task.attempt}.{extension(self.format)}"
+        rows = 0
+        with (directory / name).open("wb") as file:
+            encoder = open_encoder(self.format, file, first.schema)
+            batch: pa.RecordBatch | None = first
+            while batch is not None:
+                encoder.write(batch)
+                rows += batch.num_rows
+                batch = next(filled, None)
+            encoder.close()
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(directory)
+        final = f"{self.node}-{epoch.number:08d}-{epoch.id[:8]}-{task.partition:05d}.{extension(self.format)}"
+        return Ack(rows, [f"{epoch.id}/{name}", final])
+
+
+class FileSink:
+    capabilities = SinkCapabilities(Placement.ANY, Guarantee.EXACTLY_ONCE)
+
+    def __init__(self, node: NodeSpec, options: FileOptions) -> None:
+        self._node, self._options = node, options
+        self._target = Path(options.path).absolute()
+        self.target: str | None = str(self._target)
+        # A node may be called almost anything; its directory and files may not.
+        self._name = "".join(c if c.isalnum() or c in "._-" else "_" for c in node.ref).lstrip("._") or "sink"
+
+    def open(self, context: SinkContext) -> None:
+        nested = [f.name for f in context.schema if f.type.kind in _NESTED]
+        if self._options.format == "csv" and nested:
+            raise UserError(
+                INVALID_VALUE,
+                f"{self._node.described()}: csv has no form for the nested columns {', '.join(nested)}",
+                node=self._node.name,
+                where=self._node.locate("format"),
+                hint="use parquet or json, or leave the columns out in a sql transform",
+            )
+        home = self._target / _HIDDEN / self._name / context.generation
+        self._staging, self._log = home / "staging", CommitLog(home / "log")
+        try:
+            self._staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PermanentError(
+                SINK_FAILED,
+                f"{self._node.described()}: cannot make the directory {self._staging}: {error.strerror}",
+                node=self._node.name,
+                where=self._node.locate("path"),
+                cause=error,
+            ) from error
+        self._finish(self._log.entries())
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        entries = self._log.entries()
+        return _standing(entries[-1].positions if entries else {}, slices)
+
+    def writer(self) -> FileWriter:
+        return FileWriter(self._name, str(self._staging), self._options.format)
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        moves = tuple(Move(str(a.detail[0]), str(a.detail[1])) for a in acks if isinstance(a.detail, list))
+        while True:
+            entries = self._log.entries()
+            head = entries[-1] if entries else Entry(0, "", "", {}, ())
+            match _standing(head.positions, epoch.slices):
+                case Applied.YES:
+                    self.abort(epoch)
+                    return 0
+                case Applied.UNKNOWN:
+                    raise Fenced(
+                        STATE_MOVED,
+                        f"{self._node.described()}: another process has written these rows or later ones",
+                        node=self._node.name,
+                    )
+            positions = dict(head.positions) | {s.key: s.end for s in epoch.slices}
+            if self._log.append(Entry(head.number + 1, epoch.id, head.epoch, positions, moves)):
+                break
+        self._finish(self._log.entries())
+        self._log.prune()
+        return sum(ack.rows for ack in acks)
+
+    def abort(self, epoch: Epoch) -> None:
+        shutil.rmtree(self._staging / epoch.id, ignore_errors=True)
+
+    def close(self) -> None:
+        return
+
+    def _finish(self, entries: Sequence[Entry]) -> None:
+        """Move the files of committed epochs into place. Others may be at it too: a file gone is a file moved."""
+        moves = [move for entry in entries for move in entry.moves]
+        for move in moves:
+            try:
+                (self._staging / move.staged).rename(self._target / move.final)
+            except FileNotFoundError:
+                continue
+        sync_directory(self._target)
+        for epoch in {Path(move.staged).parent for move in moves}:
+            shutil.rmtree(self._staging / epoch, ignore_errors=True)
+
+
+def _standing(positions: dict[str, Json] | object, slices: Sequence[Slice]) -> Applied:
+    """Where the ledger stands with respect to slices: behind them, before them, or elsewhere."""
+    known = positions if isinstance(positions, dict) else {}
+    if all(s.key in known and known[s.key] == s.end for s in slices):
+        return Applied.YES
+    if all(s.key not in known or known[s.key] == s.start for s in slices):
+        return Applied.NO
+    return Applied.UNKNOWN
+
+
+def _build(node: NodeSpec, settings: Settings) -> FileSink:
+    if not isinstance(node.options, FileOptions):
+        raise TypeError(node.options)
+    return FileSink(node, node.options)
+
+
+register(Kind(Role.SINK, "file", FileOptions, _build))

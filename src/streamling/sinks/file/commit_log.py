@@ -1,0 +1,118 @@
+"""The ledger of a file sink: an append-only log of commits beside the files, one entry per epoch.
+
+Entry n+1 is created only if nobody else has created it (a hard link never replaces a file), so of two owners
+that build on entry n one wins and the other learns it: no lock that a suspended process could keep. An entry
+carries the positions after it, the epoch that made it, and the files to be moved into place; once it exists the
+epoch is committed and anybody can finish the moving.
+
+Old entries are removed, oldest first. A process suspended for so long that its n+1 has come and gone could
+create it again; every entry therefore names its predecessor, and only the unbroken run that ends in the
+highest number counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamling.plugin.contract import Json
+
+_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A staged file and the name it gets; both relative to the sink's directory."""
+
+    staged: str
+    final: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    number: int
+    epoch: str
+    previous: str
+    positions: Mapping[str, Json]
+    moves: tuple[Move, ...]
+
+    def encoded(self) -> bytes:
+        return json.dumps(
+            {
+                "epoch": self.epoch,
+                "previous": self.previous,
+                "positions": dict(self.positions),
+                "files": [[m.staged, m.final] for m in self.moves],
+            }
+        ).encode()
+
+
+class CommitLog:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def entries(self) -> list[Entry]:
+        """The entries that count, oldest first; empty before the first commit."""
+        run: list[Entry] = []
+        for number in sorted(self._numbers(), reverse=True):
+            entry = self._read(number)
+            if entry is None:  # removed since the listing: it was old
+                break
+            if run and (run[-1].number != number + 1 or run[-1].previous != entry.epoch):
+                break
+            run.append(entry)
+        return run[::-1]
+
+    def append(self, entry: Entry) -> bool:
+        """Create the entry; False if its number is taken or it was built on entries that are long gone."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        draft = self._directory / f".draft-{entry.epoch}"
+        with draft.open("wb") as file:
+            file.write(entry.encoded())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, self._path(entry.number))
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        sync_directory(self._directory)
+        if entry not in self.entries():
+            self._path(entry.number).unlink(missing_ok=True)
+            return False
+        return True
+
+    def prune(self) -> None:
+        """Remove old entries, oldest first. The files of all entries up to the last must be in place."""
+        numbers = sorted(self._numbers())
+        for number in numbers[:-_KEPT]:
+            self._path(number).unlink(missing_ok=True)
+
+    def _numbers(self) -> list[int]:
+        if not self._directory.is_dir():
+            return []
+        return [int(path.stem) for path in self._directory.glob("*.json") if path.stem.isdigit()]
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:012d}.json"
+
+    def _read(self, number: int) -> Entry | None:
+        try:
+            data = json.loads(self._path(number).read_bytes())
+        except FileNotFoundError:
+            return None
+        moves = tuple(Move(staged, final) for staged, final in data["files"])
+        return Entry(number, data["epoch"], data["previous"], data["positions"], moves)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names created or moved in a directory survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

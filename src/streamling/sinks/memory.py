@@ -1,0 +1,95 @@
+"""`memory`: keeps rows in the process, for tests.
+
+Delivery: as long as the process lives each epoch is kept once; rows of an epoch appear when it is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from streamling.plan.types import OPERATION_COLUMN
+from streamling.plugin.contract import (
+    Ack,
+    Applied,
+    Epoch,
+    Guarantee,
+    Placement,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
+from streamling.plugin.registry import Kind, register
+from streamling.spec.options import Batched, Parallel, SinkOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_lock = threading.Lock()
+_kept: dict[str, list[dict[str, Any]]] = {}
+
+
+def rows_of(sink: str) -> list[dict[str, Any]]:
+    """What the memory sink of this name holds, in order. Names ignore case."""
+    with _lock:
+        return list(_kept.get(sink.lower(), []))
+
+
+class MemoryOptions(Batched, Parallel, SinkOptions):
+    """Rows kept under the sink's name, readable with `streamling.sinks.memory.rows_of`."""
+
+    exclude_gs_op: bool = Field(default=False, description="Leave the column `_gs_op` out.")
+
+
+class MemorySink:
+    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.AT_LEAST_ONCE)
+    target: str | None = None
+
+    def __init__(self, node: NodeSpec, exclude_operation: bool) -> None:
+        self._node, self._exclude_operation = node.ref, exclude_operation
+        self._uncommitted: dict[str, list[dict[str, Any]]] = {}
+
+    def open(self, context: SinkContext) -> None:
+        with _lock:
+            _kept[self._node] = []
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        return Applied.NO
+
+    def writer(self) -> MemorySink:
+        return self
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            kept = batch.drop_columns([OPERATION_COLUMN]) if self._exclude_operation else batch
+            rows.extend(kept.to_pylist())
+        self._uncommitted[epoch.id] = rows
+        return Ack(len(rows))
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        rows = self._uncommitted.pop(epoch.id)
+        with _lock:
+            _kept[self._node].extend(rows)
+        return len(rows)
+
+    def abort(self, epoch: Epoch) -> None:
+        self._uncommitted.pop(epoch.id, None)
+
+    def close(self) -> None:
+        return
+
+
+def _build(node: NodeSpec, settings: Settings) -> MemorySink:
+    if not isinstance(node.options, MemoryOptions):
+        raise TypeError(node.options)
+    return MemorySink(node, node.options.exclude_gs_op)
+
+
+register(Kind(Role.SINK, "memory", MemoryOptions, _build))

@@ -1,0 +1,101 @@
+"""`print`: one line per row on standard output.
+
+Delivery: at least once. A line that was printed cannot be taken back, so an epoch that is repeated after a
+crash prints its rows again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from streamling.errors import DATA_ERROR, PermanentError
+from streamling.plan.types import OPERATION_COLUMN
+from streamling.plugin.contract import (
+    Ack,
+    Applied,
+    Epoch,
+    Guarantee,
+    Placement,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
+from streamling.plugin.registry import Kind, register
+from streamling.spec.options import Batched, Parallel, SinkOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WORDS = {"i": "Insert", "u": "Update", "d": "Delete"}
+
+
+class PrintOptions(Batched, Parallel, SinkOptions):
+    """Rows as JSON on standard output."""
+
+    sample_every: int | None = Field(default=None, ge=1, description="Print every n-th row.")
+    num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after that many rows.")
+
+
+class PrintSink:
+    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.AT_LEAST_ONCE)
+    target: str | None = None
+
+    def __init__(self, node: NodeSpec, sample_every: int) -> None:
+        self._node, self._sample_every, self._seen = node.name, sample_every, 0
+
+    def open(self, context: SinkContext) -> None:
+        return
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        return Applied.UNKNOWN
+
+    def writer(self) -> PrintSink:
+        return self
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        from streamling.formats.json import json_rows
+
+        printed = 0
+        for batch in batches:
+            lines = []
+            operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
+            for operation, row in zip(operations, json_rows(batch), strict=True):
+                word = _WORDS.get(operation)
+                if word is None:
+                    raise PermanentError(
+                        DATA_ERROR,
+                        f"{OPERATION_COLUMN} is {operation!r}; it must be i, u or d; row: {row}",
+                        node=self._node,
+                    )
+                self._seen += 1
+                if self._seen % self._sample_every == 0:
+                    lines.append(f"{self._seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
+            sys.stdout.write("".join(lines))
+            printed += len(lines)
+        sys.stdout.flush()
+        return Ack(printed)
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        return sum(ack.rows for ack in acks)
+
+    def abort(self, epoch: Epoch) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def _build(node: NodeSpec, settings: Settings) -> PrintSink:
+    if not isinstance(node.options, PrintOptions):
+        raise TypeError(node.options)
+    return PrintSink(node, node.options.sample_every or settings.print_sink.sample_every)
+
+
+register(Kind(Role.SINK, "print", PrintOptions, _build))

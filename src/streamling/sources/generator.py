@@ -1,0 +1,149 @@
+"""`generator`: rows made from their number, for demos, tests and benchmarks.
+
+Delivery: a slice is a stretch of row numbers, and a row is a function of its number, the seed and the
+epoch's `now()`. Reading a slice again gives the same rows, always.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from streamling.plan.sql import Expression, Function, Value, compile_expression
+from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, Schema
+from streamling.plan.types import Field as Column
+from streamling.plugin.contract import Json, Offer, Projection, Room, Slice
+from streamling.plugin.registry import Kind, register
+from streamling.spec.options import Keyed, SourceOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROW = Schema((Column("id", INT64, nullable=False),))
+_BATCH_ROWS = 50_000
+
+
+class GeneratorOptions(Keyed, SourceOptions):
+    """Rows from thin air: as many as asked for, at the rate asked for, the same for the same seed."""
+
+    rows: int | None = Field(default=None, ge=0, description="Rows in all; without it the source never ends.")
+    rate: float | None = Field(default=None, gt=0, description="Rows per second; without it as fast as possible.")
+    seed: int = Field(default=0, description="Changes what `random()` gives.")
+    columns: dict[str, str] = Field(
+        default_factory=lambda: {"id": "id"},
+        min_length=1,
+        description="Column name to SQL expression over `id`, the number of the row from 0. `random()` is a number "
+        "from 0 to below 1 that depends on row, column and seed only; `now()` is the time of the epoch. "
+        "A column `_gs_op` sets the operation, otherwise every row is an insert.",
+    )
+
+    def output_schema(self, node: NodeSpec) -> Schema:
+        """Types follow from the expressions; nothing outside is touched."""
+        compiled = self.compiled(node)
+        fields = [Column(name, e.type, e.nullable) for name, e in compiled.items() if name != OPERATION_COLUMN]
+        return Schema((*fields, OPERATION_FIELD))
+
+    def compiled(self, node: NodeSpec) -> dict[str, Expression]:
+        """The expressions as Spark text, `_gs_op` last."""
+        texts = {name: text for name, text in self.columns.items() if name != OPERATION_COLUMN}
+        texts[OPERATION_COLUMN] = self.columns.get(OPERATION_COLUMN, "'i'")
+        return {
+            name: compile_expression(
+                text,
+                _ROW,
+                node=node.name,
+                locate=node.text_locator("columns", name),
+                functions={"random": self._random(name)},
+            )
+            for name, text in texts.items()
+        }
+
+    def _random(self, column: str) -> Function:
+        salt = column.replace("\\", "\\\\").replace("'", "\\'")
+        # 53 bits of a hash of row, seed and column, as a fraction: every call in one column gives one value.
+        text = f"(shiftrightunsigned(xxhash64(`id`, {self.seed}L, '{salt}'), 11) * 1.1102230246251565E-16D)"
+        return Function("random()", (), lambda _: Value(text, FLOAT64, nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorReader:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        first, end = _bounds(part)
+        for start in range(first, end, _BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays([pa.arange(start, min(start + _BATCH_ROWS, end))], names=["id"])
+
+
+class GeneratorSource:
+    columns = _ROW
+
+    def __init__(self, node: NodeSpec, options: GeneratorOptions) -> None:
+        self._node = node.ref
+        self._key = f"{node.ref}:generator"
+        self._options = options
+        expressions = options.compiled(node)
+        self.select: Projection | None = Projection(
+            tuple((e.text, name) for name, e in expressions.items()), any(e.uses_now for e in expressions.values())
+        )
+        self._next = 0
+        self._stored: Json = None
+        self._first, self._since = 0, 0.0
+
+    def open(self, positions: Mapping[str, Json]) -> None:
+        stored = positions.get(self._key)
+        self._stored = stored
+        next_ = stored.get("next") if isinstance(stored, dict) else None
+        self._next = next_ if isinstance(next_, int) else 0
+        self._first, self._since = self._next, time.monotonic()
+
+    def offer(self, room: Room) -> Offer | None:
+        end = self._next + room.rows
+        if self._options.rows is not None:
+            end = min(end, self._options.rows)
+        if self._options.rate is not None:
+            end = min(end, self._first + int((time.monotonic() - self._since) * self._options.rate))
+        if end <= self._next:
+            return None
+        parts: tuple[Json, ...] = tuple([first, last] for first, last in room.cut(self._next, end))
+        slice_ = Slice(self._node, self._key, self._stored, {"next": end}, parts, end - self._next)
+        self._next, self._stored = end, slice_.end
+        return Offer((slice_,))
+
+    @property
+    def ended(self) -> bool:
+        return self._options.rows is not None and self._next >= self._options.rows
+
+    @property
+    def bounded(self) -> bool:
+        return self._options.rows is not None
+
+    def reader(self) -> GeneratorReader:
+        return GeneratorReader()
+
+    def committed(self, slices: Sequence[Slice]) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def _bounds(part: Json) -> tuple[int, int]:
+    if isinstance(part, list) and len(part) == 2 and isinstance(part[0], int) and isinstance(part[1], int):
+        return part[0], part[1]
+    raise ValueError(f"not a stretch of row numbers: {part!r}")
+
+
+def _build(node: NodeSpec, settings: Settings) -> GeneratorSource:
+    if not isinstance(node.options, GeneratorOptions):
+        raise TypeError(node.options)
+    return GeneratorSource(node, node.options)
+
+
+register(Kind(Role.SOURCE, "generator", GeneratorOptions, _build))

@@ -1,0 +1,280 @@
+"""The blocks of the application settings, with every key and its default."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from streamling.spec.coercion import Bool, Choice, Int, Names
+from streamling.spec.duration import Duration
+from streamling.spec.faults import missing_field
+from streamling.spec.secret import Secret
+
+
+class Block(BaseModel):
+    """A frozen group of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DrainPolicy(Choice):
+    AUTO = "auto"
+    DRAIN = "drain"
+    FAST = "fast"
+
+
+class BackendType(Choice):
+    IN_MEMORY = "InMemory"
+    POSTGRES = "Postgres"
+    SQLITE = "Sqlite"
+
+
+class SslMode(Choice):
+    DISABLE = "disable"
+    ALLOW = "allow"
+    PREFER = "prefer"
+    REQUIRE = "require"
+    VERIFY_CA = "verify-ca"
+    VERIFY_FULL = "verify-full"
+
+
+class SecurityProtocol(Choice):
+    PLAINTEXT = "plaintext"
+    SSL = "ssl"
+    SASL_PLAINTEXT = "sasl_plaintext"
+    SASL_SSL = "sasl_ssl"
+
+    @property
+    def sasl(self) -> bool:
+        return self.value.startswith("sasl")
+
+
+class Compression(Choice):
+    NONE = "none"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+
+
+class LiveDataInspect(Block):
+    """Sampling of rows for people who look at a running pipeline."""
+
+    records_per_topology_node: Int = Field(default=15, ge=0, description="Rows kept and sampled per node.")
+    refresh_in_secs: Int = Field(default=30, ge=1, description="Sampling window.")
+
+
+class SqliteState(Block):
+    """Positions in a local file."""
+
+    database_path: str = Field(default="./state.db", description="File, created when missing.")
+    max_connections: Int = Field(default=10, ge=1, description="Most connections at once.")
+    state_table_name: str = Field(default="state", description="Table of the positions.")
+
+
+class PostgresServer(Block):
+    """How to reach a Postgres server."""
+
+    host: str = Field(default="localhost", description="Host name.")
+    port: Int = Field(default=5432, ge=1, le=65535, description="Port.")
+    db: str = Field(default="streamling", description="Database.")
+    user: str = Field(default="graph-node", description="User.")
+    password: Secret = Field(default=Secret(), description="Password.")
+    sslmode: SslMode = Field(default=SslMode.REQUIRE, description="How much TLS to insist on.")
+    max_connections: Int = Field(default=20, ge=1, description="Most connections at once.")
+
+
+class PostgresState(PostgresServer):
+    """Positions in Postgres."""
+
+    state_schema_name: str = Field(default="streamling", description="Schema, created when missing.")
+    state_table_name: str = Field(default="state", description="Table, created when missing.")
+    acquire_timeout_secs: Int = Field(
+        default=5,
+        ge=0,
+        description="Wait for a pooled connection; by default half the shutdown budget, held within 1 to 5.",
+    )
+
+
+class StateBackend(Block):
+    """Where source positions are kept."""
+
+    backend_type: BackendType = Field(default=BackendType.SQLITE, description="Kind of store.")
+    sqlite: SqliteState = Field(default_factory=SqliteState, description="Used with `Sqlite`.")
+    postgres: PostgresState = Field(default_factory=PostgresState, description="Used with `Postgres`.")
+
+
+class PostgresTables(PostgresServer):
+    """Dynamic tables in Postgres."""
+
+    dt_schema_name: str = Field(default="streamling", description="Schema when the node names none.")
+    cache_enabled: Bool = Field(default=False, description="Default of the node option `cache`.")
+    cache_refresh_debounce_ms: Int = Field(
+        default=1000, ge=0, description="Least time between freshness checks; 0 checks for every batch."
+    )
+
+
+class DynamicTableBackend(Block):
+    """Where dynamic tables are kept."""
+
+    max_batch_size: Int = Field(default=1000, ge=1, description="Values per lookup or insert statement.")
+    postgres: PostgresTables = Field(default_factory=PostgresTables, description="Connection of all dynamic tables.")
+
+
+class ExternalHttpHandler(Block):
+    """Requests of handler transforms and webhook sinks."""
+
+    trigger_max_count: Int = Field(default=2000, ge=1, description="Most rows in one request.")
+    operator_timeout_sec: Int = Field(default=300, ge=1, description="Time allowed for one attempt.")
+    buffer_size: Int = Field(default=25, ge=1, description="Most batches in flight at once in a handler.")
+
+
+class WasmScript(Block):
+    """The sandbox of script transforms."""
+
+    runtime_wasm_file_path: str | None = Field(default=None, description="Replaces the built-in sandbox image.")
+
+
+class Plugin(Block):
+    """Plugins to load, and their options."""
+
+    path: str | None = Field(default=None, description="A plugin, or a directory of plugins; empty means none.")
+    channel_capacity: Int = Field(default=50, ge=1, description="Batches buffered per direction.")
+    preprocessor_ids: Names = Field(default=(), description="Preprocessors to run, in this order.")
+    preprocessor_options: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="Options by preprocessor id."
+    )
+    side_output_ids: Names = Field(default=(), description="Side outputs to attach to every source.")
+    side_output_options: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="Options by side output id."
+    )
+    own: dict[str, dict[str, Secret]] = Field(
+        default_factory=dict,
+        description="Everything written as `plugin.<name>.<key>`, by plugin name; both in lower case.",
+    )
+
+
+class KafkaConnection(Block):
+    """One Kafka connection of the process."""
+
+    brokers: str = Field(default="localhost:9092", description="Comma-separated bootstrap list.")
+    security_protocol: SecurityProtocol = Field(default=SecurityProtocol.PLAINTEXT, description="Transport.")
+    sasl_mechanism: str | None = Field(default=None, description="Required with a SASL protocol.")
+    sasl_username: str | None = Field(default=None, description="Required with a SASL protocol.")
+    sasl_password: Secret | None = Field(default=None, description="Required with a SASL protocol.")
+    schema_registry_url: str = Field(default="http://localhost:18081", description="Needed for Avro only.")
+    schema_registry_username: str | None = Field(default=None, description="Basic authentication.")
+    schema_registry_password: Secret | None = Field(default=None, description="Basic authentication.")
+    client_id: str | None = Field(default=None, description="Name of this client at the brokers.")
+
+    @model_validator(mode="after")
+    def _check_sasl(self) -> KafkaConnection:
+        names = ("sasl_mechanism", "sasl_username", "sasl_password")
+        missing = [name for name in names if not getattr(self, name)]
+        if self.security_protocol.sasl and missing:
+            text = f"is required because 'security_protocol' is {self.security_protocol.value}"
+            others = " and ".join(f"'{name}'" for name in missing[1:])
+            raise missing_field(f"{text}; so is {others}" if others else text, field=missing[0])
+        return self
+
+
+class KafkaSource(KafkaConnection):
+    """The connection of Kafka sources."""
+
+    consumer_group_id: str | None = Field(
+        default=None, description="Prefix of the consumer groups; unset means a random group per run."
+    )
+    lag_report_interval_ms: Int = Field(default=60000, ge=1, description="Period of the lag gauge.")
+
+
+class KafkaSink(KafkaConnection):
+    """The connection of Kafka sinks."""
+
+
+class ClickHouseConnection(Block):
+    """One ClickHouse connection of the process."""
+
+    url: str = Field(default="http://localhost:8123", description="HTTP endpoint.")
+    user: str = Field(default="default", description="User.")
+    password: Secret = Field(default=Secret(), description="Password.")
+    database: str = Field(default="default", description="Database.")
+    compression: Compression = Field(default=Compression.NONE, description="Encoding of bodies.")
+    compression_level: Int = Field(default=6, ge=0, le=9, description="Level, for gzip only.")
+
+
+class ClickHouseSource(ClickHouseConnection):
+    """The connection of ClickHouse sources."""
+
+    page_size: Int = Field(default=10_000_000, ge=1, description="Most rows per page.")
+    sort_key_range: Int = Field(
+        default=1_000_000, ge=100, description="Floor of the largest key range read in one page; also `block_range`."
+    )
+
+
+class ClickHouseSink(ClickHouseConnection):
+    """The connection of ClickHouse sinks."""
+
+    batch_size: Int = Field(default=100_000, ge=1, description="Rows per insert.")
+    batch_flush_interval: Duration = Field(default=timedelta(seconds=1), description="Longest wait of a batch.")
+
+
+class PostgresConnection(Block):
+    """How a Postgres sink reaches its server."""
+
+    host: str = Field(default="127.0.0.1", description="Host name.")
+    port: Int = Field(default=5432, ge=1, le=65535, description="Port.")
+    user: str = Field(default="graph-node", description="User.")
+    pass_: Secret = Field(default=Secret(), alias="pass", description="Password.")
+    db: str = Field(default="postgres", description="Database.")
+    sslmode: SslMode | None = Field(
+        default=SslMode.DISABLE, description="How much TLS to insist on; empty leaves it to the driver."
+    )
+
+    @field_validator("sslmode", mode="before")
+    @classmethod
+    def _driver_decides(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+
+class PostgresSink(PostgresConnection):
+    """The connection of Postgres sinks and how they write."""
+
+    batch_size: Int = Field(default=100, ge=1, description="Rows per statement and write stream.")
+    batch_flush_interval: Duration = Field(default=timedelta(seconds=1), description="Longest wait of a batch.")
+    statement_timeout_secs: Int = Field(default=60, ge=0, description="Longest statement; 0 means no limit.")
+    pool_acquire_timeout_secs: Int = Field(default=30, ge=0, description="Wait for a pooled connection.")
+    pool_idle_timeout_secs: Int = Field(default=600, ge=0, description="Idle connections are closed after this.")
+    pool_max_lifetime_secs: Int = Field(default=1800, ge=0, description="Connections are replaced after this.")
+
+
+class PrintSink(Block):
+    """Defaults of print sinks."""
+
+    sample_every: Int = Field(default=1, ge=1, description="Print every n-th row.")
+    num_records_before_stop: Int | None = Field(default=None, ge=0, description="Stop after this many rows.")
+
+
+class OpenTelemetryMetrics(Block):
+    """Export of metrics."""
+
+    ingestion_endpoint: str = Field(
+        default="none", description="OTLP endpoint, used as written; anything but a URL switches export off."
+    )
+    endpoint_protocol: str = Field(
+        default="", description="`http/json`, `http/protobuf` or `grpc`; empty means `http/protobuf`."
+    )
+    batch_interval_secs: Int = Field(default=15, ge=1, description="Export period.")
+    global_tags: str = Field(default="", description="Labels of all metrics: `k:v,k2:v2`.")
+    metric_deny_list: str = Field(
+        default="kafka_consumer.msg_decode_latency, kafka_producer.msg_encode_latency",
+        description="Comma-separated regular expressions of metric names that are not exported.",
+    )
+
+
+class Epoch(Block):
+    """How large an epoch may grow."""
+
+    driver_rows: Int = Field(default=20_000, ge=0, description="Largest epoch computed on the driver.")
+    rows: Int = Field(default=2_000_000, ge=1, description="Largest epoch.")
+    collect_rows: Int = Field(default=200_000, ge=1, description="Largest epoch when a sink writes on the driver.")
+    bytes: Int = Field(default=64 * 1024 * 1024, ge=1, description="Budget for reading ahead and for collecting.")

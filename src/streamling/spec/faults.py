@@ -1,0 +1,211 @@
+"""What a model found wrong, in our own sentences.
+
+Models raise pydantic's `ValidationError`; its texts never reach a user. A validator of ours raises
+`ValueError`, or one of `wrong_type`, `missing_field`, `invalid_value` of this module. Its text continues a
+sentence that begins with the field's name: `must be at least 1`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.shape import Path, Shape
+
+_EXPECTED = {
+    "string_type": "text",
+    "string_sub_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "decimal_type": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a map",
+    "mapping_type": "a map",
+    "model_type": "a map",
+    "model_attributes_type": "a map",
+    "dataclass_type": "a map",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
+    "none_required": "empty",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+    "multiple_of": ("multiple_of", "a multiple of"),
+}
+_OURS = {"wrong_type": WRONG_TYPE, "missing_field": MISSING_FIELD, "invalid_value": INVALID_VALUE}
+_SECRETIVE = re.compile(r"pass|secret|token|header|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One problem of one value. `path` leads to it from the top of the validated map."""
+
+    condition: Condition
+    path: Path
+    sentence: str
+    hint: str | None = None
+
+
+def wrong_type(text: str, *, field: str | None = None) -> PydanticCustomError:
+    """To raise from a validator: the value has the wrong YAML type."""
+    return _ours("wrong_type", text, field)
+
+
+def missing_field(text: str, *, field: str | None = None) -> PydanticCustomError:
+    """To raise from a validator: a field is missing that other fields ask for."""
+    return _ours("missing_field", text, field)
+
+
+def invalid_value(text: str, *, field: str | None = None) -> PydanticCustomError:
+    """To raise from a validator. `field` names the culprit when the validator looks at the whole model."""
+    return _ours("invalid_value", text, field)
+
+
+def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
+    """Everything `error` says about a map validated as `model`, one fault per place and sort."""
+    shape = Shape.of(model)
+    found: dict[tuple[Path, str], Fault] = {}
+    expected: dict[Path, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        if (word := _EXPECTED.get(detail["type"])) is not None:
+            # Each member of a union reports on its own; together they are one sentence.
+            path = shape.path(detail["loc"])
+            words = expected.setdefault(path, [])
+            if word not in words:
+                words.append(word)
+            fault = Fault(WRONG_TYPE, path, f"{_subject(path)} must be {_either(words)}, not {_shown(path, detail)}")
+        else:
+            fault = _fault(detail, shape)
+        found[(fault.path, fault.condition.code)] = fault
+    return list(found.values())
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name a typing error most likely meant."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the nearest known name, if one is near."""
+    found = nearest(name, known)
+    return None if found is None else f"did you mean '{found}'?"
+
+
+def _ours(code: str, text: str, field: str | None) -> PydanticCustomError:
+    # The text goes in as a parameter because pydantic reads braces in a template.
+    return PydanticCustomError(code, "{text}", {"text": text, "field": field})
+
+
+def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
+    kind, path = detail["type"], shape.path(detail["loc"])
+    context: Mapping[str, object] = detail.get("ctx", {})
+    subject = _subject(path)
+    match kind:
+        case "missing":
+            return Fault(MISSING_FIELD, path, f"missing field {subject}")
+        case "extra_forbidden":
+            path = shape.path_of_unknown(detail["loc"])
+            accepted = shape.fields(detail["loc"][:-1])
+            sentence = f"unknown field {_subject(path)}; accepted: {', '.join(accepted)}"
+            return Fault(UNKNOWN_FIELD, path, sentence, did_you_mean(str(path[-1]), accepted))
+        case "union_tag_not_found":
+            return Fault(MISSING_FIELD, path, f"missing field {_subject((*path, _bare(context['discriminator'])))}")
+        case "union_tag_invalid":
+            tag = (*path, _bare(context["discriminator"]))
+            return _not_accepted(tag, str(context["tag"]), _listed(str(context["expected_tags"])))
+        case "enum" | "literal_error":
+            return _not_accepted(path, detail["input"], _listed(str(context["expected"])))
+        case "value_error" | "assertion_error":
+            return Fault(INVALID_VALUE, path, f"{subject} {context['error']}" if path else str(context["error"]))
+        case "string_too_short" | "too_short":
+            least = context["min_length"]
+            return Fault(INVALID_VALUE, path, f"{subject} must " + ("not be empty" if least == 1 else f"have {least}"))
+        case "string_too_long" | "too_long":
+            return Fault(INVALID_VALUE, path, f"{subject} must be no longer than {context['max_length']}")
+        case _ if kind in _BOUNDS:
+            key, words = _BOUNDS[kind]
+            return Fault(INVALID_VALUE, path, f"{subject} must be {words} {context[key]}, not {_shown(path, detail)}")
+        case _ if kind in _OURS:
+            fault = Fault(_OURS[kind], path, str(context["text"]))
+            if isinstance(field := context.get("field"), str):
+                fault = replace(fault, path=(*path, field))
+            return replace(fault, sentence=f"{_subject(fault.path)} {fault.sentence}") if fault.path else fault
+        case _:
+            return Fault(INVALID_VALUE, path, f"{subject} has a value that is not accepted: {_shown(path, detail)}")
+
+
+def _not_accepted(path: Path, value: object, accepted: Sequence[str]) -> Fault:
+    hint = did_you_mean(value, accepted) if isinstance(value, str) else None
+    sentence = f"{_subject(path)} is {_value(path, value)}; accepted: {', '.join(accepted)}"
+    return Fault(INVALID_VALUE, path, sentence, hint)
+
+
+def _subject(path: Path) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return f"'{text}'" if text else "the value"
+
+
+def _shown(path: Path, detail: ErrorDetails) -> str:
+    value = detail["input"]
+    match value:
+        case dict():
+            return "a map"
+        case list() | tuple():
+            return "a list"
+        case str():
+            return f"text ({_value(path, value)})" if detail["type"] in _EXPECTED else _value(path, value)
+        case bool() | None:
+            return _value(path, value)
+        case _:
+            return f"the number {_value(path, value)}" if detail["type"] in _EXPECTED else _value(path, value)
+
+
+def _value(path: Path, value: object) -> str:
+    """The offending value, short, and never one that may be a secret."""
+    if any(isinstance(part, str) and _SECRETIVE.search(part) for part in path):
+        return "*****"
+    match value:
+        case None:
+            return "empty"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
+        case dict():
+            return "a map"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return str(value)[:60]
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(words) if len(words) < 3 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _listed(text: str) -> list[str]:
+    """Pydantic hands the accepted values over as prose: `'a', 'b' or 'c'`, `0 or 1`."""
+    return re.findall(r"'([^']*)'", text) or re.split(r", | or ", text)
+
+
+def _bare(quoted: object) -> str:
+    return str(quoted).strip("'")

@@ -1,0 +1,227 @@
+"""What every node of a pipeline may say, as models that the node kinds extend.
+
+Models are strict: no coercion between YAML types, no unknown fields; instances are frozen. A kind derives
+from `SourceOptions`, `TransformOptions` or `SinkOptions`, takes the mix-ins whose fields it has (written
+before the base: fields are listed from the last base to the first), and adds its own fields with
+descriptions, from which the documentation is made. Checks are pydantic validators; see
+`faults` for what they raise. A check between fields is best put on the later field with
+`validate_default=True`, so that it is reported together with the problems of other fields.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+
+from streamling.spec.duration import Duration
+from streamling.spec.faults import invalid_value, missing_field, wrong_type
+
+MAX_LABELS = 20
+MAX_LABEL_BYTES = 256
+RESERVED_LABELS = frozenset({"id", "topology_node_type", "operator_type", "service_instance_id"})
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+class Options(BaseModel):
+    """A strict map inside a node."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class EventTimeUnit(StrEnum):
+    SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
+    MICROSECONDS = "microseconds"
+
+
+class EventTime(Options):
+    """Where the time of an event is found in a row."""
+
+    column: str = Field(min_length=1, description="Column that holds the event time.")
+    unit: EventTimeUnit | None = Field(
+        default=None, description="Unit of an integer column; ignored for timestamp columns."
+    )
+
+
+class Telemetry(Options):
+    """What a node adds to its metrics."""
+
+    event_time: EventTime | None = Field(default=None, description="Event time of the node's rows.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Extra labels of all metrics of the node.")
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        if len(labels) > MAX_LABELS:
+            raise invalid_value(f"has {len(labels)} labels; at most {MAX_LABELS} are allowed")
+        for key, value in labels.items():
+            if key in RESERVED_LABELS:
+                raise invalid_value(f"has the key '{key}', which is reserved")
+            if key.startswith("__"):
+                raise invalid_value(f"has the key '{key}'; keys must not start with two underscores")
+            if not _LABEL.fullmatch(key):
+                raise invalid_value(f"has the key '{key}'; keys consist of letters, digits and '_', no digit first")
+            if len(value.encode()) > MAX_LABEL_BYTES:
+                raise invalid_value(f"has a value longer than {MAX_LABEL_BYTES} bytes under the key '{key}'")
+            if _CONTROL.search(value):
+                raise invalid_value(f"has a value with control characters under the key '{key}'")
+        return labels
+
+
+class OnError(StrEnum):
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+class FileLetters(Options):
+    """Dead letters as JSON lines in a local directory."""
+
+    type: Literal["file"] = Field(description="Kind of destination.")
+    path: str = Field(min_length=1, description="Local directory, made when missing.")
+
+
+class KafkaLetters(Options):
+    """Dead letters as messages of a compacted topic, over the connection of `kafka_sink`."""
+
+    type: Literal["kafka"] = Field(description="Kind of destination.")
+    topic: str = Field(min_length=1, description="Topic, created when missing.")
+
+
+class PostgresLetters(Options):
+    """Dead letters as rows, over the connection of `postgres_sink` or the one under the node's name."""
+
+    type: Literal["postgres"] = Field(description="Kind of destination.")
+    table: str = Field(default="dead_letters", min_length=1, description="Table, made when missing.")
+    schema_: str = Field(
+        default="streamling", alias="schema", min_length=1, description="Postgres schema, made when missing."
+    )
+
+
+DeadLetter = Annotated[FileLetters | KafkaLetters | PostgresLetters, Field(discriminator="type")]
+
+
+class NodeOptions(Options):
+    """Fields of every node of every kind."""
+
+    namespace: ClassVar[str] = "nodes"
+    """Names are unique within a namespace. A kind that cannot be read by `from` may have one of its own."""
+
+    identity_labels: ClassVar[tuple[str, ...]] = ()
+    """Metric labels the kind sets itself, which `telemetry.labels` must not use."""
+
+    type: str = Field(min_length=1, description="Kind of the node; compared exactly.")
+    telemetry: Telemetry = Field(default_factory=Telemetry, description="Event time and labels of the node's metrics.")
+    on_error: OnError = Field(
+        default=OnError.FAIL,
+        description="What happens to a bad row: end the pipeline, drop the row, or store it as a dead letter.",
+    )
+    dead_letter: DeadLetter | None = Field(
+        default=None,
+        validate_default=True,
+        description="Where bad rows go; required with, and only allowed with, `on_error: dead_letter`.",
+    )
+
+    @field_validator("telemetry", mode="before")
+    @classmethod
+    def _empty_telemetry(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @field_validator("telemetry")
+    @classmethod
+    def _check_identity(cls, telemetry: Telemetry) -> Telemetry:
+        taken = [key for key in cls.identity_labels if key in telemetry.labels]
+        if taken:
+            raise invalid_value(f"has the label '{taken[0]}', which nodes of this kind set themselves")
+        return telemetry
+
+    @field_validator("dead_letter")
+    @classmethod
+    def _check_destination(cls, destination: DeadLetter | None, info: ValidationInfo) -> DeadLetter | None:
+        on_error = info.data.get("on_error")
+        if on_error is OnError.DEAD_LETTER and destination is None:
+            raise missing_field("is missing: 'on_error: dead_letter' needs a destination")
+        if on_error in (OnError.FAIL, OnError.SKIP) and destination is not None:
+            raise invalid_value("is only allowed with 'on_error: dead_letter'")
+        return destination
+
+
+def _key_columns(value: object) -> object:
+    if value is None or isinstance(value, tuple):
+        return value or None
+    if not isinstance(value, str):
+        raise wrong_type("must be one text with the columns separated by commas, never a list")
+    # A column named twice adds nothing to a key.
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip())) or None
+
+
+PrimaryKey = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(_key_columns),
+    PlainSerializer(lambda columns: ", ".join(columns) if columns else None, return_type=str | None),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["id", "tenant, id"]}),
+]
+"""Key columns, written as one text with commas; None when the text names none."""
+
+
+class Keyed(Options):
+    """Mix-in: the node may name its key."""
+
+    primary_key: PrimaryKey = Field(default=None, description="Key columns, separated by commas.")
+
+
+class RequiredKey(Options):
+    """Mix-in: the node must name its key."""
+
+    primary_key: PrimaryKey = Field(description="Key columns, separated by commas.")
+
+    @field_validator("primary_key")
+    @classmethod
+    def _check_key(cls, key: tuple[str, ...] | None) -> tuple[str, ...]:
+        if not key:
+            raise invalid_value("must name at least one column")
+        return key
+
+
+class Batched(Options):
+    """Mix-in: the node's input is re-batched. Neither field set: batches pass as they are."""
+
+    batch_size: int | None = Field(default=None, ge=1, description="Most rows in one batch.")
+    batch_flush_interval: Duration | None = Field(default=None, description="Longest wait of a partial batch.")
+
+
+class Parallel(Options):
+    """Mix-in: the node may run on several streams."""
+
+    parallelism: int | None = Field(default=None, ge=1, description="Number of parallel streams of the node.")
+
+
+class Reading(Options):
+    """Mix-in: the node reads one other node."""
+
+    from_: str = Field(alias="from", min_length=1, description="Name of the source or transform to read.")
+
+
+class SourceOptions(NodeOptions):
+    """Base of all sources."""
+
+
+class TransformOptions(NodeOptions):
+    """Base of all transforms. Those that read a node by name add `Reading`."""
+
+
+class SinkOptions(Keyed, Reading, NodeOptions):
+    """Base of all sinks."""

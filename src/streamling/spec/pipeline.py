@@ -1,0 +1,258 @@
+"""The pipeline file: from text to nodes with typed options.
+
+    load_pipeline   text -> PipelineSpec, or InvalidPipeline with every problem of the file
+    read_pipeline   the same for a path
+
+What stands in one node is checked here; what needs a second node (who reads whom, schemas, keys) is the
+planner's. The kinds of nodes are handed in: this package knows none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from streamling.errors import (
+    INVALID_VALUE,
+    INVALID_YAML,
+    KIND_NOT_AVAILABLE,
+    MISSING_FIELD,
+    MISSING_SECTION,
+    NAME_CLASH,
+    PIPELINE_FILE,
+    UNKNOWN_FIELD,
+    WRONG_TYPE,
+    InvalidPipeline,
+    StreamlingError,
+    UserError,
+    Where,
+)
+from streamling.spec.faults import Fault, did_you_mean, faults
+from streamling.spec.options import NodeOptions
+from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
+
+
+class Role(StrEnum):
+    """What a node does with rows; the section it stands in is the plural."""
+
+    SOURCE = "source"
+    TRANSFORM = "transform"
+    SINK = "sink"
+
+    @property
+    def section(self) -> str:
+        return f"{self.value}s"
+
+
+Kinds = Mapping[tuple[Role, str], type[NodeOptions]]
+"""The options model of each kind of node: built in, or a plugin's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node as its author wrote it. `ref` is the name in state keys, metrics and references: lower-case."""
+
+    role: Role
+    name: str
+    ref: str
+    type: str
+    options: NodeOptions = field(hash=False)
+    where: Where
+    tree: MapNode = field(hash=False, repr=False)
+
+    def locate(self, *path: str | int) -> Where:
+        """Where the value of a field stands; the nearest map around it, or the node, if it was not written."""
+        found = _find(self.tree, path)
+        return self.where if found is self.tree else found.where
+
+    def text_locator(self, *path: str | int) -> Callable[[int, int], Where | None]:
+        """Translates line and column inside the text of a field into a place in the file."""
+        found = _find(self.tree, path)
+        return found.locate if isinstance(found, ScalarNode) else lambda line, column: None
+
+    def described(self) -> str:
+        """How messages speak of the node: `kafka source 'orders'`."""
+        return described_node(self.role, self.name, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """A pipeline file without a problem of its own. Nodes stand in the order of the file."""
+
+    file: str
+    sources: tuple[NodeSpec, ...] = ()
+    transforms: tuple[NodeSpec, ...] = ()
+    sinks: tuple[NodeSpec, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        return (*self.sources, *self.transforms, *self.sinks)
+
+
+def read_pipeline(path: Path | str, kinds: Kinds) -> PipelineSpec:
+    """As `load_pipeline` for a file. A file that is missing or unreadable is a UserError PIPELINE_FILE."""
+    return load_pipeline(pipeline_text(path), str(path), kinds)
+
+
+def pipeline_text(path: Path | str) -> str:
+    """The text of a pipeline file, as preprocessors get it."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(PIPELINE_FILE, f"pipeline file '{path}' not found", cause=error) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(PIPELINE_FILE, f"pipeline file '{path}' cannot be read: {reason}", cause=error) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = Where(str(path), data.count(b"\n", 0, error.start) + 1, 1)
+        raise UserError(INVALID_YAML, "invalid YAML: the file is not UTF-8 text", where=where, cause=error) from error
+
+
+def load_pipeline(text: str, file: str, kinds: Kinds) -> PipelineSpec:
+    """The pipeline written in `text`. Raises InvalidPipeline with all problems, in the order of the file."""
+    try:
+        tree = _unwrapped(load(text, file))
+    except UserError as error:
+        raise InvalidPipeline([error]) from error
+    loader = _Loader(kinds)
+    sections = {role: tuple(loader.section(tree, role)) for role in Role}
+    if loader.problems:
+        raise InvalidPipeline(sorted(loader.problems, key=_place))
+    return PipelineSpec(file, sections[Role.SOURCE], sections[Role.TRANSFORM], sections[Role.SINK])
+
+
+def described_node(role: Role, name: str, type_: str | None = None) -> str:
+    return f"{type_} {role.value} '{name}'" if type_ else f"{role.value} '{name}'"
+
+
+class _Loader:
+    """Collects the nodes and the problems of one file."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._names: dict[tuple[str, str], tuple[str, int]] = {}
+        self.problems: list[UserError] = []
+
+    def section(self, tree: MapNode, role: Role) -> Iterator[NodeSpec]:
+        entry = tree.entry(role.section)
+        if entry is None:
+            if role is not Role.TRANSFORM:
+                message = f"missing section '{role.section}': a pipeline needs the maps 'sources' and 'sinks'"
+                hint = did_you_mean(role.section, (other.key for other in tree.entries))
+                self.problems.append(UserError(MISSING_SECTION, message, where=tree.where, hint=hint))
+        elif isinstance(entry.value, MapNode):
+            for node in entry.value.entries:
+                spec = self._node(node, role)
+                if spec is not None:
+                    yield spec
+        elif not _is_empty(entry.value):
+            message = f"section '{role.section}' must be a map of nodes by name, not {described(entry.value)}"
+            self.problems.append(UserError(WRONG_TYPE, message, where=entry.value.where))
+
+    def _check_name(self, entry: Entry, role: Role, type_: str, namespace: str) -> None:
+        described = described_node(role, entry.key, type_)
+        first, line = self._names.setdefault((namespace, entry.key.lower()), (described, entry.where.line))
+        if line != entry.where.line or first != described:
+            message = f"the name is taken by {first} in line {line}; names are compared without regard to case"
+            self._report(described, entry.key, UserError(NAME_CLASH, message, where=entry.where))
+
+    def _node(self, entry: Entry, role: Role) -> NodeSpec | None:
+        name, tree = entry.key, entry.value
+        prefix = described_node(role, name)
+        if not name.strip():
+            self._report(prefix, name, UserError(INVALID_VALUE, "the name must not be empty", where=entry.where))
+            return None
+        if not isinstance(tree, MapNode):
+            message = f"must be a map of fields, not {described(tree)}"
+            self._report(prefix, name, UserError(WRONG_TYPE, message, where=tree.where))
+            return None
+        model = self._model(entry, tree, role, prefix)
+        if model is None:
+            return None
+        type_ = str(tree.plain()["type"])
+        self._check_name(entry, role, type_, model.namespace)
+        try:
+            # Strict mode reads enums and tuples from text and lists only when the input is JSON.
+            options = model.model_validate_json(json.dumps(tree.plain()))
+        except ValidationError as error:
+            for fault in faults(error, model):
+                where = _fault_place(tree, fault, entry.where)
+                problem = UserError(fault.condition, fault.sentence, where=where, hint=fault.hint)
+                self._report(described_node(role, name, type_), name, problem)
+            return None
+        return NodeSpec(role, name, name.lower(), type_, options, entry.where, tree)
+
+    def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
+        known = sorted(name for kind_role, name in self._kinds if kind_role is role)
+        field_ = tree.get("type")
+        if field_ is None or _is_empty(field_):
+            message = f"missing field 'type'; known {role.value} types: {', '.join(known)}"
+            self._report(prefix, entry.key, UserError(MISSING_FIELD, message, where=entry.where))
+            return None
+        if not isinstance(field_, ScalarNode) or not isinstance(field_.value, str):
+            message = f"'type' must be text, not {described(field_)}"
+            self._report(prefix, entry.key, UserError(WRONG_TYPE, message, where=field_.where))
+            return None
+        type_ = field_.value
+        model = self._kinds.get((role, type_))
+        if model is None:
+            problem = UserError(
+                KIND_NOT_AVAILABLE,
+                f"plugin '{type_}' is not available; known {role.value} types: {', '.join(known)}",
+                where=field_.where,
+                hint=did_you_mean(type_, known),
+            )
+            self._report(described_node(role, entry.key, type_), entry.key, problem)
+        return model
+
+    def _report(self, prefix: str, node: str, problem: UserError) -> None:
+        self.problems.append(
+            UserError(
+                problem.condition, f"{prefix}: {problem.message}", node=node, where=problem.where, hint=problem.hint
+            )
+        )
+
+
+def _unwrapped(tree: MapNode) -> MapNode:
+    inner = tree.get("definition")
+    if isinstance(inner, MapNode) and not any(tree.entry(role.section) for role in Role):
+        return inner
+    return tree
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
+
+
+def _find(tree: Node, path: tuple[str | int, ...]) -> Node:
+    """The node at `path`, or the last one on the way to it."""
+    for part in path:
+        inner: Node | None = None
+        if isinstance(tree, MapNode) and isinstance(part, str):
+            inner = tree.get(part)
+        elif isinstance(tree, ListNode) and isinstance(part, int) and 0 <= part < len(tree.items):
+            inner = tree.items[part]
+        if inner is None:
+            return tree
+        tree = inner
+    return tree
+
+
+def _fault_place(tree: MapNode, fault: Fault, node: Where) -> Where:
+    found = _find(tree, fault.path)
+    if fault.condition is UNKNOWN_FIELD:
+        around = _find(tree, fault.path[:-1])
+        if isinstance(around, MapNode) and (entry := around.entry(str(fault.path[-1]))) is not None:
+            return entry.where
+    return node if found is tree else found.where
+
+
+def _place(problem: StreamlingError) -> tuple[int, int]:
+    return (problem.where.line, problem.where.column) if problem.where else (0, 0)

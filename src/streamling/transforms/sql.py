@@ -1,0 +1,18 @@
+"""`sql`: one SELECT over other nodes. The planner compiles it, Spark runs it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from streamling.plugin.registry import Kind, register
+from streamling.spec.options import Parallel, RequiredKey, TransformOptions
+from streamling.spec.pipeline import Role
+
+
+class SqlOptions(Parallel, RequiredKey, TransformOptions):
+    """A stateless query: filter, compute, rename, unnest, union."""
+
+    sql: str = Field(min_length=1, description="One SELECT; the tables it reads are nodes of the pipeline.")
+
+
+register(Kind(Role.TRANSFORM, "sql", SqlOptions))
