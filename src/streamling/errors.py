@@ -150,7 +150,9 @@ SQL_UNKNOWN_COLUMN = condition("SQL_UNKNOWN_COLUMN", "The SQL names a column tha
 SQL_TYPES = condition("SQL_TYPES", "An operator or function of the SQL does not accept the types it is given.")
 JOB_MODE = condition("JOB_MODE", "Job mode needs every source to end by itself.")
 DATA_ERROR = condition("DATA_ERROR", "A row cannot be computed or written.")
-SHUFFLE_REFUSED = condition("SHUFFLE_REFUSED", "A node's physical plan moves rows between partitions, which loses order.")
+SHUFFLE_REFUSED = condition(
+    "SHUFFLE_REFUSED", "A node's physical plan moves rows between partitions, which loses order."
+)
 STATE_MOVED = condition("STATE_MOVED", "Another process with the same application id has moved the stored positions.")
 SINK_FAILED = condition("SINK_FAILED", "A sink could not write its rows.")
 SQL_DUPLICATE_COLUMN = condition("SQL_DUPLICATE_COLUMN", "A SELECT gives two columns of one name.")

@@ -11,7 +11,9 @@ from streamling.spec.settings import LoadedSettings, load_settings
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="NAME", help="application configuration file (default: ./config.yaml, if any)")
+    parser.add_argument(
+        "--config", metavar="NAME", help="application configuration file (default: ./config.yaml, if any)"
+    )
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="more logs, Spark's own included")
     loudness.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")

@@ -38,6 +38,8 @@ def execute(options: argparse.Namespace) -> int:
         return 1
     rate = summary.rows / summary.seconds if summary.seconds else 0
     written = ", ".join(f"{name} {rows:,}" for name, rows in summary.written.items())
-    log.info("done: %s rows in %d epochs, %.1f s, %.0f rows/s", f"{summary.rows:,}", summary.epochs, summary.seconds, rate)
+    log.info(
+        "done: %s rows in %d epochs, %.1f s, %.0f rows/s", f"{summary.rows:,}", summary.epochs, summary.seconds, rate
+    )
     log.info("written: %s", written or "nothing")
     return 0

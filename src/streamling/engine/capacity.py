@@ -79,17 +79,15 @@ class Capacity:
         try:
             self._warm_up()
         except Exception as error:  # the run may be stopping; small epochs go on either way
-            log.debug("workers could not be started ahead: %s", error)
+            log.warning("Python workers could not be started, epochs stay small: %s", error)
             return
         self._workers.set()
 
 
 def start_workers(session: SparkSession) -> None:
-    """Fork a Python worker per task slot and let it import what readers and writers need."""
+    """Start the worker daemon and fork a worker per task slot, so that the first large epoch finds them."""
 
     def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import streamling.engine.dataflow  # noqa: F401
-
         yield from batches
 
     slots = session.sparkContext.defaultParallelism

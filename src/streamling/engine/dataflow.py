@@ -28,6 +28,7 @@ from streamling.spec.pipeline import Role
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,6 +40,7 @@ class Dataflow:
         self._session, self._plan, self._sources = session, plan, sources
         self._readers = {ref: source.reader() for ref, source in sources.items()}
         self._checked: set[str] = set()
+        self._spark_schemas = {ref: _spark_schema(source.columns) for ref, source in sources.items()}
 
     def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> Frames:
         """Frames of all nodes that the wanted sinks need, analysed but not computed."""
@@ -71,7 +73,8 @@ class Dataflow:
         if taken is not None and taken.batches is None:
             frame = self._read_frame(node, source, [p for s in taken.slices for p in s.parts])
         else:
-            frame = self._session.createDataFrame(_table(source.columns, taken.batches if taken else ()))
+            table = _table(source.columns, (taken.batches or ()) if taken else ())
+            frame = self._session.createDataFrame(table, self._spark_schemas[node.ref])
         if source.select is None:
             return frame
         view = f"{node.view}_read"
@@ -82,8 +85,7 @@ class Dataflow:
     def _read_frame(self, node: PlannedNode, source: Source, parts: list[Json]) -> DataFrame:
         """One Spark partition per part, in order."""
         read = _read_task(self._readers[node.ref], parts, source.columns, node.ref)
-        ddl = ", ".join(f"{identifier(f.name)} {spark_type(f.type)}" for f in source.columns)
-        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, ddl)
+        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, self._spark_schemas[node.ref])
 
     def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
         if node.query is None:
@@ -106,7 +108,7 @@ class Dataflow:
         if len(readers) > 1 and queries and node.spec.role is not Role.SOURCE and not frames.large:
             table = frame.toArrow()
             frames.keep_table(node, table)
-            frame = self._session.createDataFrame(table)
+            frame = self._session.createDataFrame(table, _spark_schema(node.schema))
         elif len(readers) > 1 and frames.large:
             frame = frames.persist(frame)
         if queries:
@@ -163,6 +165,13 @@ class Frames:
     def release(self) -> None:
         for frame in self._persisted:
             frame.unpersist()
+
+
+def _spark_schema(schema: Schema) -> StructType:
+    """Explicit, because Spark would guess: an Arrow timestamp without zone becomes an instant otherwise."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(", ".join(f"{identifier(f.name)} {spark_type(f.type)}" for f in schema))
 
 
 def _table(schema: Schema, batches: Sequence[pa.RecordBatch]) -> pa.Table:

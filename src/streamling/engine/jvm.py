@@ -146,14 +146,16 @@ class Jvm:
         if self._log and self._log.exists():
             lines = self._log.read_text(errors="replace").strip().splitlines()
             tail = "\n".join(lines[-8:])
-        return PermanentError(JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log")
+        return PermanentError(
+            JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log"
+        )
 
-    def stop(self) -> None:
+    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
         """End it: close its input, wait, kill if it does not go."""
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -268,4 +268,3 @@ def _together(hands: Sequence[InHand]) -> InHand:
         full=any(hand.full for hand in hands),
         last=bool(hands) and all(hand.last for hand in hands),
     )
-

@@ -69,9 +69,7 @@ class Ledger:
         epochs = [_pending(records, application, generation) for records in found.values()]
         return sorted(epochs, key=lambda p: p.epoch.number)
 
-    def _exchange(
-        self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Sequence[str] = ()
-    ) -> None:
+    def _exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Sequence[str] = ()) -> None:
         if not self._store.exchange(expected, values, removed):
             raise Fenced(
                 STATE_MOVED,

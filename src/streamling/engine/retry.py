@@ -18,7 +18,7 @@ _QUIET_ATTEMPTS = 5
 
 def pause(attempt: int) -> float:
     """Seconds before attempt + 1: doubling from 100 ms, spread a little, never over 30 s."""
-    return min(_FIRST_S * 2 ** min(attempt - 1, 20) + (attempt % 100) * 0.007, _LONGEST_S)
+    return min(_FIRST_S * float(1 << min(attempt - 1, 20)) + (attempt % 100) * 0.007, _LONGEST_S)
 
 
 def retry(

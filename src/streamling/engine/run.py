@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamling.engine.archive import archive_flags
 from streamling.engine.closing import Wish
 from streamling.engine.java import find_java
 from streamling.engine.jvm import Jvm
@@ -23,8 +22,8 @@ from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals
 from streamling.engine.state import StateStore, generation, open_state
-from streamling.errors import StreamlingError
-from streamling.engine.training import launch_flags
+from streamling.engine.training import launch_flags, stop_patience
+from streamling.errors import JVM_FAILED, StreamlingError
 from streamling.plugin.contract import Guarantee, Placement, SinkContext
 from streamling.spec.settings import Settings
 
@@ -64,7 +63,7 @@ class Run:
         """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
         signals = Signals()
         java = find_java()
-        jvm = Jvm.launch(java, self._conf(), flags=launch_flags(archive_flags(java)), verbose=self._verbose)
+        jvm = Jvm.launch(java, self._conf(), flags=launch_flags(java), verbose=self._verbose)
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)
         worker.start()
@@ -173,11 +172,10 @@ class Run:
 
     def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
         """If the JVM is gone, that is the news, whatever the symptom was."""
-        if not isinstance(error, StreamlingError) or error.code == "JVM_FAILED":
-            if not jvm.alive:
-                failure = jvm.failure("the Java virtual machine ended")
-                failure.__cause__ = error
-                return failure
+        if (not isinstance(error, StreamlingError) or error.code == JVM_FAILED.code) and not jvm.alive:
+            failure = jvm.failure("the Java virtual machine ended")
+            failure.__cause__ = error
+            return failure
         return error
 
     # Main thread
@@ -201,7 +199,7 @@ class Run:
         """Nothing is left to save: the JVM may go hard. Spark's own stop takes half a second and saves nothing."""
         if self._session is not None and finished:
             _quietly(self._session.sparkContext._gateway.close)
-        jvm.stop() if finished else jvm.kill()
+        jvm.stop(stop_patience()) if finished else jvm.kill()
 
     def _summary(self) -> Summary:
         loop = self._loop

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.jvm import Jvm, spark_home
+from streamling.plan.spark_settings import SESSION_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,13 +35,12 @@ def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1
         "spark.scheduler.mode": "FAIR",
         "spark.log.level": "WARN",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.caseSensitive": "true",
+        **SESSION_SETTINGS,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "streamling.engine.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
     }
     return conf | dict(overrides)
@@ -48,6 +49,7 @@ def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1
 def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     """The session on a launched JVM. Parser and Arrow warm up beside it, on the core it leaves idle."""
     os.environ["SPARK_HOME"] = str(spark_home())
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -62,6 +64,8 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     warm.join()
+    # When the JVM leaves first, this server would print a stack trace about its lost connection.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None
     return session
 
 

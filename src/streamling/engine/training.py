@@ -1,4 +1,4 @@
-"""Making the class archive: a run that goes through what a start goes through, in a JVM that writes down its classes."""
+"""Making the class archive: a run through what every start goes through, in a JVM that writes down its classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streamling.engine.archive import training_flags
+from streamling.engine.archive import archive_flags, training_flags
+from streamling.engine.jvm import STOP_TIMEOUT_S
 from streamling.errors import JVM_FAILED, PermanentError
 from streamling.spec.settings import Settings
 
@@ -20,7 +21,12 @@ sources:
     type: generator
     rows: 90000
     primary_key: id
-    columns: {id: id, name: "concat('n-', id)", amount: "random() * 100", at: now(), kind: "case when id % 10 = 0 then 'u' else 'i' end"}
+    columns:
+      id: id
+      name: concat('n-', id)
+      amount: random() * 100
+      at: now()
+      kind: case when id % 10 = 0 then 'u' else 'i' end
 transforms:
   some:
     type: sql
@@ -48,7 +54,14 @@ def train(java: Path, path: Path, settings: Settings, *, verbose: bool = False) 
         (Path(directory) / "pipeline.yaml").write_text(_PIPELINE)
         environment = dict(os.environ, JAVA_HOME=str(java.resolve().parent.parent))
         environment |= {TRAIN_VARIABLE: str(draft), "STREAMLING__STATE_BACKEND__BACKEND_TYPE": "InMemory"}
-        command = [sys.executable, "-m", "streamling.cli.main", "run", "pipeline.yaml", *(["-v"] if verbose else ["-q"])]
+        command = [
+            sys.executable,
+            "-m",
+            "streamling.cli.main",
+            "run",
+            "pipeline.yaml",
+            *(["-v"] if verbose else ["-q"]),
+        ]
         result = subprocess.run(command, cwd=directory, env=environment, capture_output=not verbose, text=True)
     if result.returncode or not draft.exists():
         draft.unlink(missing_ok=True)
@@ -56,7 +69,12 @@ def train(java: Path, path: Path, settings: Settings, *, verbose: bool = False) 
     draft.replace(path)
 
 
-def launch_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+def launch_flags(java: Path) -> tuple[str, ...]:
     """The flags of a run: the archive's, or in a training run those that make one."""
     draft = os.environ.get(TRAIN_VARIABLE)
-    return training_flags(Path(draft)) if draft else flags
+    return training_flags(Path(draft)) if draft else archive_flags(java)
+
+
+def stop_patience() -> float:
+    """How long the JVM may take to end; writing an archive takes it 20 s of a core."""
+    return 180.0 if TRAIN_VARIABLE in os.environ else STOP_TIMEOUT_S

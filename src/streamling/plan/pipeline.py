@@ -109,7 +109,9 @@ class _Planner:
         for node in (*self.pipeline.sources, *order, *self.pipeline.sinks):
             self._plan_node(node, inputs.get(node.ref, ()), statements.get(node.ref), planned)
         if self.problems:
-            raise InvalidPipeline(sorted(self.problems, key=lambda p: (p.where.line, p.where.column) if p.where else (0, 0)))
+            raise InvalidPipeline(
+                sorted(self.problems, key=lambda p: (p.where.line, p.where.column) if p.where else (0, 0))
+            )
         return Plan(tuple(planned.values()), tuple(self.warnings))
 
     def _statements(self) -> Iterator[tuple[str, Statement]]:

@@ -21,7 +21,8 @@ class Kind:
     """
 
     role: Role
-    type: str
+    name: str
+    """What `type:` says in YAML."""
     options: type[NodeOptions]
     build: Callable[[NodeSpec, Settings], Source | Sink] | None = None
 
@@ -30,9 +31,9 @@ _kinds: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    if (kind.role, kind.type) in _kinds:
-        raise BugError(INTERNAL, f"{kind.role} type {kind.type!r} is registered twice")
-    _kinds[kind.role, kind.type] = kind
+    if (kind.role, kind.name) in _kinds:
+        raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
+    _kinds[kind.role, kind.name] = kind
 
 
 def kinds() -> Kinds:

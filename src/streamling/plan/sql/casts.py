@@ -145,6 +145,7 @@ def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
         return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
     if type_ == FLOAT64 and isinstance(value.constant, int) and abs(value.constant) < 2**53:
         return Value(_double(value.constant), type_, nullable=False, constant=value.constant)
+    spark_type(value.type)  # refuses what Spark cannot compute with
     if not safe:
         _check_literal(value, type_)
     return Value(_form(value.type, type_)(_Cast("try_cast" if safe else "CAST"), value.text, type_), type_, nullable)

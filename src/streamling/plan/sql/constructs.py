@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
 from streamling.errors import SQL_UNSUPPORTED, UserError
+from streamling.plan.sql.dialect import Streamling
 from streamling.plan.sql.origin import Origin
 
 AGGREGATE = "aggregate function"
@@ -47,8 +48,15 @@ def construct(node: exp.Expr) -> str:
     if known is not None:
         return known
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
-    text = node.sql(dialect="postgres", comments=False)
+    text = sql_of(node)
     return f"{kind} `{text if len(text) <= _SHOWN else text[:_SHOWN] + '..'}`"
+
+
+def sql_of(node: exp.Expr) -> str:
+    """A tree as SQL, for people to read."""
+    return node.sql(
+        dialect=Streamling, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE
+    )
 
 
 def unsupported(origin: Origin, what: str, at: exp.Expr | int | None) -> UserError:

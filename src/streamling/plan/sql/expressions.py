@@ -135,15 +135,12 @@ def _array(compiler: Compiler, node: exp.Expr) -> Value:
     return lists.make_array([compiler.value(item) for item in node.expressions])
 
 
-def _arithmetic(operator: str) -> _Handler:
-    def handle(compiler: Compiler, node: exp.Expr) -> Value:
-        operands = _spine(node)
-        value = compiler.value(operands[0].this)
-        for step in operands:
-            value = arithmetic(_ARITHMETIC[type(step)], value, compiler.value(step.expression))
-        return value
-
-    return handle
+def _arithmetic(compiler: Compiler, node: exp.Expr) -> Value:
+    steps = _spine(node)
+    value = compiler.value(steps[0].this)
+    for step in steps:
+        value = arithmetic(_ARITHMETIC[type(step)], value, compiler.value(step.expression))
+    return value
 
 
 def _spine(node: exp.Expr) -> list[exp.Expr]:
@@ -212,24 +209,21 @@ def _in(compiler: Compiler, node: exp.Expr) -> Value:
 
 
 def _like(ignore_case: bool) -> _Handler:
-    def handle(compiler: Compiler, node: exp.Expr, escape: str = "\\") -> Value:
-        value, pattern = compiler.value(node.this), compiler.value(node.expression)
-        found = like(value, pattern, ignore_case=ignore_case, escape=escape)
-        if not node.args.get("negate"):
-            return found
-        return Value(f"(NOT {found.text})", BOOLEAN, found.nullable)
+    return lambda compiler, node: _like_with(compiler, node, ignore_case, "\\")
 
-    return handle
+
+def _like_with(compiler: Compiler, node: exp.Expr, ignore_case: bool, escape: str) -> Value:
+    value, pattern = compiler.value(node.this), compiler.value(node.expression)
+    found = like(value, pattern, ignore_case=ignore_case, escape=escape)
+    text = f"(NOT {found.text})" if node.args.get("negate") else found.text
+    return Value(text, BOOLEAN, found.nullable)
 
 
 def _escape(compiler: Compiler, node: exp.Expr) -> Value:
     character = node.expression.name
     if not isinstance(node.this, exp.Like | exp.ILike) or len(character) != 1:
         raise unsupported(compiler.origin, f"ESCAPE '{character}'", node)
-    value, pattern = compiler.value(node.this.this), compiler.value(node.this.expression)
-    found = like(value, pattern, ignore_case=isinstance(node.this, exp.ILike), escape=character)
-    text = f"(NOT {found.text})" if node.this.args.get("negate") else found.text
-    return Value(text, BOOLEAN, found.nullable)
+    return _like_with(compiler, node.this, isinstance(node.this, exp.ILike), character)
 
 
 def _matches(flags: str) -> _Handler:
@@ -288,7 +282,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
 }  # fmt: skip
 _HANDLERS: dict[type[exp.Expr], _Handler] = {
-    **{kind: _arithmetic(operator) for kind, operator in _ARITHMETIC.items()},
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **{kind: _comparison(operator) for kind, operator in _COMPARISONS.items()},
     exp.NullSafeNEQ: _distinct_from,
     exp.Paren: _paren,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from streamling.plan.sql.spark_types import MAX_PRECISION
 from streamling.plan.sql.values import Refusal, Value
 from streamling.plan.types import BOOLEAN, FLOAT64, INT64, decimal
@@ -28,7 +30,9 @@ def _float(text: str, negated: bool) -> Value:
         value = float(text)
     except ValueError:
         raise Refusal(f"{text} is not a number") from None
-    return Value(_signed(f"{text}D", negated), FLOAT64, nullable=False, constant=-value if negated else value)
+    if math.isinf(value):
+        raise Refusal(f"the number {text} is too large for float64")
+    return Value(_signed(f"{value!r}D", negated), FLOAT64, nullable=False, constant=-value if negated else value)
 
 
 def _signed(text: str, negated: bool) -> str:

@@ -51,8 +51,14 @@ class Origin:
 
 
 def offset_of(node: exp.Expr | None) -> int | None:
-    """Where a tree begins in its text. sqlglot marks names and literals only, so look for the first one inside."""
-    if node is None:
-        return None
-    marks = (part.meta.get("start") for part in node.walk())
-    return min((mark for mark in marks if isinstance(mark, int)), default=None)
+    """Where a tree begins in its text.
+
+    sqlglot marks names and literals only: look for the first one inside, else for what is around the tree.
+    """
+    while node is not None:
+        marks = (part.meta.get("start") for part in node.walk())
+        offset = min((mark for mark in marks if isinstance(mark, int)), default=None)
+        if offset is not None:
+            return offset
+        node = node.parent
+    return None

@@ -152,6 +152,8 @@ class _Translation:
 
     def _escape(self) -> str:
         character = self._take()
+        if not character:
+            raise self._refuse("`\\` at the end")
         if character in _UNICODE_ESCAPES:
             self.unicode = True
             return "\\" + character
@@ -163,7 +165,7 @@ class _Translation:
             return self._code_point(character)
         if character in "pP":
             return self._property(character)
-        if not character or character.isalnum() or character in "<>":
+        if character.isalnum() or character in "<>":
             raise self._refuse(f"`\\{character}`")
         return "\\" + character
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamling.errors import UserError
-from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.dialect import Streamling
+from streamling.plan.sql.constructs import sql_of, unsupported
 from streamling.plan.sql.expressions import Compiler, function_name
 from streamling.plan.sql.scope import name_of
-from streamling.plan.sql.values import Refusal, Value, identifier
+from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, Field
 
 UNNEST = "unnest"
@@ -71,7 +70,10 @@ def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:
 
 def _value(node: exp.Expr, compiler: Compiler) -> Value:
     if not _is_unnest(node):
-        return compiler.value(node)
+        value = compiler.value(node)
+        if value.type == MONTHS:
+            raise Refusal("an interval of months is no value of a column", hint="add it to a time")
+        return value
     arguments = [compiler.value(argument) for argument in node.expressions]
     if len(arguments) != 1 or arguments[0].type.item is None or arguments[0].type.kind != "list":
         raise Refusal(f"`unnest(list)` does not take {', '.join(str(a.type) for a in arguments) or 'nothing'}")
@@ -131,4 +133,4 @@ def output_name(node: exp.Expr) -> str:
         return name_of(node.this)
     if isinstance(node, exp.Cast | exp.TryCast | exp.Paren):
         return output_name(node.this)
-    return node.sql(dialect=Streamling, comments=False, normalize_functions="lower")
+    return sql_of(node)

@@ -7,12 +7,12 @@ as its last column.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from sqlglot import exp
 
-from streamling.errors import NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, UserError
+from streamling.errors import INTERNAL, NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, BugError, UserError
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
@@ -147,13 +147,11 @@ class _Queries:
         names = [name_of(column) for column in (alias.args.get("columns") or ())] if alias is not None else []
         if not names:
             return branch
-        written = branch.fields[:-1] if branch.appended else branch.fields
-        if len(names) != len(written):
-            message = f"{len(names)} column names for {len(written)} columns"
-            self._problem(self.origin.error(SQL_TYPES, message, at=alias))
-            raise _Broken
-        fields = tuple(replace(f, name=name) for f, name in zip(written, names, strict=True))
-        return branch.selected(fields + branch.fields[len(written) :])
+        renamed = branch.renamed(names)
+        if isinstance(renamed, Branch):
+            return renamed
+        self._problem(self.origin.error(SQL_TYPES, renamed, at=alias))
+        raise _Broken
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
         text, scope, uses_now = self._relation(node.args["from_"].this, known)
@@ -208,7 +206,7 @@ class _Queries:
         alias = node.args.get("alias")
         label = name_of(alias.this) if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Subquery):
-            branch = self._renamed(self.query(node.this, known), alias)
+            branch = self._renamed(self.query(node, known), alias)
             return f"({branch.text})", Scope(Schema(branch.fields), label), branch.uses_now
         if not isinstance(node, exp.Table):
             raise AssertionError(f"shapes let {type(node).__name__} through")
@@ -219,6 +217,8 @@ class _Queries:
         if name not in self.inputs or name not in self.views:
             self._problem(self._unknown_table(name, node))
             raise _Broken
+        if OPERATION_COLUMN not in self.inputs[name]:
+            raise BugError(INTERNAL, f"the schema of `{name}` has no `{OPERATION_COLUMN}`", node=self.origin.node)
         return identifier(self.views[name]), Scope(self.inputs[name], label or name), False
 
     def _unknown_table(self, name: str, node: exp.Expr) -> UserError:

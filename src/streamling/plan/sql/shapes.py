@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from streamling.errors import UserError
+from streamling.errors import SQL_SYNTAX, UserError
 from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
 from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS
 from streamling.plan.sql.origin import Origin
@@ -84,8 +84,8 @@ class Shapes:
         accepted = _ACCEPTED[type(node)]
         for name, value in node.args.items():
             if value and name not in accepted and name != "joins":
-                at = value[0] if isinstance(value, list) else value
-                self.refuse(_CLAUSES.get(name, name), at if isinstance(at, exp.Expr) and list(at.walk()) else node)
+                clause = value[0] if isinstance(value, list) else value
+                self.refuse(_CLAUSES.get(name, name), clause if isinstance(clause, exp.Expr) else node)
         for join in node.args.get("joins") or ():
             self.refuse(_join_name(join), join)
 
@@ -101,6 +101,9 @@ class Shapes:
         return known
 
     def _select(self, node: exp.Select, known: frozenset[str]) -> None:
+        if not node.expressions:
+            self.problems.append(self.origin.error(SQL_SYNTAX, "the SELECT lists no column", at=node))
+            return
         for expression in node.expressions:
             self._expression(expression)
         source = node.args.get("from_")
@@ -149,8 +152,10 @@ def _outermost(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
 
 
 def _refused_by_nature(node: exp.Expr) -> str | None:
-    if isinstance(node, exp.Query | exp.Exists | exp.Any | exp.All):
-        return construct(node) if isinstance(node, exp.Exists) else "subquery inside an expression"
+    if isinstance(node, exp.Exists | exp.Any | exp.All):
+        return construct(node)
+    if isinstance(node, exp.Query):
+        return "subquery inside an expression"
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         return "subquery inside an expression (IN)"
     if isinstance(node, exp.Window | exp.Filter):

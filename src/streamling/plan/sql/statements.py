@@ -9,7 +9,7 @@ from itertools import pairwise
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, UserError
+from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError
 from streamling.plan.sql.constructs import unsupported
 from streamling.plan.sql.dialect import parsed, tokens
 from streamling.plan.sql.origin import Locate, Origin, nowhere
@@ -59,7 +59,7 @@ def raise_all(problems: list[UserError]) -> None:
         raise InvalidPipeline(sorted(problems, key=_place))
 
 
-def _place(problem: UserError) -> tuple[float, int]:
+def _place(problem: StreamlingError) -> tuple[float, int]:
     return (float("inf"), 0) if problem.where is None else (problem.where.line, problem.where.column)
 
 

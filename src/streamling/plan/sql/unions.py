@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamling.plan.sql.coercions import common_type, converted
 from streamling.plan.sql.values import Value, identifier
-from streamling.plan.types import OPERATION_COLUMN, Field
+from streamling.plan.types import OPERATION_COLUMN, STRING, Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,23 @@ class Branch:
             return self
         columns = (_converted(field, target) for field, target in zip(chosen, targets, strict=True))
         return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.uses_now, self.appended)
+
+    def renamed(self, names: Sequence[str]) -> Branch | str:
+        """The written columns under other names, or why not. The operation column stays, also if it got another."""
+        written = self.fields[:-1] if self.appended else self.fields
+        if len(names) != len(written):
+            return f"{len(names)} column names for {len(written)} columns"
+        if len(set(names)) < len(names):
+            return f"a name is given twice: {', '.join(names)}"
+        targets = [replace(field, name=name) for field, name in zip(written, names, strict=True)]
+        order = list(range(len(targets)))
+        operation = next((target for target in targets if target.name == OPERATION_COLUMN), None)
+        if operation is None:
+            order.append(_operation(self))
+            targets.append(self.fields[order[-1]])
+        elif operation.type != STRING:
+            return f"`{OPERATION_COLUMN}` must be text, this is {operation.type}"
+        return replace(self.selected(targets, order), appended=operation is None)
 
 
 def _converted(field: Field, target: Field) -> str:

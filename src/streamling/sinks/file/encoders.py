@@ -7,6 +7,7 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet
 
 from streamling.formats.json import json_rows
@@ -64,6 +65,4 @@ def read_rows(path: Path, format_: str) -> pa.Table:
         case "csv":
             return pa.csv.read_csv(path)
         case _:
-            import pyarrow.json
-
-            return pyarrow.json.read_json(path)
+            return pa.json.read_json(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamling.errors import SQL_UNKNOWN_COLUMN
 from streamling.plan.sql.coercions import converted, is_integer, together
 from streamling.plan.sql.functions.signature import ANY, INTEGER, LIST, LITERAL_TEXT, TEXT, Function, Parameter, form
 from streamling.plan.sql.operators import comparable
@@ -48,7 +49,8 @@ def field(value: Value, name: str) -> Value:
     member = next((f for f in value.type.fields if f.name == name), None)
     if member is None:
         names = ", ".join(f.name for f in value.type.fields)
-        raise Refusal(f"No field named {name} in the struct. Valid fields are {names}")
+        message = f"No field named {name} in the struct. Valid fields are {names}."
+        raise Refusal(message, condition=SQL_UNKNOWN_COLUMN)
     return Value(f"{value.text}[{string_literal(name)}]", member.type, value.nullable or member.nullable)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamling.plan.sql.coercions import converted, is_integer, is_number
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable
-from streamling.plan.types import BINARY, DURATION, FLOAT64, INT64, NULL, STRING, TIMESTAMP, DataType
+from streamling.plan.types import BINARY, FLOAT64, INT64, NULL, STRING, TIMESTAMP, DataType
 
 Build = Callable[[Sequence[Value]], Value]
 
@@ -157,12 +157,6 @@ def _literal_text(value: Value) -> Value:
 def _literal_integer(value: Value) -> Value:
     if not isinstance(value.constant, int) or isinstance(value.constant, bool):
         raise Refusal("expected an integer literal")
-    return value
-
-
-def _length_of_time(value: Value) -> Value:
-    if value.type != DURATION:
-        raise _wanted("an interval", value)
     return value
 
 

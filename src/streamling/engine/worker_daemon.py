@@ -1,0 +1,19 @@
+"""The parent of the Python workers: imports once what every worker needs, then forks them on demand.
+
+Spark starts it by `spark.python.daemon.module`.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pyarrow
+from pyspark.daemon import manager
+
+import streamling.engine.dataflow  # readers and writers arrive as pickles that name these modules
+
+__all__ = ["pyarrow", "streamling"]
+
+if __name__ == "__main__":
+    gc.freeze()  # what is imported never becomes garbage; workers share its pages as long as nobody touches them
+    manager()
