@@ -31,11 +31,11 @@ class _Json(logging.Formatter):
 
 
 def start_logging(*, format_: str, level: str) -> None:
-    """Send our logs to standard error. `level` may be a filter of the form `info,target=debug`; its first word counts."""
+    """Send our logs to standard error. Of a filter such as `info,target=debug` the first word counts."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if format_.lower() == "json" else _Text())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS.get(level.split(",")[0].strip().lower(), logging.INFO))
     for name in _CHATTERERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)

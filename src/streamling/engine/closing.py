@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# Rows wake the loop; without any there is nothing to look at.
+_IDLE_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -57,7 +60,7 @@ def closes(
 def patience(hand: InHand, wishes: Sequence[tuple[Wish, float]], *, batch_interval: float) -> float:
     """How long to wait before looking again, unless new rows wake us: the next instant something falls due."""
     if hand.rows == 0:
-        return batch_interval
+        return _IDLE_S
     waits = [w.seconds - hand.waited for w, _ in wishes if w.seconds is not None]
     return min([batch_interval, *(max(s, 0.001) for s in waits)])
 

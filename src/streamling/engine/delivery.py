@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
 from streamling.engine.retry import retry
+from streamling.engine.stop import StopRequest
 from streamling.plan.pipeline import PlannedNode
 from streamling.plugin.contract import Ack, Epoch, Placement, Sink, Task
 from streamling.testing.crash import crash_point
@@ -54,8 +55,8 @@ class Outlet:
 
 
 class Delivery:
-    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stopping: Callable[[], bool]) -> None:
-        self._session, self._stopping = session, stopping
+    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stop: StopRequest) -> None:
+        self._session, self._stop = session, stop
         self._lanes = _lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
@@ -94,7 +95,8 @@ class Delivery:
             retry(
                 lambda outlet=outlet: self._deliver_one(outlet, epoch, frames),  # type: ignore[misc]
                 what=f"sink '{outlet.name}'",
-                stopping=self._stopping,
+                stopping=lambda: self._stop.requested,
+                sleep=self._stop.pause,
                 clean_up=lambda outlet=outlet: outlet.sink.abort(epoch),  # type: ignore[misc]
             )
 

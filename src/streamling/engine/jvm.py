@@ -50,6 +50,12 @@ FIXED_FLAGS = (
     # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
+    # The optimizing compiler takes a core for seconds at every start, mostly for code that runs once. Ten times the
+    # default counts keep it for loops that are hot, which reach them within the first epochs.
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
     "-Xshare:auto",
     "-Xlog:disable",
     "-Xlog:all=error:stderr",

@@ -15,9 +15,9 @@ from __future__ import annotations
 import gc
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from streamling.engine.capacity import Capacity
@@ -27,6 +27,7 @@ from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.pending import Ledger, Pending
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.retry import retry
+from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
 from streamling.plugin.contract import Applied, Epoch, Json
@@ -74,28 +75,31 @@ class EpochLoop:
     def run(self) -> None:
         """Until all input is delivered or a stop is asked for. The first error ends it."""
         gc.freeze()  # what the start has made stays; collections look at what epochs make
-        self._resume(at_start=True)
-        while (taken := self._next()) is not None:
+        self._resume()
+        while (taken := self._next()) is not None:  # 1
             epoch = self._mint(taken)
             try:
-                self._run_epoch(epoch, taken, self._outlets)
+                self._run_epoch(epoch, taken)
             except Fenced as fenced:
                 self._give_way(epoch, fenced)
 
-    def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> None:
+    def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken]) -> None:
         began = time.monotonic()
-        self._state(lambda: self._ledger.record(epoch, self._plan.fingerprint))  # 2
+        record = self._state(lambda: self._ledger.record(epoch, self._plan.fingerprint))  # 2
         crash_point("after-record")
+        self._deliver(epoch, taken, self._outlets)
+        self._finish(epoch, record, began)
+
+    def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> None:
         frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets])  # 3
         try:
             self._delivery.flush(epoch, frames, outlets)  # 4
         finally:
             frames.release()
-        self._finish(epoch, self._plan.fingerprint, began)
 
-    def _finish(self, epoch: Epoch, plan: str, began: float) -> None:
+    def _finish(self, epoch: Epoch, record: Pending, began: float) -> None:
         crash_point("before-finalize")
-        self._state(lambda: self._ledger.finalize(epoch, plan))  # 5
+        self._state(lambda: self._ledger.finalize(record))  # 5
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._sources:  # 6
@@ -152,47 +156,56 @@ class EpochLoop:
 
     # Recovery
 
-    def _resume(self, *, at_start: bool) -> None:
+    def _resume(self) -> None:
         """Settle what an earlier owner left, then read on from the stored positions."""
-        for pending in self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation)):
-            self._settle(pending)
+        while True:
+            try:
+                for pending in self._unfinished():
+                    self._settle(pending)
+                break
+            except Fenced as fenced:
+                log.warning("while settling an unfinished epoch: %s", fenced)
+                self._wait_for_other_owner()
         positions = self._state(self._ledger.positions)
         for source in self._sources:
             source.start(positions)
         if positions:
-            log.info("%s from stored positions", "resuming" if at_start else "going on")
+            log.info("reading on from the stored positions")
+
+    def _unfinished(self) -> list[Pending]:
+        nodes = {source.node for source in self._sources}
+        return self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation, nodes))
 
     def _settle(self, pending: Pending) -> None:
-        """Ask every sink before anything is repeated; what is repeated is repeated as it was."""
+        """Ask every sink before anything is repeated; what is repeated is repeated as it was.
+
+        Where no sink has anything the rows are cut anew, in smaller epochs: whatever ended the process is not
+        tried in the same way for ever. Before that every sink makes sure the old epoch cannot come late.
+        """
         epoch = pending.epoch
         answers = {o.node.ref: o.sink.applied(epoch.slices) for o in self._outlets}
-        nodes = {source.node for source in self._sources}
-        if any(s.node not in nodes for s in epoch.slices):
-            log.warning("epoch %d was left unfinished by a pipeline that had other sources; forgotten", epoch.number)
-            self._state(lambda: self._ledger.drop(pending))
-            return
+        if all(answer is Applied.NO for answer in answers.values()):
+            answers = {o.node.ref: o.sink.abandon(epoch) for o in self._outlets}
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
             self._state(lambda: self._ledger.drop(pending))
             self._capacity.after_crash(epoch.rows)
             return
         missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
-        names = ", ".join(o.name for o in missing) or "none"
+        self._repeat(pending, missing)
+
+    def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
+        """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
+        epoch = replace(pending.epoch, id=secrets.token_hex(16))
+        names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
-        if missing and pending.plan != self._plan.fingerprint:
-            log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
         began = time.monotonic()
-        if missing:
-            taken = {
-                source.node: source.read(tuple(s for s in epoch.slices if s.node == source.node))
-                for source in self._sources
-            }
-            frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in missing])
-            try:
-                self._delivery.flush(epoch, frames, missing)
-            finally:
-                frames.release()
-        self._finish(epoch, pending.plan, began)
+        if outlets:
+            if pending.plan != self._plan.fingerprint:
+                log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
+            slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
+            self._deliver(epoch, {source.node: source.read(mine) for source, mine in slices.items() if mine}, outlets)
+        self._finish(epoch, pending, began)
 
     def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
@@ -211,26 +224,23 @@ class EpochLoop:
                 hint="restore the newer state, or start afresh with `streamling state reset` and an empty target",
             )
         self._wait_for_other_owner()
-        self._resume(at_start=False)
+        self._resume()
 
     def _wait_for_other_owner(self) -> None:
         """While another owner works, its record changes; one that stays as it is belongs to nobody."""
         deadline = time.monotonic() + _TAKEOVER_S
-        seen = self._foreign()
+        seen = self._unfinished()
         while seen and time.monotonic() < deadline and not self._stop.requested:
             self._stop.heard.wait(0.2)
             self._stop.heard.clear()
-            now = self._foreign()
+            now = self._unfinished()
             if now != seen:
                 seen, deadline = now, time.monotonic() + _TAKEOVER_S
-
-    def _foreign(self) -> list[str]:
-        found = self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation))
-        return [pending.epoch.id for pending in found]
 
     # Bookkeeping
 
     def _state(self, action: Callable[[], Result]) -> Result:
+        # Tried on while stopping too: what the sinks have must still be recorded.
         return retry(action, what="state backend", stopping=lambda: False, budget_s=_STATE_BUDGET_S)
 
     def _account(self, epoch: Epoch, seconds: float) -> None:
@@ -241,22 +251,6 @@ class EpochLoop:
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, epoch.rows, seconds * 1000)
         if self.epochs % _COLLECT_EVERY == 0:
             gc.collect()
-
-
-class StopRequest:
-    """Asks the loop to end; set from other threads. `heard` also wakes it when a source has rows."""
-
-    def __init__(self) -> None:
-        self.heard = threading.Event()
-        self.requested = False
-        self.drains = True
-
-    def wake(self) -> None:
-        self.heard.set()
-
-    def request(self, *, drains: bool) -> None:
-        self.drains, self.requested = drains, True
-        self.heard.set()
 
 
 def _together(hands: Sequence[InHand]) -> InHand:

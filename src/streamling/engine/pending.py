@@ -7,7 +7,7 @@ epoch and some may not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamling.engine.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
@@ -17,10 +17,15 @@ from streamling.plugin.contract import Epoch, Json, Slice
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An epoch found recorded but not finalized."""
+    """An epoch announced and not finalized, and the fingerprint of the plan it was announced with."""
 
     epoch: Epoch
     plan: str
+
+    @property
+    def records(self) -> dict[str, Json]:
+        """What stands in the store for it, by key."""
+        return {f"{PENDING_PREFIX}{s.key}": _record(self.epoch, s, self.plan) for s in self.epoch.slices}
 
 
 class Ledger:
@@ -37,35 +42,34 @@ class Ledger:
         stored = self._store.get(EPOCH_KEY)
         return (stored if isinstance(stored, int) else 0) + 1
 
-    def record(self, epoch: Epoch, plan: str) -> None:
+    def record(self, epoch: Epoch, plan: str) -> Pending:
         """Announce the epoch. Raises Fenced if another owner has moved or announced one of its keys."""
-        if not self._recording:
-            return
-        expected: dict[str, Json] = {s.key: s.start for s in epoch.slices}
-        expected |= {_pending_key(s): None for s in epoch.slices}
-        values: dict[str, Json] = {_pending_key(s): _record(epoch, s, plan) for s in epoch.slices}
-        self._exchange(expected, values | {EPOCH_KEY: epoch.number})
-
-    def finalize(self, epoch: Epoch, plan: str) -> None:
-        """Move the positions and forget the record, at once. Raises Fenced if another owner was quicker."""
-        expected: dict[str, Json] = {s.key: s.start for s in epoch.slices}
+        pending = Pending(epoch, plan)
         if self._recording:
-            expected |= {_pending_key(s): _record(epoch, s, plan) for s in epoch.slices}
+            expected: dict[str, Json] = {s.key: s.start for s in epoch.slices}
+            expected |= dict.fromkeys(pending.records)
+            self._exchange(expected, pending.records | {EPOCH_KEY: epoch.number})
+        return pending
+
+    def finalize(self, pending: Pending) -> None:
+        """Move the positions and forget the record, at once. Raises Fenced if another owner was quicker."""
+        epoch, records = pending.epoch, pending.records if self._recording else {}
+        expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | records
         values: dict[str, Json] = {s.key: s.end for s in epoch.slices}
-        removed = [_pending_key(s) for s in epoch.slices]
-        self._exchange(expected, values | {EPOCH_KEY: epoch.number}, removed)
+        self._exchange(expected, values | {EPOCH_KEY: epoch.number}, list(records))
 
     def drop(self, pending: Pending) -> None:
         """Forget a record that no sink has seen anything of."""
-        keys = {_pending_key(s): _record(pending.epoch, s, pending.plan) for s in pending.epoch.slices}
-        self._exchange(keys, {}, list(keys))
+        self._exchange(pending.records, {}, list(pending.records))
 
-    def pending(self, application: str, generation: str) -> list[Pending]:
-        """Epochs that were announced and not finalized, by number."""
+    def pending(self, application: str, generation: str, nodes: Collection[str]) -> list[Pending]:
+        """Epochs of these sources that were announced and not finalized, by number."""
         found: dict[str, list[Mapping[str, Json]]] = {}
         for key, value in self._store.items().items():
             if key.startswith(PENDING_PREFIX) and isinstance(value, dict):
-                found.setdefault(str(value["epoch"]), []).append(value)
+                slice_ = value["slice"]
+                if isinstance(slice_, dict) and slice_["node"] in nodes:
+                    found.setdefault(str(value["epoch"]), []).append(value)
         epochs = [_pending(records, application, generation) for records in found.values()]
         return sorted(epochs, key=lambda p: p.epoch.number)
 
@@ -77,10 +81,6 @@ class Ledger:
                 + ", ".join(key for key in expected if not key.startswith("__")),
                 hint="give each pipeline an application_id of its own",
             )
-
-
-def _pending_key(slice_: Slice) -> str:
-    return f"{PENDING_PREFIX}{slice_.key}"
 
 
 def _record(epoch: Epoch, slice_: Slice, plan: str) -> dict[str, Json]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class ReadAhead:
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
         self._changed = threading.Condition()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._reset()
 
@@ -57,7 +59,8 @@ class ReadAhead:
         self._rows = self._bytes = 0
         self._large: Offer | None = None
         self._oldest: float | None = None
-        self._finished = self._stopping = False
+        self._finished = False
+        self._stopped.clear()
         self._failure: BaseException | None = None
 
     def start(self, positions: Mapping[str, Json]) -> None:
@@ -70,8 +73,8 @@ class ReadAhead:
 
     def stop(self) -> None:
         """Read no further. What is held can still be taken."""
+        self._stopped.set()
         with self._changed:
-            self._stopping = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
@@ -126,13 +129,13 @@ class ReadAhead:
 
     def _step(self) -> bool:
         with self._changed:
-            if self._stopping:
+            if self._stopped.is_set():
                 return False
             room = self._room()
             if room is None:
                 self._changed.wait()
                 return True
-        offer = retry(lambda: self.source.offer(room), what=f"reading {self.node}", stopping=lambda: self._stopping)
+        offer = self._retry(lambda: self.source.offer(room))
         if offer is None:
             with self._changed:
                 if self.source.ended:
@@ -170,7 +173,10 @@ class ReadAhead:
                 for batch in self._reader.read(part)
             )
 
-        return Taken(slices, retry(read, what=f"reading {self.node}", stopping=lambda: self._stopping))
+        return Taken(slices, self._retry(read))
+
+    def _retry(self, action: Callable[[], Result]) -> Result:
+        return retry(action, what=f"reading {self.node}", stopping=self._stopped.is_set, sleep=self._stopped.wait)
 
 
 def _joined(slices: list[Slice]) -> tuple[Slice, ...]:

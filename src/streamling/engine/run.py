@@ -22,6 +22,7 @@ from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals
 from streamling.engine.state import StateStore, generation, open_state
+from streamling.engine.stop import StopRequest
 from streamling.engine.training import launch_flags, stop_patience
 from streamling.errors import JVM_FAILED, StreamlingError
 from streamling.plugin.contract import Guarantee, Placement, SinkContext
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamling.engine.delivery import Outlet
-    from streamling.engine.loop import EpochLoop, StopRequest
+    from streamling.engine.loop import EpochLoop
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +68,14 @@ class Run:
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)
         worker.start()
-        try:
-            while not done.is_set() and signals.received is None:
-                signals.wait(None)
-            if not done.is_set():
-                self._shut_down(jvm, done, signals)
-        finally:
-            self._leave(jvm, finished=done.is_set())
-        if self._failure is not None:
+        while not done.is_set() and signals.received is None:
+            signals.wait(None)
+        if not done.is_set():
+            self._shut_down(jvm, done, signals)
+        finished = done.is_set()
+        self._leave(jvm, finished=finished)
+        # A worker that was cut off after a signal fails because we took the JVM away; that is not news.
+        if self._failure is not None and finished:
             raise self._failure
         return self._summary()
 
@@ -115,7 +116,7 @@ class Run:
         from streamling.engine.capacity import Capacity, start_workers
         from streamling.engine.dataflow import Dataflow
         from streamling.engine.delivery import Delivery, Outlet
-        from streamling.engine.loop import EpochLoop, StopRequest
+        from streamling.engine.loop import EpochLoop
         from streamling.engine.pending import Ledger
         from streamling.engine.readahead import ReadAhead
 
@@ -150,7 +151,7 @@ class Run:
             for node in plan.sources
         ]
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
-        delivery = Delivery(session, self._outlets, stopping=lambda: stop.requested)
+        delivery = Delivery(session, self._outlets, stop)
         self._loop = EpochLoop(
             plan=plan,
             settings=settings,

@@ -37,6 +37,8 @@ def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1
         "spark.sql.catalogImplementation": "in-memory",
         **SESSION_SETTINGS,
         "spark.sql.adaptive.enabled": "false",
+        # Rows in hand are few: one task for them.
+        "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.python.worker.reuse": "true",
@@ -72,7 +74,9 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
 def _warm_up(jvm: Any) -> None:
     """Load what the first query needs while the context starts. Failing here costs time, nothing else."""
     try:
-        jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser.parseQuery("SELECT a + 1 AS b FROM t WHERE a > 0")
-        jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+        sql = jvm.org.apache.spark.sql
+        sql.execution.SparkSqlParser().parsePlan("SELECT a + 1 AS b, upper('c') AS d FROM t WHERE a > 0")
+        sql.catalyst.analysis.FunctionRegistry.builtin()
+        sql.util.ArrowUtils.rootAllocator()
     except Exception:  # any failure means only that the first query does this work itself
         return

@@ -217,7 +217,14 @@ class Sink(Protocol):
     def open(self, context: SinkContext) -> None:
         """Check and prepare the target; called once, before the first epoch."""
 
-    def applied(self, slices: Sequence[Slice]) -> Applied: ...
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        """Are the rows of these slices in the target? Asked before anything is repeated."""
+
+    def abandon(self, epoch: Epoch) -> Applied:
+        """Make sure that this epoch, recorded by an earlier owner, can never be committed under its id.
+
+        NO: from now on it cannot. YES: it was, in the meantime. That owner may still be alive, only slow.
+        """
 
     def writer(self) -> Writer: ...
 

@@ -49,6 +49,9 @@ class BlackholeSink:
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
 
+    def abandon(self, epoch: Epoch) -> Applied:
+        return Applied.NO
+
     def writer(self) -> BlackholeWriter:
         return BlackholeWriter()
 

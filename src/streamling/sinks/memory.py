@@ -62,6 +62,9 @@ class MemorySink:
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
 
+    def abandon(self, epoch: Epoch) -> Applied:
+        return Applied.NO
+
     def writer(self) -> MemorySink:
         return self
 

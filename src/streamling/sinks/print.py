@@ -56,6 +56,9 @@ class PrintSink:
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.UNKNOWN
 
+    def abandon(self, epoch: Epoch) -> Applied:
+        return Applied.NO
+
     def writer(self) -> PrintSink:
         return self
 

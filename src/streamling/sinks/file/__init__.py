@@ -9,8 +9,9 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -125,8 +126,19 @@ class FileSink:
         self._finish(self._log.entries())
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
-        entries = self._log.entries()
-        return _standing(entries[-1].positions if entries else {}, slices)
+        return _standing(self._head().positions, slices)
+
+    def abandon(self, epoch: Epoch) -> Applied:
+        while True:
+            head = self._head()
+            standing = _standing(head.positions, epoch.slices)
+            if standing is not Applied.NO or epoch.id in head.abandoned:
+                return standing
+            abandoned = head.abandoned | {epoch.id}
+            if self._log.append(
+                Entry(head.number + 1, secrets.token_hex(16), head.epoch, head.positions, (), abandoned)
+            ):
+                return Applied.NO
 
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._staging), self._options.format)
@@ -134,18 +146,17 @@ class FileSink:
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         moves = tuple(Move(str(a.detail[0]), str(a.detail[1])) for a in acks if isinstance(a.detail, list))
         while True:
-            entries = self._log.entries()
-            head = entries[-1] if entries else Entry(0, "", "", {}, ())
-            match _standing(head.positions, epoch.slices):
-                case Applied.YES:
-                    self.abort(epoch)
-                    return 0
-                case Applied.UNKNOWN:
-                    raise Fenced(
-                        STATE_MOVED,
-                        f"{self._node.described()}: another process has written these rows or later ones",
-                        node=self._node.name,
-                    )
+            head = self._head()
+            standing = _standing(head.positions, epoch.slices)
+            if standing is Applied.YES:
+                self.abort(epoch)
+                return 0
+            if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
+                raise Fenced(
+                    STATE_MOVED,
+                    f"{self._node.described()}: another process has taken over these rows",
+                    node=self._node.name,
+                )
             positions = dict(head.positions) | {s.key: s.end for s in epoch.slices}
             if self._log.append(Entry(head.number + 1, epoch.id, head.epoch, positions, moves)):
                 break
@@ -158,6 +169,10 @@ class FileSink:
 
     def close(self) -> None:
         return
+
+    def _head(self) -> Entry:
+        entries = self._log.entries()
+        return entries[-1] if entries else Entry(0, "", "", {})
 
     def _finish(self, entries: Sequence[Entry]) -> None:
         """Move the files of committed epochs into place. Others may be at it too: a file gone is a file moved."""
@@ -172,9 +187,8 @@ class FileSink:
             shutil.rmtree(self._staging / epoch, ignore_errors=True)
 
 
-def _standing(positions: dict[str, Json] | object, slices: Sequence[Slice]) -> Applied:
+def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:
     """Where the ledger stands with respect to slices: behind them, before them, or elsewhere."""
-    known = positions if isinstance(positions, dict) else {}
     if all(s.key in known and known[s.key] == s.end for s in slices):
         return Applied.YES
     if all(s.key not in known or known[s.key] == s.start for s in slices):

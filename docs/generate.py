@@ -1,0 +1,294 @@
+"""Writes the generated parts of the documentation: `python docs/generate.py`, or `make docs`.
+
+A page is written by hand, except between two comments:
+
+    <!-- generated: fields sink print -->
+    ...
+    <!-- end -->
+
+What stands between them is made from the code: field tables from the options models of node kinds, settings from
+the settings model, functions from the function table, error codes from their declarations. A node kind without a
+page gets one. `--check` changes nothing and fails if a page is out of date; the tests do the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from streamling.errors import CONDITIONS
+from streamling.plan.sql.functions import (
+    FUNCTIONS,
+    conditionals,
+    digests,
+    lists,
+    mathematics,
+    regexps,
+    texts,
+    times,
+)
+from streamling.plugin.registry import kinds
+from streamling.spec.duration import format_duration
+from streamling.spec.limits import RuntimeLimits, variable_of
+from streamling.spec.options import NodeOptions
+from streamling.spec.pipeline import Role
+from streamling.spec.settings import Settings
+
+DOCS = Path(__file__).resolve().parent
+
+# Accepted in every node so that pipelines need no change later; nothing acts on them yet.
+WITHOUT_EFFECT = ("telemetry", "on_error", "dead_letter", "parallelism")
+
+# The settings that do something today, in the order of the page.
+SETTINGS = {
+    "application": ("application_id", "pipeline_definition_location", "log_format", "enforce_primary_keys"),
+    "run": ("job_mode", "num_records_before_stop", "drain_policy"),
+    "timing": ("record_batch_interval_ms", "checkpoint_interval_sec"),
+    "state": ("state_backend.backend_type", "state_backend.sqlite.database_path", "state_backend.sqlite.state_table_name"),
+    "epoch": ("epoch.driver_rows", "epoch.rows", "epoch.collect_rows", "epoch.bytes"),
+    "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
+}
+LIMITS = ("shutdown_budget_secs", "log_filter")
+
+FAMILIES = {
+    "Text": texts,
+    "Numbers": mathematics,
+    "Choosing": conditionals,
+    "Dates and times": times,
+    "Regular expressions": regexps,
+    "Lists and structs": lists,
+    "Digests": digests,
+}
+
+_BLOCK = re.compile(r"(<!-- generated: (?P<what>[^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main(arguments: list[str]) -> int:
+    stale = [path for path, text in pages() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path.relative_to(DOCS.parent)} is out of date: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in pages():
+        if path in stale:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(DOCS.parent)}")
+    return 0
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page that has a generated part, as it should be."""
+    for role, type_ in sorted(kinds()):
+        path = node_page(role, type_)
+        if not path.exists():
+            yield path, generated(_new_page(role, type_))
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text()
+        if _BLOCK.search(text):
+            yield path, generated(text)
+
+
+def node_page(role: Role, type_: str) -> Path:
+    """Where a node kind is described. A name that a source and a sink share gives two pages."""
+    shared = sum(1 for _, other in kinds() if other == type_) > 1
+    return DOCS / "nodes" / (f"{type_}-{role}.md" if shared else f"{type_}.md")
+
+
+def generated(text: str) -> str:
+    """The text with every generated block made anew."""
+    return _BLOCK.sub(lambda match: match[1] + _content(match["what"].split()) + match[3], text)
+
+
+def _content(words: list[str]) -> str:
+    match words:
+        case ["about", role, type_]:
+            lines = _about(kinds()[Role(role), type_])
+        case ["fields", role, type_]:
+            lines = _fields(kinds()[Role(role), type_])
+        case ["settings", group]:
+            lines = _settings(SETTINGS[group])
+        case ["limits"]:
+            lines = _limits()
+        case ["functions"]:
+            lines = _functions()
+        case ["errors"]:
+            lines = _table(("code", "what it means"), [(f"`{c.code}`", c.explanation) for _, c in sorted(CONDITIONS.items())])
+        case _:
+            raise SystemExit(f"docs/generate.py knows no block '{' '.join(words)}'")
+    return "\n" + "\n".join(lines) + "\n\n"
+
+
+def _new_page(role: Role, type_: str) -> str:
+    return (
+        f"# {type_} ({role})\n\n"
+        f"<!-- generated: about {role} {type_} -->\n<!-- end -->\n\n"
+        f"## Fields\n\n<!-- generated: fields {role} {type_} -->\n<!-- end -->\n"
+    )
+
+
+# Node kinds
+
+
+def _about(model: type[NodeOptions]) -> list[str]:
+    """The first sentence of the module, what the options say, and the promise of delivery."""
+    module = inspect.getdoc(sys.modules[model.__module__]) or ""
+    paragraphs = [" ".join(part.split()) for part in module.split("\n\n")]
+    delivery = [p for p in paragraphs if p.startswith("Delivery:")]
+    summary = " ".join((inspect.getdoc(model) or "").split())
+    about = [paragraphs[0].partition(": ")[2][:1].upper() + paragraphs[0].partition(": ")[2][1:], "", summary]
+    return [*about, "", *(f"**Delivery:** {p.removeprefix('Delivery:').strip()}" for p in delivery)] if delivery else about
+
+
+def _fields(model: type[NodeOptions]) -> list[str]:
+    rows = [
+        (f"`{field.alias or name}`", _type_of(field), _default_of(field), _described(field))
+        for name, field in sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
+        if name not in WITHOUT_EFFECT
+    ]
+    idle = ", ".join(f"`{name}`" for name in WITHOUT_EFFECT if name in model.model_fields)
+    note = f"Accepted, without effect yet: {idle}. `on_error` may only be `fail`."
+    return [*_table(("field", "type", "default", "meaning"), rows), "", note]
+
+
+def _described(field: FieldInfo) -> str:
+    if not field.description:
+        raise SystemExit(f"a field has no description: {field!r}")
+    return field.description
+
+
+def _type_of(field: FieldInfo) -> str:
+    text = _type_name(field.annotation)
+    least, most = (_bound(field, names) for names in (("ge", "gt"), ("le", "lt")))
+    bounds = [f"{sign} {value:,}" for sign, value in (*least, *most)]
+    return f"{text}, {' and '.join(bounds)}" if bounds else text
+
+
+def _bound(field: FieldInfo, names: tuple[str, ...]) -> list[tuple[str, float]]:
+    signs = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    return [
+        (signs[name], value)
+        for item in field.metadata
+        for name in names
+        if (value := getattr(item, name, None)) is not None
+    ]
+
+
+def _type_name(annotation: Any) -> str:
+    """A type as authors of YAML think of it."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type_name(a) for a in arguments if a is not types.NoneType))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin is tuple:
+        return "text"
+    if origin is dict:
+        return f"map of {_type_name(arguments[1])}"
+    if hasattr(annotation, "__metadata__"):
+        return _type_name(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f"`{member.value}`" for member in annotation)
+    plain = {str: "text", int: "integer", float: "number", bool: "boolean", timedelta: "duration"}
+    if annotation in plain:
+        return plain[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "map"
+    raise SystemExit(f"docs/generate.py has no word for the type {annotation!r}")
+
+
+def _default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return _shown(field.get_default(call_default_factory=True))
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case Enum():
+            return f"`{value.value}`"
+        case timedelta():
+            return f"`{format_duration(value)}`"
+        case dict():
+            return "`{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}`"
+        case _:
+            return f"`{value}`"
+
+
+# Settings
+
+
+def _settings(names: tuple[str, ...]) -> list[str]:
+    rows = []
+    for name in names:
+        field = _setting(Settings, name.split("."))
+        rows.append((f"`{name}`", _type_of(field), _default_of(field), _described(field)))
+    return _table(("key", "type", "default", "meaning"), rows)
+
+
+def _setting(model: type[BaseModel], path: list[str]) -> FieldInfo:
+    field = model.model_fields[path[0]]
+    if len(path) == 1:
+        return field
+    if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        raise SystemExit(f"{path[0]} is not a block of settings")
+    return _setting(field.annotation, path[1:])
+
+
+def _limits() -> list[str]:
+    fields = RuntimeLimits.model_fields
+    rows = [
+        (f"`{variable_of(name)}`", _type_of(fields[name]), _default_of(fields[name]), _described(fields[name]))
+        for name in LIMITS
+    ]
+    return _table(("variable", "type", "default", "meaning"), rows)
+
+
+# Functions
+
+
+def _functions() -> list[str]:
+    listed = [name for family in FAMILIES.values() for name in family.FUNCTIONS]
+    if sorted(listed) != sorted(FUNCTIONS):
+        raise SystemExit("docs/generate.py does not list every family of functions")
+    lines: list[str] = []
+    for title, family in FAMILIES.items():
+        note = " ".join((inspect.getdoc(family) or "").split())
+        lines += [f"### {title}", "", note, "", *_table(("function", "also as"), _family(family.FUNCTIONS)), ""]
+    return lines[:-1]
+
+
+def _family(functions: dict[str, Any]) -> list[tuple[str, str]]:
+    """One row per usage; other names of the same function beside it."""
+    rows: dict[str, list[str]] = {}
+    for name, function in functions.items():
+        others = rows.setdefault(function.usage, [])
+        if name != function.usage.partition("(")[0]:
+            others.append(f"`{name}`")
+    return [(f"`{usage}`", ", ".join(others)) for usage, others in sorted(rows.items())]
+
+
+# Markdown
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    escape: Callable[[str], str] = lambda text: text.replace("|", "\\|")
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(escape(cell) for cell in row) + " |" for row in rows]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

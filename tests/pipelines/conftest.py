@@ -1,0 +1,24 @@
+"""Fixtures of the tests that run whole pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness import MakeWorkspace, Workspace, workspace
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workspace]:
+    """An empty workspace."""
+    with workspace(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def new_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorkspace]:
+    """Makes workspaces that a whole module shares: a start is dear, looking at its result is not."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(workspace(tmp_path_factory.mktemp("place"), **settings))

@@ -1,0 +1,281 @@
+"""Runs pipelines as users do: a YAML file, a child process, its output, and nothing left behind.
+
+Every child carries a marker in its environment that its JVM and workers inherit. So they are found in /proc also
+after their parent has died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+import streamling
+
+Row = dict[str, Any]
+
+_MARKER = "STREAMLING_TEST_MARKER"
+_SOURCE = Path(streamling.__file__).parents[1]
+# A start takes 7 s on an idle machine with two cores; a busy one may need several times that.
+PATIENCE_S = 120.0
+# A JVM whose driver was killed reads the end of its input at once, but may be in the middle of a job.
+ORPHANS_S = 10.0
+_FORMATS = {"parquet": "parquet", "json": "jsonl", "csv": "csv"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left: exit code and output."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    def succeeded(self) -> Finished:
+        assert self.code == 0, f"exit code {self.code}\n{self.stderr[-4000:]}"
+        return self
+
+    def failed(self) -> Finished:
+        """Failed as a user should see it: exit code 1, an error block, no stack trace."""
+        assert self.code == 1, f"exit code {self.code}\n{self.stderr[-4000:]}"
+        assert "Streamling Error" in self.stderr, self.stderr[-4000:]
+        assert "Traceback" not in self.stderr, self.stderr[-4000:]
+        assert "\tat " not in self.stderr, self.stderr[-4000:]
+        return self
+
+
+class Child:
+    """A running command, in a process group of its own."""
+
+    def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], name: str) -> None:
+        self._began = time.monotonic()
+        self.marker = uuid.uuid4().hex
+        self._stdout, self._stderr = cwd / f"{name}.out", cwd / f"{name}.err"
+        with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**environment, _MARKER: self.marker},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text(errors="replace")
+
+    @property
+    def epochs(self) -> int:
+        """Epochs this process has finalized so far."""
+        return self.stderr.count("Epoch finalized")
+
+    def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE_S) -> None:
+        """Wait for something this process does; it is an error if it ends before."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            ended = self.process.poll() is not None
+            if ended and condition():
+                return
+            if ended or time.monotonic() > deadline:
+                state = f"ended with {self.process.returncode}" if ended else "still running"
+                raise AssertionError(f"never saw: {what}; the process {state}\n{self.stderr[-4000:]}")
+            time.sleep(0.02)
+
+    def until_epochs(self, count: int) -> None:
+        self.until(lambda: self.epochs >= count, f"{count} finalized epochs")
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the driver only."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """To the driver and all it has started, as a terminal does."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+
+    def jvm(self) -> psutil.Process:
+        """The JVM of this process; waits until it is there."""
+        self.until(lambda: self._jvms(), "a JVM", timeout=20)
+        return self._jvms()[0]
+
+    def _jvms(self) -> list[psutil.Process]:
+        return [p for p in relatives(self.marker) if _name(p) == "java"]
+
+    def wait(self, timeout: float = PATIENCE_S) -> Finished:
+        """The end of the process, with nothing of it left behind."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.destroy()
+            raise AssertionError(f"still running after {timeout:.0f} s\n{self.stderr[-4000:]}") from None
+        finished = Finished(code, self.stdout, self.stderr, time.monotonic() - self._began)
+        self.assert_alone()
+        return finished
+
+    def assert_alone(self, within: float = ORPHANS_S) -> None:
+        """Neither a JVM nor a worker survives its driver for long."""
+        deadline = time.monotonic() + within
+        while left := relatives(self.marker):
+            if time.monotonic() > deadline:
+                names = ", ".join(f"{p.pid} {_name(p)}" for p in left)
+                self.destroy()
+                raise AssertionError(f"left behind after {within:.0f} s: {names}\n{self.stderr[-4000:]}")
+            time.sleep(0.05)
+
+    def destroy(self) -> None:
+        """Kill everything that carries the marker, stopped or not."""
+        for _ in range(3):
+            for process in relatives(self.marker):
+                _quietly(process.kill)
+            if self.process.poll() is None:
+                self.process.kill()
+        self.process.wait(10)
+
+
+class Workspace:
+    """A directory with a pipeline, its state and what it writes; survives the processes that use it."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._settings = settings
+        self._children: list[Child] = []
+
+    def write(self, text: str) -> Workspace:
+        (self.directory / "pipeline.yaml").write_text(text)
+        return self
+
+    def start(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str | None] | None = None,
+        **settings: object,
+    ) -> Child:
+        """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS."""
+        command = [sys.executable, "-m", "streamling.cli.main", *(arguments or ("run", "pipeline.yaml"))]
+        child = Child(
+            command, self.directory, self._environment(environment or {}, settings), f"run-{len(self._children)}"
+        )
+        self._children.append(child)
+        return child
+
+    def run(self, *arguments: str, environment: Mapping[str, str | None] | None = None, **settings: object) -> Finished:
+        return self.start(*arguments, environment=environment, **settings).wait()
+
+    def rows(self, path: str, format_: str) -> list[Row]:
+        """What the files of a sink hold, in the order of their names, which is the order of epochs and parts."""
+        tables = [read_file(file, format_) for file in self.files(path, format_)]
+        return [row for table in tables for row in table.to_pylist()]
+
+    def files(self, path: str, format_: str) -> list[Path]:
+        return sorted((self.directory / path).glob(f"*.{_FORMATS[format_]}"))
+
+    def state(self) -> dict[str, Any]:
+        """What `state list` prints, by key."""
+        listed = self.run("state", "list").succeeded().stdout
+        return {key: json.loads(value) for key, value in (line.split("\t") for line in listed.splitlines())}
+
+    def close(self) -> None:
+        for child in self._children:
+            child.destroy()
+
+    def _environment(self, own: Mapping[str, str | None], settings: Mapping[str, object]) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLING") and k != "RUST_LOG"}
+        paths = [str(_SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        chosen = {
+            "APPLICATION_ID": "test_app",
+            "STATE_BACKEND__SQLITE__DATABASE_PATH": self.directory / "state.db",
+            **self._settings,
+            **settings,
+        }
+        named = {f"STREAMLING__{name}": str(value) for name, value in chosen.items()}
+        merged: dict[str, str | None] = {**inherited, "PYTHONPATH": os.pathsep.join(paths), **named, **own}
+        return {name: value for name, value in merged.items() if value is not None}
+
+
+MakeWorkspace = Callable[..., Workspace]
+
+
+@contextmanager
+def workspace(directory: Path, **settings: object) -> Iterator[Workspace]:
+    """A workspace whose processes do not outlive it, whatever happens to the test."""
+    made = Workspace(directory, **settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def read_file(path: Path, format_: str) -> pa.Table:
+    """Nothing is inferred beyond what the format leaves open."""
+    match format_:
+        case "parquet":
+            return pa.parquet.read_table(path)
+        case "csv":
+            return pa.csv.read_csv(path)
+        case _:
+            return pa.json.read_json(path)
+
+
+def printed(stdout: str) -> list[tuple[int, int, str, Row]]:
+    """Lines of the print sink as (running number, sample_every, operation, row). Any other line is an error."""
+    form = re.compile(r"(\d+) -> \(sample_every=(\d+)\) \[(Insert|Update|Delete)\] (\{.*\})")
+    lines = []
+    for line in stdout.splitlines():
+        match = form.fullmatch(line)
+        assert match, f"not a row: {line!r}"
+        number, every, operation, row = match.groups()
+        lines.append((int(number), int(every), operation, json.loads(row)))
+    return lines
+
+
+def relatives(marker: str) -> list[psutil.Process]:
+    """Living processes that were started, directly or not, with this marker."""
+    wanted = f"{_MARKER}={marker}".encode()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            # The environment of a zombie is empty, so those do not count.
+            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+        except OSError:  # gone, or not ours
+            continue
+    return found
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return "gone"
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except psutil.Error:
+        return

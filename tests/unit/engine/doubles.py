@@ -1,0 +1,274 @@
+"""In-memory stand-ins for what the engine drives: a source, a sink with a ledger, Spark's side of an epoch.
+
+`Rig` puts them together with the real loop, read-ahead, ledger and capacity, so that a run can be killed and
+started again over one state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streamling.engine.capacity import Capacity
+from streamling.engine.closing import Wish
+from streamling.engine.delivery import Outlet
+from streamling.engine.loop import EpochLoop, StopRequest
+from streamling.engine.pending import Ledger
+from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.state import MemoryState, StateStore, generation
+from streamling.errors import STATE_MOVED, Fenced
+from streamling.plan.pipeline import Plan, PlannedNode, make_plan
+from streamling.plan.types import INT64, Field, Schema
+from streamling.plugin import registry
+from streamling.plugin.contract import (
+    Ack,
+    Applied,
+    Epoch,
+    Guarantee,
+    Json,
+    Offer,
+    Placement,
+    Room,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
+from streamling.spec import blocks
+from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
+
+
+class Crash(BaseException):
+    """Ends a run the way a kill does: nobody handles it."""
+
+
+def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+class NumberReader:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch]:
+        assert isinstance(part, list)
+        yield pa.RecordBatch.from_arrays([pa.array(range(part[0], part[1]), pa.int64())], names=["n"])
+
+
+class NumberSource:
+    """Gives the numbers below `there`, in offers of at most `chunk`, one slice for each of its keys."""
+
+    columns = Schema((Field("n", INT64, nullable=False),))
+    select = None
+
+    def __init__(
+        self, node: str = "numbers", *, there: int, chunk: int = 1000, ends: bool = True, keys: Sequence[str] = ("",)
+    ) -> None:
+        self.there, self.chunk, self.bounded = there, chunk, ends
+        self._node, self.keys = node, [f"{node}:{key}" for key in keys]
+        self.opened: list[dict[str, Json]] = []
+        self.rooms: list[Room] = []
+        self.told: list[Slice] = []
+        self.before_offer: Callable[[], None] = lambda: None
+
+    def open(self, positions: Mapping[str, Json]) -> None:
+        self.opened.append(dict(positions))
+        self._at: dict[str, Json] = {key: positions.get(key) for key in self.keys}
+
+    def next(self, key: str) -> int:
+        at = self._at[key]
+        return at["next"] if isinstance(at, dict) else 0
+
+    def offer(self, room: Room) -> Offer | None:
+        self.rooms.append(room)
+        self.before_offer()
+        slices = []
+        for key in self.keys:
+            first = self.next(key)
+            end = min(first + self.chunk, self.there, first + room.rows // len(self.keys))
+            if end > first:
+                slices.append(Slice(self._node, key, self._at[key], {"next": end}, ([first, end],), end - first))
+                self._at[key] = {"next": end}
+        return Offer(tuple(slices)) if slices else None
+
+    @property
+    def ended(self) -> bool:
+        return self.bounded and all(self.next(key) >= self.there for key in self.keys)
+
+    def reader(self) -> NumberReader:
+        return NumberReader()
+
+    def committed(self, slices: Sequence[Slice]) -> None:
+        self.told.extend(slices)
+
+    def close(self) -> None:
+        return
+
+
+class LedgerSink:
+    """Exactly once in the way real sinks are: it remembers the position after the last rows it took."""
+
+    target = None
+
+    def __init__(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> None:
+        self.capabilities = SinkCapabilities(Placement.DRIVER, guarantee)
+        self.positions: dict[str, Json] = {}
+        self.rows: list[int] = []
+        self.epochs: list[Epoch] = []
+        self.aborted: list[Epoch] = []
+        self.before_commit: Callable[[Epoch], None] = lambda epoch: None
+        self.before_answer: Callable[[], None] = lambda: None
+
+    def open(self, context: SinkContext) -> None:
+        return
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        self.before_answer()
+        if self.capabilities.guarantee is Guarantee.AT_LEAST_ONCE:
+            return Applied.UNKNOWN
+        if all(self.positions.get(s.key) == s.end for s in slices):
+            return Applied.YES
+        return Applied.NO if all(self.positions.get(s.key) == s.start for s in slices) else Applied.UNKNOWN
+
+    def writer(self) -> LedgerSink:
+        return self
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        self._staged = [n for batch in batches for n in batch.column(0).to_pylist()]
+        return Ack(len(self._staged))
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        self.before_commit(epoch)
+        if self.capabilities.guarantee is Guarantee.EXACTLY_ONCE:
+            match self.applied(epoch.slices):
+                case Applied.YES:
+                    return 0
+                case Applied.UNKNOWN:
+                    raise Fenced(STATE_MOVED, "another process has written these rows", node="sink")
+        self.positions |= {s.key: s.end for s in epoch.slices}
+        self.rows += self._staged
+        self.epochs.append(epoch)
+        return len(self._staged)
+
+    def abort(self, epoch: Epoch) -> None:
+        self.aborted.append(epoch)
+
+    def close(self) -> None:
+        return
+
+
+@dataclass
+class NumberFrames:
+    batches: list[pa.RecordBatch]
+    released: bool = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+@dataclass
+class NumberDataflow:
+    """What Spark would do for a pipeline that changes nothing."""
+
+    calls: list[tuple[Epoch, list[str]]] = field(default_factory=list)
+    made: list[NumberFrames] = field(default_factory=list)
+
+    def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> NumberFrames:
+        self.calls.append((epoch, [node.ref for node in wanted]))
+        batches: list[pa.RecordBatch] = []
+        for t in taken.values():
+            parts = [part for s in t.slices for part in s.parts]
+            batches += t.batches if t.batches is not None else [b for p in parts for b in NumberReader().read(p)]
+        self.made.append(NumberFrames(batches))
+        return self.made[-1]
+
+
+class InOrder:
+    """Delivery without threads: one sink after the other."""
+
+    def flush(self, epoch: Epoch, frames: NumberFrames, outlets: Sequence[Outlet]) -> None:
+        for outlet in outlets:
+            ack = outlet.sink.writer().write(epoch, Task(0, 0), frames.batches)
+            outlet.written += outlet.sink.commit(epoch, [ack])
+
+
+def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id") -> Plan:
+    """A plan whose nodes have these names; `column` changes what its rows would be."""
+    names = list(sources)
+    text = "sources:\n" + "".join(f"  {s}: {{type: generator, columns: {{n: {column}}}}}\n" for s in names)
+    if len(names) > 1:
+        union = " UNION ALL ".join(f"SELECT n FROM {s}" for s in names)
+        text += f"transforms:\n  all: {{type: sql, primary_key: n, sql: {union}}}\n"
+    input_ = "all" if len(names) > 1 else names[0]
+    text += "sinks:\n" + "".join(f"  {s}: {{type: blackhole, from: {input_}}}\n" for s in sinks)
+    return make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+
+
+@dataclass
+class Rig:
+    """A pipeline of doubles. Every `loop()` is a process of its own over the same state and sinks."""
+
+    sources: Mapping[str, NumberSource]
+    sinks: Mapping[str, LedgerSink]
+    store: StateStore = field(default_factory=MemoryState)
+    column: str = "id"
+    limit: int | None = None
+    wish: Wish | None = None
+    driver_rows: int = 10
+    stop: StopRequest = field(default_factory=StopRequest)
+    dataflow: NumberDataflow = field(default_factory=NumberDataflow)
+
+    def loop(self) -> EpochLoop:
+        settings = Settings(
+            application_id="app", record_batch_interval_ms=1, epoch=blocks.Epoch(driver_rows=self.driver_rows)
+        )
+        plan = plan_of(self.sources, self.sinks, self.column)
+        outlets = [Outlet(node, self.sinks[node.ref], self.wish, self.limit) for node in plan.sinks]
+        capacity = Capacity(settings, collects=True, limit=self.limit, warm_up=lambda: None)
+        return EpochLoop(
+            plan=plan,
+            settings=settings,
+            generation=generation(self.store),
+            ledger=Ledger(self.store, recording=self.recording),
+            dataflow=self.dataflow,
+            delivery=InOrder(),
+            capacity=capacity,
+            sources=[
+                ReadAhead(node, source, capacity.caps, poll_s=0.001, wake=self.stop.wake)
+                for node, source in self.sources.items()
+            ],
+            outlets=outlets,
+            stop=self.stop,
+        )
+
+    @property
+    def recording(self) -> bool:
+        return any(s.capabilities.guarantee is Guarantee.EXACTLY_ONCE for s in self.sinks.values())
+
+    def run(self) -> EpochLoop:
+        loop = self.loop()
+        try:
+            loop.run()
+        finally:
+            for source in loop._sources:
+                source.stop()
+        return loop
+
+    def crash(self) -> None:
+        """Run until a Crash that a hook of the test raises; its hooks are gone afterwards."""
+        try:
+            self.run()
+        except Crash:
+            for sink in self.sinks.values():
+                sink.before_commit = lambda epoch: None
+            return
+        raise AssertionError("the run did not crash")
+
+    def left(self) -> list[Epoch]:
+        """Epochs recorded and not finalized."""
+        return [p.epoch for p in Ledger(self.store, recording=True).pending("app", generation(self.store))]

@@ -1,0 +1,76 @@
+"""A class archive is used only for the Java and the jars it was made with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamling.engine import archive
+from streamling.engine.archive import archive_flags, archive_path
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Java installation and two jars that are files only."""
+    home, jars = tmp_path / "jdk", tmp_path / "jars"
+    for file in (home / "bin" / "java", home / "release", home / "lib" / "server" / "libjvm.so"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1")
+    jars.mkdir()
+    for name in ("a.jar", "b.jar"):
+        (jars / name).write_text(name)
+    monkeypatch.setattr(archive, "spark_jars", lambda: sorted(jars.glob("*.jar")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return home / "bin" / "java"
+
+
+def touched(file: Path) -> None:
+    os.utime(file, ns=(1, 1))
+
+
+CHANGES = {
+    "a jar is added": lambda root: (root / "jars" / "c.jar").write_text(""),
+    "a jar is removed": lambda root: (root / "jars" / "a.jar").unlink(),
+    "a jar is renamed": lambda root: (root / "jars" / "a.jar").rename(root / "jars" / "z.jar"),
+    "a jar has another size": lambda root: (root / "jars" / "a.jar").write_text("longer than before"),
+    "a jar has another time": lambda root: touched(root / "jars" / "a.jar"),
+    "Java is upgraded in place": lambda root: touched(root / "jdk" / "lib" / "server" / "libjvm.so"),
+    "Java has another release": lambda root: (root / "jdk" / "release").write_text("17.0.99"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_archive_is_another_one_when(change: str, java: Path, tmp_path: Path) -> None:
+    before = archive_path(java)
+    assert archive_path(java) == before
+    CHANGES[change](tmp_path)
+    assert archive_path(java) != before
+
+
+def test_the_archive_is_another_one_when_a_flag_changes(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = archive_path(java)
+    monkeypatch.setattr(archive, "FIXED_FLAGS", (*archive.FIXED_FLAGS, "-XX:+UseParallelGC"))
+    assert archive_path(java) != before
+
+
+def test_a_link_to_java_leads_to_the_same_archive(java: Path, tmp_path: Path) -> None:
+    link = tmp_path / "java"
+    link.symlink_to(java)
+    assert archive_path(link) == archive_path(java)
+
+
+def test_the_archive_lives_in_the_cache_of_the_user(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert archive_path(java).parent == tmp_path / "cache" / "streamling"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert archive_path(java).parent == tmp_path / "home" / ".cache" / "streamling"
+
+
+def test_a_start_uses_the_archive_only_if_it_is_there(java: Path) -> None:
+    assert archive_flags(java) == ()
+    path = archive_path(java)
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert archive_flags(java) == (f"-XX:SharedArchiveFile={path}",)

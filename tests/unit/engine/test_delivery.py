@@ -1,0 +1,139 @@
+"""An epoch is flushed to all sinks side by side, and is done when each of them has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from doubles import LedgerSink, plan_of
+
+from streamling.engine import retry
+from streamling.engine.delivery import Delivery, Outlet
+from streamling.errors import SINK_FAILED, PermanentError, TransientError
+from streamling.plugin.contract import Ack, Epoch, Placement, SinkCapabilities, Slice, Task
+
+EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
+
+
+class Frames:
+    """Two rows, computed here; acks of two executors if they wrote."""
+
+    def __init__(self, *, large: bool = False) -> None:
+        self.large = large
+
+    def batches(self, ref: str) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"n": [1, 2]})
+
+    def write(self, ref: str, writer: LedgerSink, epoch: Epoch) -> list[Ack]:
+        return [writer.write(epoch, Task(part, 0), self.batches(ref)) for part in range(2)]
+
+
+def outlets(**sinks: LedgerSink) -> list[Outlet]:
+    plan = plan_of(["numbers"], sinks)
+    return [Outlet(node, sinks[node.ref], None, None) for node in plan.sinks]
+
+
+def flush(chosen: list[Outlet], frames: Frames | None = None, stopping: Callable[[], bool] = lambda: False) -> None:
+    context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
+    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stopping)
+    try:
+        delivery.flush(EPOCH, frames or Frames(), chosen)
+    finally:
+        delivery.close()
+
+
+def test_sinks_flush_side_by_side() -> None:
+    meeting = threading.Barrier(2, timeout=5)
+    one, two = LedgerSink(), LedgerSink()
+    one.before_commit = two.before_commit = lambda epoch: meeting.wait()
+    flush(outlets(one=one, two=two))
+    assert one.rows == two.rows == [1, 2]
+
+
+def test_sinks_with_one_target_flush_one_after_the_other_in_the_order_of_the_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    order: list[str] = []
+    sinks = {name: LedgerSink() for name in ("zebra", "ant")}
+    for name, sink in sinks.items():
+        sink.target = "one table"
+        sink.before_commit = lambda epoch, name=name: order.append(name)
+    flush(outlets(**sinks))
+    assert order == ["zebra", "ant"]
+    assert "zebra, ant" in caplog.text
+
+
+def test_a_sink_that_fails_does_not_keep_the_others_from_finishing() -> None:
+    good, bad = LedgerSink(), LedgerSink()
+    failed = threading.Event()
+
+    def fail(epoch: Epoch) -> None:
+        failed.set()
+        raise PermanentError(SINK_FAILED, "no")
+
+    bad.before_commit = fail
+    good.before_commit = lambda epoch: failed.wait(5)
+    with pytest.raises(PermanentError, match="no"):
+        flush(outlets(bad=bad, good=good))
+    assert good.rows == [1, 2]
+
+
+def test_a_transient_failure_is_aborted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_FIRST_S", 0.001)
+    sink, failures = LedgerSink(), [TransientError(SINK_FAILED, "not now")]
+
+    def fail_once(epoch: Epoch) -> None:
+        if failures:
+            raise failures.pop()
+
+    sink.before_commit = fail_once
+    flush(outlets(out=sink))
+    assert sink.rows == [1, 2]
+    assert sink.aborted == [EPOCH]
+
+
+def test_a_stop_ends_the_attempts_of_a_failing_sink() -> None:
+    sink = LedgerSink()
+
+    def fail(epoch: Epoch) -> None:
+        raise TransientError(SINK_FAILED, "not now")
+
+    sink.before_commit = fail
+    with pytest.raises(TransientError):
+        flush(outlets(out=sink), stopping=lambda: True)
+
+
+@pytest.mark.parametrize(("placement", "writes"), [(Placement.ANY, 2), (Placement.DRIVER, 1)])
+def test_of_a_large_epoch_executors_write_where_the_sink_allows_it(placement: Placement, writes: int) -> None:
+    sink, tasks = LedgerSink(), []
+    sink.capabilities = SinkCapabilities(placement, sink.capabilities.guarantee)
+    write = sink.write
+
+    def noted(epoch: Epoch, task: Task, batches: Iterator[pa.RecordBatch]) -> Ack:
+        tasks.append(task)
+        return write(epoch, task, batches)
+
+    sink.write = noted
+    flush(outlets(out=sink), Frames(large=True))
+    assert len(tasks) == writes
+
+
+def test_an_outlet_knows_which_share_of_the_rows_arrives() -> None:
+    (outlet,) = outlets(out=LedgerSink())
+    assert outlet.share == 1.0
+    flush([outlet])
+    assert outlet.share == 0.5
+    assert outlet.written == 2
+
+
+def test_a_limit_is_reached_by_rows_written_and_zero_means_none() -> None:
+    (outlet,) = outlets(out=LedgerSink())
+    outlet.written = 5
+    answers = []
+    for limit in (None, 0, 6, 5, 4):
+        outlet.limit = limit
+        answers.append(outlet.limit_reached)
+    assert answers == [False, False, False, True, True]

@@ -1,0 +1,106 @@
+"""Epochs start small, grow when there is more to read than the driver takes, and shrink after a crash."""
+
+from __future__ import annotations
+
+import threading
+
+from doubles import until
+
+from streamling.engine.capacity import Capacity
+from streamling.spec.blocks import Epoch
+from streamling.spec.settings import Settings
+
+LIMITS = Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=77)
+
+
+def capacity(
+    *, limits: Epoch = LIMITS, collects: bool = False, limit: int | None = None, warm_up=lambda: None
+) -> Capacity:
+    settings = Settings(epoch=limits, record_batch_size=50)
+    return Capacity(settings, collects=collects, limit=limit, warm_up=warm_up)
+
+
+def grown(capacity: Capacity) -> int:
+    capacity.after_epoch(100)
+    until(lambda: capacity.caps().rows > 100)
+    return capacity.caps().rows
+
+
+def test_the_first_epoch_is_what_the_driver_takes() -> None:
+    caps = capacity().caps()
+    assert (caps.rows, caps.driver_rows, caps.bytes) == (100, 100, 77)
+
+
+def test_a_full_epoch_makes_room_for_large_ones_once_the_workers_are_warm() -> None:
+    warm = threading.Event()
+    growing = capacity(warm_up=lambda: warm.wait(5))
+    growing.after_epoch(100)
+    assert growing.caps().rows == 100
+    warm.set()
+    until(lambda: growing.caps().rows == 10_000)
+
+
+def test_a_small_epoch_starts_no_workers() -> None:
+    started: list[int] = []
+    small = capacity(warm_up=lambda: started.append(1))
+    small.after_epoch(99)
+    assert small.caps().rows == 100
+    assert started == []
+
+
+def test_workers_are_started_once() -> None:
+    started: list[int] = []
+    growing = capacity(warm_up=lambda: started.append(1))
+    assert grown(growing) == 10_000
+    growing.after_epoch(10_000)
+    assert started == [1]
+
+
+def test_if_workers_cannot_be_started_epochs_stay_small() -> None:
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError("no fork today")
+
+    growing = capacity(warm_up=fail)
+    growing.after_epoch(100)
+    assert failed.wait(2)
+    assert growing.caps().rows == 100
+
+
+def test_what_the_driver_has_to_collect_is_bounded_by_itself() -> None:
+    assert grown(capacity(collects=True)) == 1_000
+
+
+def test_with_no_rows_for_the_driver_everything_is_large_from_the_start() -> None:
+    assert capacity(limits=Epoch(driver_rows=0, rows=10_000)).caps().rows == 10_000
+
+
+def test_after_a_crash_the_next_epoch_is_half_as_large() -> None:
+    shrinking = capacity()
+    for rows, expected in ((80, 40), (40, 20), (3, 1), (1, 1)):
+        shrinking.after_crash(rows)
+        assert shrinking.caps().rows == expected
+
+
+def test_a_crash_never_makes_room() -> None:
+    shrinking = capacity()
+    shrinking.after_crash(1_000_000)
+    assert shrinking.caps().rows == 100
+
+
+def test_an_epoch_that_goes_through_ends_the_caution() -> None:
+    shrinking = capacity()
+    shrinking.after_crash(10)
+    shrinking.after_epoch(5)
+    assert shrinking.caps().rows == 100
+
+
+def test_a_record_limit_bounds_epochs() -> None:
+    assert grown(capacity(limit=700)) == 700
+    assert capacity(limit=60).caps().rows == 60
+
+
+def test_a_tiny_record_limit_leaves_a_batch() -> None:
+    assert capacity(limit=1).caps().rows == 50

@@ -1,0 +1,57 @@
+"""An epoch closes when every sink that waits for something has it, or when it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamling.engine.closing import InHand, Wish, closes, patience
+
+ROWS, SECONDS = Wish(100, None), Wish(None, 1.0)
+BOTH = Wish(100, 1.0)
+
+
+def hand(rows: int, waited: float = 0.0, *, full: bool = False, last: bool = False) -> InHand:
+    return InHand(rows, waited, full, last)
+
+
+CASES = {
+    "nothing in hand never closes": (hand(0), [], 99.0, False),
+    "nothing in hand never closes, even at the end": (hand(0, last=True), [], 99.0, False),
+    "without wishes a row closes once the batch interval is over": (hand(1), [], 0.1, True),
+    "without wishes the batch interval is waited for": (hand(1), [], 0.09, False),
+    "a full buffer closes whatever is wished": (hand(5, full=True), [(BOTH, 1.0)], 0.0, True),
+    "the last rows close whatever is wished": (hand(1, last=True), [(BOTH, 1.0)], 0.0, True),
+    "a due checkpoint closes whatever is wished": (hand(1, 5.0), [(ROWS, 1.0)], 0.0, True),
+    "before the checkpoint is due rows are waited for": (hand(99, 4.99), [(ROWS, 1.0)], 99.0, False),
+    "enough rows close": (hand(100), [(BOTH, 1.0)], 0.0, True),
+    "too few rows do not": (hand(99), [(BOTH, 1.0)], 99.0, False),
+    "long enough closes with few rows": (hand(1, 1.0), [(BOTH, 1.0)], 0.0, True),
+    "not long enough does not": (hand(1, 0.99), [(SECONDS, 1.0)], 99.0, False),
+    "every wish must be granted": (hand(100), [(ROWS, 1.0), (Wish(101, None), 1.0)], 99.0, False),
+    "wishes may be granted in different ways": (hand(100, 1.0), [(ROWS, 1.0), (SECONDS, 1.0)], 0.0, True),
+    "rows that a filter drops do not count": (hand(199), [(ROWS, 0.5)], 99.0, False),
+    "rows behind a filter count by their share": (hand(200), [(ROWS, 0.5)], 0.0, True),
+    "rows that an unnest multiplies count by their share": (hand(50), [(ROWS, 2.0)], 0.0, True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_closing(case: str) -> None:
+    in_hand, wishes, since, expected = CASES[case]
+    assert closes(in_hand, wishes, since_last_epoch=since, checkpoint_interval=5, batch_interval=0.1) is expected
+
+
+@pytest.mark.parametrize(
+    ("in_hand", "wishes", "expected"),
+    [
+        (hand(0), [(SECONDS, 1.0)], 0.1),
+        (hand(1, 0.0), [(SECONDS, 1.0)], 0.1),
+        (hand(1, 0.96), [(SECONDS, 1.0)], 0.04),
+        (hand(1, 2.0), [(SECONDS, 1.0), (ROWS, 1.0)], 0.001),
+        (hand(1), [], 0.1),
+    ],
+)
+def test_the_loop_looks_again_when_the_next_wish_falls_due(
+    in_hand: InHand, wishes: list[tuple[Wish, float]], expected: float
+) -> None:
+    assert patience(in_hand, wishes, batch_interval=0.1) == pytest.approx(expected)

@@ -1,0 +1,102 @@
+"""What fails transiently is tried again, with growing pauses, until it works or nobody wants it any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from streamling.engine.retry import pause, retry
+from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, StreamlingError, TransientError
+
+FAILED = TransientError(SINK_FAILED, "not now")
+
+
+def failing(times: int, error: Exception = FAILED) -> Callable[[], str]:
+    """An action that fails that often, then succeeds."""
+    left = [error] * times
+
+    def action() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    return action
+
+
+def attempted(action: Callable[[], str], **more: object) -> tuple[object, list[float]]:
+    """The result or error of an action, and the pauses made for it."""
+    pauses: list[float] = []
+    arguments = {"what": "it", "stopping": lambda: False, "sleep": pauses.append} | more
+    try:
+        return retry(action, **arguments), pauses
+    except StreamlingError as error:
+        return error, pauses
+
+
+@pytest.mark.parametrize(
+    ("attempt", "seconds"),
+    [
+        (1, 0.107),
+        (2, 0.214),
+        (3, 0.421),
+        (8, 12.856),
+        (9, 25.663),
+        (10, 30.0),
+        (99, 30.0),
+        (100, 30.0),
+        (100_000, 30.0),
+    ],
+)
+def test_pauses_double_from_100_ms_with_a_spread_and_never_exceed_30_s(attempt: int, seconds: float) -> None:
+    assert pause(attempt) == pytest.approx(seconds)
+
+
+def test_a_success_needs_no_pause() -> None:
+    assert attempted(failing(0)) == ("done", [])
+
+
+def test_transient_failures_are_repeated_until_it_works() -> None:
+    assert attempted(failing(3)) == ("done", [pause(1), pause(2), pause(3)])
+
+
+@pytest.mark.parametrize("error", [Fenced(STATE_MOVED, "gone"), PermanentError(SINK_FAILED, "never")])
+def test_fencing_and_permanent_errors_are_passed_on_at_once(error: StreamlingError) -> None:
+    cleaned: list[int] = []
+    assert attempted(failing(1, error), clean_up=lambda: cleaned.append(1)) == (error, [])
+    assert cleaned == []
+
+
+def test_after_each_transient_failure_is_cleaned_up() -> None:
+    cleaned: list[int] = []
+    attempted(failing(3), clean_up=lambda: cleaned.append(1))
+    assert len(cleaned) == 3
+
+
+def test_a_stop_ends_the_repetition_after_the_attempt() -> None:
+    answers = iter([False, True])
+    assert attempted(failing(9), stopping=lambda: next(answers)) == (FAILED, [pause(1)])
+
+
+def test_the_first_attempt_is_made_even_when_stopping() -> None:
+    assert attempted(failing(0), stopping=lambda: True) == ("done", [])
+
+
+def test_a_budget_is_not_exceeded_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("streamling.engine.retry.time.monotonic", lambda: clock[0])
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    result, _ = attempted(failing(99), budget_s=1.0, sleep=sleep)
+    assert result is FAILED
+    assert clock[0] == pytest.approx(pause(1) + pause(2) + pause(3))
+
+
+def test_the_sixth_failure_is_louder_and_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    attempted(failing(6))
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * 5 + ["ERROR", "INFO"]
+    assert caplog.messages[-1] == "it recovered after 7 attempts"

@@ -1,0 +1,88 @@
+"""Spark gets our settings and then the user's; what it raises becomes one of our errors."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import ArithmeticException, PythonException
+
+from streamling.engine.session import spark_conf
+from streamling.engine.spark_errors import spark_errors
+from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
+from streamling.plan.spark_settings import SESSION_SETTINGS
+
+
+def test_what_the_user_sets_wins() -> None:
+    conf = spark_conf({"spark.master": "yarn", "spark.my.own": "1"}, application="shop")
+    assert (conf["spark.master"], conf["spark.my.own"]) == ("yarn", "1")
+    assert conf["spark.app.name"] == "streamling shop"
+
+
+def test_the_settings_that_give_sql_its_meaning_are_in_force() -> None:
+    conf = spark_conf({}, application="shop")
+    assert {name: conf[name] for name in SESSION_SETTINGS} == SESSION_SETTINGS
+
+
+def test_there_is_a_task_slot_per_sink_beyond_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert spark_conf({}, application="shop", sinks=3)["spark.master"] == "local[7]"
+
+
+def raised(error: BaseException) -> StreamlingError:
+    """What an error that Spark raises for the node `big` becomes."""
+    with pytest.raises(StreamlingError) as caught, spark_errors("big"):
+        raise error
+    return caught.value
+
+
+def spark(condition: str, message: str = "[X] it happened\nat org.apache...") -> ArithmeticException:
+    error = ArithmeticException(message)
+    error.getCondition = lambda: condition  # type: ignore[method-assign]
+    return error
+
+
+@pytest.mark.parametrize("condition", ["DIVIDE_BY_ZERO", "CAST_INVALID_INPUT", "INVALID_PARAMETER_VALUE.PATTERN"])
+def test_a_value_that_cannot_be_computed_is_a_data_error(condition: str) -> None:
+    error = raised(spark(condition))
+    assert isinstance(error, PermanentError)
+    assert (error.code, error.node) == ("DATA_ERROR", "big")
+    assert error.message.endswith("[X] it happened")
+    assert "TRY_CAST" in (error.hint or "")
+
+
+@pytest.mark.parametrize("condition", ["INTERNAL_ERROR", "", None])
+def test_anything_else_of_spark_is_a_failed_job(condition: str) -> None:
+    error = raised(spark(condition))
+    assert (type(error), error.code, error.node) == (PermanentError, "SPARK_FAILED", "big")
+
+
+WORKER = """\
+Job aborted due to stage failure: Task 0 in stage 0.0 failed
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/reader.py", line 3, in read
+    raise ValueError("row 7 is odd")
+ValueError: row 7 is odd
+
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+"""
+
+
+def test_of_a_worker_only_what_it_raised_is_told() -> None:
+    assert raised(PythonException(WORKER)).message == "ValueError: row 7 is odd"
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("refused"), ConnectionResetError("reset by peer"), EOFError()])
+def test_a_lost_connection_is_a_failed_jvm(error: Exception) -> None:
+    told = raised(error)
+    assert (type(told), told.code, told.node) == (PermanentError, "JVM_FAILED", "big")
+    assert told.__cause__ is error
+
+
+def test_our_own_errors_pass_as_they_are() -> None:
+    error = TransientError(SINK_FAILED, "not now")
+    assert raised(error) is error
+
+
+def test_mistakes_of_ours_are_not_disguised() -> None:
+    with pytest.raises(KeyError), spark_errors("big"):
+        raise KeyError("bug")

@@ -1,0 +1,97 @@
+"""A stop signal sets a flag and wakes the main thread; the rest is arithmetic."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streamling.engine.shutdown import drains, terminal_wait
+from streamling.engine.signals import Signals
+from streamling.spec.blocks import DrainPolicy
+
+
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield Signals()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_remembered_and_ends_the_wait(signals: Signals, number: signal.Signals) -> None:
+    assert signals.received is None
+    threading.Timer(0.02, os.kill, (os.getpid(), number)).start()
+    began = time.monotonic()
+    signals.wait(5)
+    assert time.monotonic() - began < 2
+    assert signals.received is number
+
+
+def test_a_signal_before_the_wait_is_not_missed(signals: Signals) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    began = time.monotonic()
+    signals.wait(5)
+    assert time.monotonic() - began < 2
+
+
+def test_another_thread_can_end_the_wait_without_a_signal(signals: Signals) -> None:
+    threading.Timer(0.02, signals.wake).start()
+    began = time.monotonic()
+    signals.wait(5)
+    assert time.monotonic() - began < 2
+    assert signals.received is None
+
+
+def test_without_news_the_wait_takes_its_time_and_old_news_is_used_up(signals: Signals) -> None:
+    signals.wake()
+    signals.wait(5)
+    began = time.monotonic()
+    signals.wait(0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_waking_never_blocks(signals: Signals) -> None:
+    for _ in range(100_000):  # more than a pipe holds
+        signals.wake()
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [(25, 12.5), (60, 30), (8, 5), (4, 2), (2, 0), (100, 50)])
+def test_the_last_epoch_gets_its_part_of_the_budget(budget: float, seconds: float) -> None:
+    assert terminal_wait(budget) == seconds
+
+
+AUTO, DRAIN, FAST = DrainPolicy.AUTO, DrainPolicy.DRAIN, DrainPolicy.FAST
+
+
+@pytest.mark.parametrize(
+    ("policy", "job_mode", "bounded", "expected"),
+    [
+        (DRAIN, False, False, True),
+        (DRAIN, True, False, True),
+        (DRAIN, False, True, True),
+        (AUTO, False, False, False),
+        (AUTO, True, False, True),
+        (AUTO, False, True, True),
+        (FAST, False, False, False),
+        (FAST, True, False, False),
+        (FAST, False, True, True),
+        (FAST, True, True, True),
+    ],
+)
+def test_which_policy_writes_what_was_read(policy: DrainPolicy, job_mode: bool, bounded: bool, expected: bool) -> None:
+    assert drains(policy, job_mode=job_mode, bounded=bounded) is expected
+
+
+def test_overriding_the_fast_policy_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    drains(FAST, job_mode=False, bounded=False)
+    assert caplog.messages == []
+    drains(FAST, job_mode=False, bounded=True)
+    assert "overridden" in caplog.text
