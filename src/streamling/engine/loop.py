@@ -113,9 +113,9 @@ class EpochLoop:
     def _next(self) -> dict[str, Taken] | None:
         """What the sources give to the next epoch; waits until it closes. None when the run is over."""
         while True:
+            self._stop.heard.clear()  # before looking: what happens while we look ends the wait
             if self._stop.requested or any(o.limit_reached for o in self._outlets):
                 return self._last_rows()
-            self._stop.heard.clear()
             hands = [source.in_hand() for source in self._sources]
             hand = _together(hands)
             wishes = [(o.wish, o.share) for o in self._outlets if o.wish]
@@ -164,7 +164,7 @@ class EpochLoop:
                     self._settle(pending)
                 break
             except Fenced as fenced:
-                log.warning("while settling an unfinished epoch: %s", fenced)
+                self._note(fenced)
                 self._wait_for_other_owner()
         positions = self._state(self._ledger.positions)
         for source in self._sources:
@@ -209,9 +209,15 @@ class EpochLoop:
 
     def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
-        log.warning("epoch %d is abandoned: %s", epoch.number, fenced)
         for outlet in self._outlets:
             outlet.sink.abort(epoch)
+        self._note(fenced)
+        self._wait_for_other_owner()
+        self._resume()
+
+    def _note(self, fenced: Fenced) -> None:
+        """Being fenced again and again while no position moves means that nobody else is there to move them."""
+        log.warning("an epoch is abandoned: %s", fenced)
         positions = self._state(self._ledger.positions)
         self._fenced_in_vain = self._fenced_in_vain + 1 if positions == self._fenced_at else 0
         self._fenced_at = positions
@@ -223,8 +229,6 @@ class EpochLoop:
                 node=fenced.node,
                 hint="restore the newer state, or start afresh with `streamling state reset` and an empty target",
             )
-        self._wait_for_other_owner()
-        self._resume()
 
     def _wait_for_other_owner(self) -> None:
         """While another owner works, its record changes; one that stays as it is belongs to nobody."""

@@ -57,7 +57,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
             raise PermanentError(DATA_ERROR, f"column {field.name!r} is missing in the rows of this node", node=node)
         try:
             columns.append(batch.column(index).cast(field.type))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PermanentError(
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
             ) from error
