@@ -87,6 +87,7 @@ java: $(VENV)/.installed
 		echo "    To use your own, install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless), or set JAVA_HOME."; \
 		$(PIP) install --require-hashes --requirement requirements-java.lock; fi
 
-$(VENV)/.archive: $(VENV)/.installed | java
+# An archive fits one Java, one Spark and one set of flags; the flags are in these modules.
+$(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py training.py) | java
 	@$(BIN)/streamling setup || echo "no class archive: starts take a few seconds longer"
 	@touch $@

@@ -17,7 +17,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -54,7 +54,11 @@ SETTINGS = {
     "application": ("application_id", "pipeline_definition_location", "log_format", "enforce_primary_keys"),
     "run": ("job_mode", "num_records_before_stop", "drain_policy"),
     "timing": ("record_batch_interval_ms", "checkpoint_interval_sec"),
-    "state": ("state_backend.backend_type", "state_backend.sqlite.database_path", "state_backend.sqlite.state_table_name"),
+    "state": (
+        "state_backend.backend_type",
+        "state_backend.sqlite.database_path",
+        "state_backend.sqlite.state_table_name",
+    ),
     "epoch": ("epoch.driver_rows", "epoch.rows", "epoch.collect_rows", "epoch.bytes"),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
@@ -122,7 +126,9 @@ def _content(words: list[str]) -> str:
         case ["functions"]:
             lines = _functions()
         case ["errors"]:
-            lines = _table(("code", "what it means"), [(f"`{c.code}`", c.explanation) for _, c in sorted(CONDITIONS.items())])
+            lines = _table(
+                ("code", "what it means"), [(f"`{c.code}`", c.explanation) for _, c in sorted(CONDITIONS.items())]
+            )
         case _:
             raise SystemExit(f"docs/generate.py knows no block '{' '.join(words)}'")
     return "\n" + "\n".join(lines) + "\n\n"
@@ -146,7 +152,9 @@ def _about(model: type[NodeOptions]) -> list[str]:
     delivery = [p for p in paragraphs if p.startswith("Delivery:")]
     summary = " ".join((inspect.getdoc(model) or "").split())
     about = [paragraphs[0].partition(": ")[2][:1].upper() + paragraphs[0].partition(": ")[2][1:], "", summary]
-    return [*about, "", *(f"**Delivery:** {p.removeprefix('Delivery:').strip()}" for p in delivery)] if delivery else about
+    return (
+        [*about, "", *(f"**Delivery:** {p.removeprefix('Delivery:').strip()}" for p in delivery)] if delivery else about
+    )
 
 
 def _fields(model: type[NodeOptions]) -> list[str]:
@@ -284,10 +292,9 @@ def _family(functions: dict[str, Any]) -> list[tuple[str, str]]:
 # Markdown
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    escape: Callable[[str], str] = lambda text: text.replace("|", "\\|")
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(escape(cell) for cell in row) + " |" for row in rows]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,27 @@ class Workspace:
         """What `state list` prints, by key."""
         listed = self.run("state", "list").succeeded().stdout
         return {key: json.loads(value) for key, value in (line.split("\t") for line in listed.splitlines())}
+
+    def suspend(self, child: Child, *, group: bool = False) -> None:
+        """SIGSTOP at any moment but one: who sleeps inside a SQLite transaction locks everybody out of the file."""
+        send = child.signal_group if group else child.signal
+        for _ in range(100):
+            send(signal.SIGSTOP)
+            time.sleep(0.05)  # the signal is delivered at the next return to user mode
+            if not self._locked():
+                return
+            send(signal.SIGCONT)
+            time.sleep(0.05)
+        raise AssertionError("the state file is always locked")
+
+    def _locked(self) -> bool:
+        with closing(sqlite3.connect(self.directory / "state.db", timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return True
+            return False
 
     def close(self) -> None:
         for child in self._children:

@@ -14,7 +14,7 @@ _LEVELS = {
     "debug": logging.DEBUG,
     "trace": logging.DEBUG,
 }
-_CHATTERERS = ("py4j", "pyspark", "sqlglot")
+_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger")
 
 
 class _Text(logging.Formatter):
@@ -34,8 +34,9 @@ def start_logging(*, format_: str, level: str) -> None:
     """Send our logs to standard error. Of a filter such as `info,target=debug` the first word counts."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if format_.lower() == "json" else _Text())
+    if level != "debug":
+        # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
+        handler.addFilter(lambda record: not record.name.startswith(_CHATTERERS))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS.get(level.split(",")[0].strip().lower(), logging.INFO))
-    for name in _CHATTERERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -52,7 +52,7 @@ class Capacity:
         self._large = Caps(limits.driver_rows, large, limits.bytes, self._small.parts, _LEAST_PART_ROWS)
         self._warm_up = warm_up
         self._workers = threading.Event()
-        self._warming = False
+        self._warming = self._closed = False
         self._crashed_rows: int | None = None
         if limits.driver_rows == 0:  # everything on the executors, from the first row
             self._workers.set()
@@ -75,10 +75,16 @@ class Capacity:
             self._warming = True
             threading.Thread(target=self._warm, name="warm workers", daemon=True).start()
 
+    def close(self) -> None:
+        """The run is over: what the warm-up says from now on is of no interest."""
+        self._closed = True
+
     def _warm(self) -> None:
         try:
             self._warm_up()
-        except Exception as error:  # the run may be stopping; small epochs go on either way
+        except Exception as error:  # small epochs go on either way
+            if self._closed:
+                return
             log.warning("Python workers could not be started, epochs stay small: %s", error)
             return
         self._workers.set()

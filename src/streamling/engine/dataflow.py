@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from streamling.engine.readahead import Taken
-from streamling.engine.spark_errors import spark_errors
-from streamling.errors import SHUFFLE_REFUSED, BugError
+from streamling.engine.spark_errors import spark_errors, spark_failure
+from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plan.pipeline import Plan, PlannedNode
 from streamling.plan.sql.spark_types import spark_type
@@ -44,9 +44,11 @@ class Dataflow:
 
     def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> Frames:
         """Frames of all nodes that the wanted sinks need, analysed but not computed."""
+        return self._frames(epoch, taken, self._upstream(wanted))
+
+    def _frames(self, epoch: Epoch, taken: Mapping[str, Taken], needed: set[str]) -> Frames:
         large = any(t.batches is None for t in taken.values())
-        frames = Frames(large)
-        needed = self._upstream(wanted)
+        frames = Frames(large, lambda ref: self._pieces(epoch, taken, ref))
         for node in self._plan.nodes:
             if node.ref not in needed or node.spec.role is Role.SINK:
                 continue
@@ -57,6 +59,28 @@ class Dataflow:
                     frame = self._query_frame(node, epoch)
                 frames.add(node, self._share(node, frame, frames, needed))
         return frames
+
+    def _pieces(self, epoch: Epoch, taken: Mapping[str, Taken], ref: str) -> Iterator[Frames]:
+        """The first and the second half of what was taken, for one node whose result is too much at once."""
+        node = self._plan.node(ref)
+        in_hand = {source: self._in_hand(source, t) for source, t in taken.items()}
+        if sum(batch.num_rows for batches in in_hand.values() for batch in batches) < 2:
+            raise PermanentError(
+                DATA_ERROR,
+                "what comes of a single row is larger than spark.driver.maxResultSize",
+                node=node.spec.name,
+                hint="raise spark.driver.maxResultSize and spark.driver.memory, or make the row smaller",
+            )
+        for half in (0, 1):
+            piece = {source: Taken(taken[source].slices, _half(batches, half)) for source, batches in in_hand.items()}
+            yield self._frames(epoch, piece, self._upstream([node]))
+
+    def _in_hand(self, ref: str, taken: Taken) -> tuple[pa.RecordBatch, ...]:
+        if taken.batches is not None:
+            return taken.batches
+        schema, reader = arrow_schema(self._sources[ref].columns), self._readers[ref]
+        parts = [part for s in taken.slices for part in s.parts]
+        return tuple(conform(batch, schema, ref) for part in parts for batch in reader.read(part))
 
     def _upstream(self, nodes: Iterable[PlannedNode]) -> set[str]:
         needed: set[str] = set()
@@ -106,9 +130,10 @@ class Dataflow:
         readers = [n for n in self._plan.consumers(node.ref) if n.ref in needed]
         queries = [n for n in readers if n.spec.role is not Role.SINK]
         if len(readers) > 1 and queries and node.spec.role is not Role.SOURCE and not frames.large:
-            table = frame.toArrow()
-            frames.keep_table(node, table)
-            frame = self._session.createDataFrame(table, _spark_schema(node.schema))
+            table = collected(frame)
+            if table is not None:
+                frames.keep_table(node, table)
+                frame = self._session.createDataFrame(table, _spark_schema(node.schema))
         elif len(readers) > 1 and frames.large:
             frame = frames.persist(frame)
         if queries:
@@ -125,11 +150,11 @@ class Dataflow:
 class Frames:
     """The analysed nodes of one epoch."""
 
-    def __init__(self, large: bool) -> None:
-        self.large = large
+    def __init__(self, large: bool, pieces: Callable[[str], Iterator[Frames]]) -> None:
+        self.large, self._pieces = large, pieces
         self._frames: dict[str, DataFrame] = {}
         self._nodes: dict[str, PlannedNode] = {}
-        self._tables: dict[str, pa.Table] = {}
+        self._tables: dict[str, pa.Table | None] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._persisted: list[DataFrame] = []
 
@@ -145,13 +170,21 @@ class Frames:
         return self._persisted[-1]
 
     def batches(self, ref: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a node in this process, in order; computed once however many sinks ask."""
+        """The rows of a node in this process, in order; computed once however many sinks ask.
+
+        A result that Spark refuses to hand over at once is computed piece by piece.
+        """
         schema = arrow_schema(self._nodes[ref].schema)
         with self._locks[ref]:
             if ref not in self._tables:
                 with spark_errors(self._nodes[ref].spec.name):
-                    self._tables[ref] = self._frames[ref].toArrow()
-        for batch in self._tables[ref].to_batches():
+                    self._tables[ref] = collected(self._frames[ref])
+            table = self._tables[ref]
+        if table is None:
+            for piece in self._pieces(ref):
+                yield from piece.batches(ref)
+            return
+        for batch in table.to_batches():
             yield conform(batch, schema, self._nodes[ref].spec.name)
 
     def write(self, ref: str, writer: Writer, epoch: Epoch) -> list[Ack]:
@@ -165,6 +198,32 @@ class Frames:
     def release(self) -> None:
         for frame in self._persisted:
             frame.unpersist()
+
+
+def collected(frame: DataFrame) -> pa.Table | None:
+    """The rows of a frame, or None if they are more bytes than `spark.driver.maxResultSize` allows."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return frame.toArrow()
+    except (Py4JJavaError, PySparkException) as error:
+        failure = spark_failure(error)
+        if failure and failure.result_too_large:
+            return None
+        raise
+
+
+def _half(batches: Sequence[pa.RecordBatch], which: int) -> tuple[pa.RecordBatch, ...]:
+    rows = sum(batch.num_rows for batch in batches)
+    start, end = ((0, rows // 2), (rows // 2, rows))[which]
+    taken, passed = [], 0
+    for batch in batches:
+        first, last = max(start - passed, 0), min(end - passed, batch.num_rows)
+        if first < last:
+            taken.append(batch.slice(first, last - first))
+        passed += batch.num_rows
+    return tuple(taken)
 
 
 def _spark_schema(schema: Schema) -> StructType:

@@ -167,6 +167,7 @@ class Run:
         try:
             self._loop.run()
         finally:
+            capacity.close()
             for source in sources:
                 source.stop()
             delivery.close()

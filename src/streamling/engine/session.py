@@ -23,6 +23,8 @@ def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1
         # A slot per sink beyond the cores: a small job never waits behind one that holds all of them.
         "spark.master": f"local[{cores + sinks}]",
         "spark.driver.memory": "1g",
+        # A result beyond this is computed in pieces instead; three copies of it fit the default heap.
+        "spark.driver.maxResultSize": "256m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -41,6 +43,8 @@ def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # Remembers the Python line of every call for error messages; our errors name nodes instead.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "streamling.engine.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
@@ -53,6 +57,7 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     from pyspark import SparkContext
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     port, secret = jvm.gateway()
@@ -66,6 +71,8 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     warm.join()
+    # It would print every error a second time, as JSON with the whole Java stack.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # When the JVM leaves first, this server would print a stack trace about its lost connection.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
     return session

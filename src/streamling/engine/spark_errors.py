@@ -1,18 +1,17 @@
-"""Spark's errors, classified where they enter."""
+"""Spark's errors, classified where they enter.
+
+An error that comes from the JVM is only a proxy, which has nothing to say once the JVM is gone; so all that is wanted
+of it is asked for here, at once, and the proxy is not kept as a cause.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from streamling.errors import (
-    DATA_ERROR,
-    JVM_FAILED,
-    SPARK_FAILED,
-    PermanentError,
-    StreamlingError,
-)
+from streamling.errors import DATA_ERROR, JVM_FAILED, SPARK_FAILED, PermanentError, StreamlingError
 
 # Error conditions that belong to a row: its values cannot be computed.
 _ROW_CONDITIONS = (
@@ -32,6 +31,33 @@ _ROW_CONDITIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SparkFailure:
+    """What Spark said: its condition, if it gave one, and its words."""
+
+    condition: str
+    message: str
+
+    @property
+    def result_too_large(self) -> bool:
+        return "spark.driver.maxResultSize" in self.message  # Spark gives this refusal no condition of its own
+
+
+def spark_failure(error: BaseException) -> SparkFailure | None:
+    """What Spark said in `error`; None if the JVM did not answer."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        if isinstance(error, Py4JJavaError):
+            return _of_java(error.java_exception)
+        if isinstance(error, PySparkException):
+            return SparkFailure(error.getCondition() or "", str(error))
+    except (Py4JError, OSError, EOFError):
+        pass
+    return None
+
+
 @contextmanager
 def spark_errors(node: str) -> Iterator[None]:
     """Turn what Spark raises while computing `node` into our errors."""
@@ -42,31 +68,48 @@ def spark_errors(node: str) -> Iterator[None]:
         yield
     except StreamlingError:
         raise
-    except PySparkException as error:
-        raise _classified(error, node) from error
-    except (Py4JError, OSError, EOFError) as error:
-        raise PermanentError(
-            JVM_FAILED, f"lost the connection to Spark: {_first_line(error)}", node=node, cause=error
-        ) from error
+    except (PySparkException, Py4JError, OSError, EOFError) as error:
+        failure = spark_failure(error)
+        if failure is None:
+            raise PermanentError(JVM_FAILED, "lost the connection to Spark", node=node) from None
+        raise _classified(failure, node) from None
 
 
-def _classified(error: Any, node: str) -> StreamlingError:
-    condition = error.getCondition() or ""
-    if condition.startswith(_ROW_CONDITIONS):
+def _of_java(exception: Any) -> SparkFailure:
+    """The innermost exception of a chain that has a condition, else the innermost."""
+    said = SparkFailure("", str(exception.toString()))
+    while exception is not None:
+        condition = _condition(exception)
+        said = SparkFailure(condition, str(exception.getMessage())) if condition or not said.condition else said
+        exception = exception.getCause()
+    return said
+
+
+def _condition(exception: Any) -> str:
+    from py4j.protocol import Py4JError
+
+    try:
+        return str(exception.getCondition() or "")
+    except Py4JError:
+        return ""  # not one of Spark's own exceptions
+
+
+def _classified(failure: SparkFailure, node: str) -> StreamlingError:
+    if failure.condition.startswith(_ROW_CONDITIONS):
         return PermanentError(
             DATA_ERROR,
-            f"a row cannot be computed: {_first_line(error)}",
+            f"a row cannot be computed: {_told(failure.message)}",
             node=node,
             hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
         )
-    return PermanentError(SPARK_FAILED, _first_line(error), node=node)
+    return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 
-def _first_line(error: BaseException) -> str:
-    """What happened without Java's stack: the first line, or the last of a Python worker's traceback."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+def _told(message: str) -> str:
+    """What happened without a stack: the first line, or the last of a Python worker's traceback."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     if not lines:
-        return type(error).__name__
+        return "no message"
     if any("Traceback (most recent call last)" in line for line in lines):
         inner = [line for line in lines if not line.startswith(("at ", "File ", "^", "~"))]
         return next((line for line in reversed(inner) if "Error" in line or "Exception" in line), lines[0])

@@ -61,7 +61,9 @@ def test_a_link_to_java_leads_to_the_same_archive(java: Path, tmp_path: Path) ->
     assert archive_path(link) == archive_path(java)
 
 
-def test_the_archive_lives_in_the_cache_of_the_user(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_archive_lives_in_the_cache_of_the_user(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert archive_path(java).parent == tmp_path / "cache" / "streamling"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

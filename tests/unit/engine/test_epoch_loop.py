@@ -395,7 +395,9 @@ def test_being_fenced_while_nobody_moves_ends_the_run_with_advice() -> None:
     assert len(attempts) == 4
 
 
-@pytest.mark.xfail(strict=True, reason="the replay in _resume is fenced as well, and nobody catches that", raises=Fenced)
+@pytest.mark.xfail(
+    strict=True, reason="the replay in _resume is fenced as well, and nobody catches that", raises=Fenced
+)
 def test_a_state_older_than_its_target_ends_the_run_with_advice() -> None:
     r = rig(25)
     r.sinks["out"].positions[KEY] = {"next": 7}

@@ -42,7 +42,9 @@ def file(tmp_path: Path) -> Path:
 # What every store does
 
 
-@pytest.mark.parametrize("value", [1, -2.5, "text with 'quotes' and \u00fc", True, [1, [2]], {"a": {"b": None}}, [], {}, ""])
+@pytest.mark.parametrize(
+    "value", [1, -2.5, "text with 'quotes' and \u00fc", True, [1, [2]], {"a": {"b": None}}, [], {}, ""]
+)
 def test_a_value_is_read_as_it_was_put(store: StateStore, value: object) -> None:
     store.put({"k": value})
     assert store.get("k") == value

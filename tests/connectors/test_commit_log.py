@@ -1,0 +1,173 @@
+"""The commit log of a file sink: whatever two owners do, what counts is one unbroken run of commits."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from connector_samples import epoch, opened, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamling.errors import Fenced
+from streamling.plugin.contract import Ack, Epoch
+from streamling.sinks.file import FileSink
+from streamling.sinks.file.commit_log import CommitLog, Entry, Move
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CommitLog:
+    return CommitLog(tmp_path / "log")
+
+
+def entry(number: int, epoch_: str, previous: str = "") -> Entry:
+    return Entry(number, epoch_, previous, {"k": number}, (Move(f"{epoch_}/0", f"final{number}"),))
+
+
+def test_a_log_that_is_not_there_is_empty(log: CommitLog) -> None:
+    assert log.entries() == []
+
+
+def test_entries_are_read_as_they_were_written_oldest_first(log: CommitLog) -> None:
+    chain = [entry(1, "a"), entry(2, "b", "a"), entry(3, "c", "b")]
+    assert [log.append(e) for e in chain] == [True, True, True]
+    assert log.entries() == chain
+
+
+def test_a_number_that_is_taken_stays_with_who_has_it(log: CommitLog) -> None:
+    log.append(entry(1, "a"))
+    assert not log.append(entry(1, "b"))
+    assert log.entries() == [entry(1, "a")]
+
+
+def test_of_the_old_only_some_are_kept(log: CommitLog) -> None:
+    for n in range(1, 21):
+        log.append(entry(n, f"e{n}", f"e{n - 1}"))
+        log.prune()
+    assert [e.number for e in log.entries()] == list(range(13, 21))
+
+
+def test_an_entry_whose_number_has_come_and_gone_does_not_count(log: CommitLog, tmp_path: Path) -> None:
+    for n in range(1, 21):
+        log.append(entry(n, f"e{n}", f"e{n - 1}"))
+    log.prune()
+    before = log.entries()
+    assert not log.append(entry(12, "late", "e11"))
+    assert not log.append(entry(3, "later", "e2"))
+    assert log.entries() == before
+    assert len(list((tmp_path / "log").iterdir())) == len(before)
+
+
+def test_what_a_late_owner_left_behind_does_not_count_either(log: CommitLog, tmp_path: Path) -> None:
+    for n in range(1, 21):
+        log.append(entry(n, f"e{n}", f"e{n - 1}"))
+    log.prune()
+    (tmp_path / "log" / f"{12:012d}.json").write_bytes(entry(12, "late", "e11").encoded())
+    assert [e.number for e in log.entries()] == list(range(13, 21))
+
+
+def test_two_owners_of_one_epoch_do_not_share_a_draft(log: CommitLog) -> None:
+    """Both repeat the epoch that a third one left; one wins, neither stumbles."""
+    for turn in range(1, 31):
+        barrier, results = threading.Barrier(2), []
+
+        def compete(turn: int = turn, barrier: threading.Barrier = barrier, results: list[object] = results) -> None:
+            barrier.wait()
+            try:
+                results.append(log.append(entry(turn, f"e{turn}", f"e{turn - 1}" if turn > 1 else "")))
+            except OSError as error:
+                results.append(error)
+
+        threads = [threading.Thread(target=compete) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results, key=str) == [False, True]
+    assert [e.number for e in log.entries()] == list(range(1, 31))
+
+
+# Two owners step by step
+
+
+class Died(Exception):
+    pass
+
+
+class Owner:
+    """Delivers the numbers from where it believes the target stands, one step at a time."""
+
+    def __init__(self, name: str, target: Path) -> None:
+        self._name, self._target, self._made = name, target, 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.sink: FileSink = opened(f"type: file, path: '{self._target}', format: csv")
+        entries = self.sink._log.entries()
+        self._at = int(str(entries[-1].positions["k"])) if entries else 0
+        self._epoch: tuple[Epoch, Ack] | None = None
+
+    def write(self, count: int) -> None:
+        self._made += 1
+        end = self._at + count
+        made = epoch(self._made, self._at, end, id_=f"{self._name}{self._made:04d}".ljust(32, "0"))
+        self._epoch = made, written(self.sink, made, *(str(n) for n in range(self._at, end)))
+
+    def commit(self, *, dies: bool) -> None:
+        if self._epoch is None:
+            return
+        made, ack = self._epoch
+        if dies:
+            self.sink._finish = _die  # type: ignore[method-assign]
+        try:
+            self.sink.commit(made, [ack])
+        except (Fenced, Died):
+            self.sink.abort(made) if not dies else None
+            self.restart()
+        else:
+            self._at, self._epoch = made.slices[0].end, None  # type: ignore[assignment]
+
+
+def _die(entries: object) -> None:
+    raise Died
+
+
+def numbers(target: Path) -> list[int]:
+    """All rows that can be seen, sorted."""
+    found: Iterator[str] = (line for path in target.glob("*.csv") for line in path.read_text().splitlines()[1:])
+    return sorted(int(line.split(",")[0].strip('"')) for line in found)
+
+
+STEP = st.tuples(
+    st.integers(0, 1),
+    st.sampled_from(["write", "write", "commit", "commit", "commit", "die", "restart"]),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEP, max_size=40))
+def test_however_two_owners_interleave_the_visible_rows_are_a_prefix_without_duplicates(
+    steps: list[tuple[int, str, int]],
+) -> None:
+    target = Path(tempfile.mkdtemp(prefix="two-owners-"))
+    try:
+        owners = [Owner("a", target), Owner("b", target)]
+        for who, step, count in steps:
+            match step:
+                case "write":
+                    owners[who].write(count)
+                case "restart":
+                    owners[who].restart()
+                case _:
+                    owners[who].commit(dies=step == "die")
+            seen = numbers(target)
+            assert seen == list(range(len(seen)))
+        last = Owner("c", target)  # opening finishes what a dead owner has logged
+        assert numbers(target) == list(range(last._at))
+    finally:
+        shutil.rmtree(target)

@@ -1,0 +1,333 @@
+"""The file sink: each row in exactly one file that appears whole, whoever dies when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from connector_samples import epoch, opened, rows, sink, written
+
+from streamling.errors import Fenced, PermanentError, UserError
+from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of
+from streamling.plugin.contract import Ack, Applied, Epoch, SinkContext, Task
+from streamling.sinks.file import FileSink
+from streamling.sinks.file.encoders import read_rows
+
+
+class Died(Exception):
+    """The process ended here."""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "when missing"
+
+
+def file_sink(target: Path, format_: str = "json", name: str = "out") -> FileSink:
+    return opened(f"type: file, path: '{target}', format: {format_}", name=name)
+
+
+def visible(target: Path) -> list[str]:
+    """The names that somebody finds who reads the directory."""
+    lines = [line for path in sorted(target.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [json.loads(line)["name"] for line in lines]
+
+
+def delivered(to: FileSink, epoch_: Epoch, *names: str) -> int:
+    return to.commit(epoch_, [written(to, epoch_, *names)])
+
+
+def dying(to: FileSink) -> FileSink:
+    """The sink of a process that dies after the commit has been logged, before its files are moved."""
+
+    def die(entries: object) -> None:
+        raise Died
+
+    to._finish = die  # type: ignore[method-assign]
+    return to
+
+
+# One owner
+
+
+def test_rows_are_invisible_until_their_epoch_is_committed(target: Path) -> None:
+    out = file_sink(target)
+    first = epoch(1, 0, 2)
+    ack = written(out, first, "a", "b")
+    assert visible(target) == []
+    assert [p.name for p in target.iterdir()] == ["_streamling"]
+    assert out.commit(first, [ack]) == 2
+    assert visible(target) == ["a", "b"]
+
+
+def test_epochs_follow_each_other(target: Path) -> None:
+    out = file_sink(target)
+    assert [delivered(out, epoch(n, n - 1, n), f"row{n}") for n in (1, 2, 3)] == [1, 1, 1]
+    assert visible(target) == ["row1", "row2", "row3"]
+
+
+def test_committing_twice_is_committing_once(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    assert delivered(out, first, "a") == 1
+    assert delivered(out, first, "a") == 0
+    assert visible(target) == ["a"]
+
+
+def test_a_restarted_owner_knows_what_it_has(target: Path) -> None:
+    delivered(file_sink(target), epoch(1, 0, 3), "a")
+    again = file_sink(target)
+    assert again.applied(epoch(1, 0, 3).slices) is Applied.YES
+    assert again.applied(epoch(2, 3, 9).slices) is Applied.NO
+    assert again.applied(epoch(2, 2, 9).slices) is Applied.UNKNOWN
+    assert again.applied(epoch(1, 0, 1, key="new key").slices) is Applied.NO
+
+
+def test_a_new_generation_starts_afresh_beside_the_old_files(target: Path) -> None:
+    delivered(file_sink(target), epoch(1, 0, 1, id_="a" * 32), "a")
+    fresh = sink(f"type: file, path: '{target}', format: json")
+    fresh.open(SinkContext("out", "app", "another generation", Schema((OPERATION_FIELD,))))
+    assert delivered(fresh, epoch(1, 0, 1, id_="b" * 32), "b") == 1
+    assert sorted(visible(target)) == ["a", "b"]
+
+
+def test_several_tasks_write_a_file_each_and_only_acked_ones_count(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 4)
+    written(out, first, "lost", task=Task(0, 0))
+    acks = [written(out, first, "a", "b", task=Task(0, 1)), written(out, first, "c", task=Task(1, 2))]
+    assert out.commit(first, acks) == 3
+    assert visible(target) == ["a", "b", "c"]
+    assert len(list(target.glob("*.jsonl"))) == 2
+
+
+def test_an_epoch_without_rows_moves_the_position_and_makes_no_file(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 4)
+    assert out.writer().write(first, Task(0, 0), iter([rows([])])) == Ack(0)
+    assert out.commit(first, [Ack(0)]) == 0
+    assert list(target.glob("*.jsonl")) == []
+    assert out.applied(first.slices) is Applied.YES
+
+
+def test_an_aborted_epoch_leaves_nothing(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    written(out, first, "a")
+    out.abort(first)
+    assert visible(target) == []
+    assert list((target / "_streamling").rglob("*.jsonl")) == []
+    assert delivered(out, epoch(1, 0, 1), "b") == 1
+    assert visible(target) == ["b"]
+
+
+def test_log_and_staging_stay_bounded(target: Path) -> None:
+    out = file_sink(target)
+    for n in range(1, 31):
+        delivered(out, epoch(n, n - 1, n), str(n))
+    hidden = [p for p in (target / "_streamling").rglob("*") if p.is_file()]
+    assert len(hidden) <= 10
+    assert visible(target) == [str(n) for n in range(1, 31)]
+    assert file_sink(target).applied(epoch(30, 29, 30).slices) is Applied.YES
+
+
+# Crashes
+
+
+def test_a_restart_moves_the_files_of_a_logged_epoch_into_place(target: Path) -> None:
+    out, first = dying(file_sink(target)), epoch(1, 0, 1)
+    with pytest.raises(Died):
+        delivered(out, first, "a")
+    assert visible(target) == []
+    again = file_sink(target)
+    assert visible(target) == ["a"]
+    assert again.applied(first.slices) is Applied.YES
+
+
+def test_the_next_commit_of_another_owner_moves_them_too(target: Path) -> None:
+    other = file_sink(target)
+    with pytest.raises(Died):
+        delivered(dying(file_sink(target)), epoch(1, 0, 1), "a")
+    assert delivered(other, epoch(2, 1, 2), "b") == 1
+    assert visible(target) == ["a", "b"]
+
+
+def test_an_owner_that_repeats_a_logged_epoch_does_not_lose_its_files(target: Path) -> None:
+    other, first = file_sink(target), epoch(1, 0, 1)
+    with pytest.raises(Died):
+        delivered(dying(file_sink(target)), first, "a")
+    assert delivered(other, first, "a") == 0
+    assert visible(target) == ["a"]
+
+
+def test_two_owners_that_repeat_one_epoch_do_not_write_into_one_file(target: Path) -> None:
+    one, other, first = file_sink(target), file_sink(target), epoch(1, 0, 1)
+    assert written(one, first, "a").detail[0] != written(other, first, "a").detail[0]
+
+
+def test_a_crash_before_the_log_leaves_nothing_to_be_seen(target: Path) -> None:
+    written(file_sink(target), epoch(1, 0, 1), "a")
+    again = file_sink(target)
+    assert again.applied(epoch(1, 0, 1).slices) is Applied.NO
+    assert visible(target) == []
+
+
+@pytest.mark.xfail(strict=True, reason="nobody removes what an owner staged and never committed")
+def test_what_a_crash_left_unlogged_is_cleaned_up_in_the_end(target: Path) -> None:
+    written(file_sink(target), epoch(1, 0, 1, id_="dead" * 8), "a")
+    again = file_sink(target)
+    for n in range(1, 12):
+        delivered(again, epoch(n, n - 1, n), str(n))
+    assert not list((target / "_streamling").rglob("*.jsonl"))
+
+
+# Two owners
+
+
+def test_of_two_owners_the_later_one_is_fenced(target: Path) -> None:
+    one, two = file_sink(target), file_sink(target)
+    ack = written(two, epoch(1, 0, 9, id_="slow" * 8), "x")
+    delivered(one, epoch(1, 0, 5), "a")
+    with pytest.raises(Fenced) as caught:
+        two.commit(epoch(1, 0, 9, id_="slow" * 8), [ack])
+    assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
+    assert visible(target) == ["a"]
+
+
+def test_owners_of_different_keys_do_not_disturb_each_other(target: Path) -> None:
+    one, two = file_sink(target), file_sink(target)
+    for n in range(1, 4):
+        delivered(one, epoch(n, n - 1, n, key="left", id_=f"left{n}" * 6), f"left{n}")
+        delivered(two, epoch(n, n - 1, n, key="right", id_=f"right{n}" * 6), f"right{n}")
+    assert sorted(visible(target)) == ["left1", "left2", "left3", "right1", "right2", "right3"]
+
+
+def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, other = file_sink(target), file_sink(target)
+    mine = epoch(1, 0, 9, id_="late" * 8)
+    ack = written(late, mine, "x")
+    append = late._log.append
+
+    def suspended(entry: Any) -> bool:
+        """It has decided to write entry 1; meanwhile the log moves on and forgets its first entries."""
+        monkeypatch.undo()
+        for n in range(1, 21):
+            delivered(other, epoch(n, n - 1, n), str(n))
+        return append(entry)
+
+    monkeypatch.setattr(late._log, "append", suspended)
+    with pytest.raises(Fenced):
+        late.commit(mine, [ack])
+    assert visible(target) == [str(n) for n in range(1, 21)]
+    assert file_sink(target).applied(epoch(20, 19, 20).slices) is Applied.YES
+
+
+def test_sinks_with_similar_names_and_one_directory_keep_their_own_books(target: Path) -> None:
+    names = ["out", "_out", "o ut", "o_ut", "Oüt/../x", "..."]
+    first = epoch(1, 0, 1)
+    assert [delivered(file_sink(target, name=name), first, name) for name in names] == [1] * len(names)
+    assert sorted(visible(target)) == sorted(names)
+
+
+# Formats
+
+COLUMNS = {
+    "id": pa.array([1, None], pa.int64()),
+    "name": pa.array(['a,"b"\nc', "ü"], pa.string()),
+    "price": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+    "day": pa.array([date(2024, 2, 29), None], pa.date32()),
+    "at": pa.array([datetime(2024, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+    "_gs_op": pa.array(["i", "d"], pa.string()),
+}
+
+
+def read_back(target: Path, format_: str, columns: dict[str, pa.Array]) -> pa.Table:
+    """What is in the one file that a batch of these columns becomes."""
+    out = file_sink(target, format_)
+    first = epoch(1, 0, 2)
+    out.commit(first, [out.writer().write(first, Task(0, 0), [pa.RecordBatch.from_pydict(columns)])])
+    (file,) = (path for path in target.iterdir() if path.is_file())
+    return read_rows(file, format_)
+
+
+def test_parquet_keeps_values_and_types(target: Path) -> None:
+    nested = COLUMNS | {"tags": pa.array([["x"], []], pa.list_(pa.string()))}
+    assert read_back(target, "parquet", nested).equals(pa.Table.from_pydict(nested))
+
+
+def test_csv_keeps_values_behind_a_header(target: Path) -> None:
+    table = read_back(target, "csv", COLUMNS)
+    assert table.column_names == list(COLUMNS)
+    assert table.column("id").to_pylist() == [1, None]
+    assert table.column("price").cast(pa.string()).to_pylist() == ["1.5", None]
+    assert table.column("day").to_pylist() == [date(2024, 2, 29), None]
+    assert table.column("_gs_op").to_pylist() == ["i", "d"]
+
+
+def test_csv_quotes_what_needs_it(target: Path) -> None:
+    plain = {"name": pa.array(['a,"b"', "", None], pa.string()), "_gs_op": pa.array(["i"] * 3)}
+    read_back(target, "csv", plain)
+    (file,) = target.glob("*.csv")
+    assert file.read_text() == '"name","_gs_op"\n"a,""b""","i"\n"","i"\n,"i"\n'
+
+
+def test_json_is_one_object_per_line(target: Path) -> None:
+    table = read_back(target, "json", COLUMNS)
+    assert table.column("name").to_pylist() == COLUMNS["name"].to_pylist()
+    (file,) = target.glob("*.jsonl")
+    assert file.read_text().splitlines()[1] == '{"id":null,"name":"ü","price":null,"day":null,"at":null,"_gs_op":"d"}'
+
+
+def test_several_batches_make_one_file(target: Path) -> None:
+    for format_ in ("parquet", "csv", "json"):
+        out, first = file_sink(target / format_, format_), epoch(1, 0, 3)
+        batches = iter([rows([]), rows(["a", "b"]), rows([]), rows(["c"])])
+        assert out.commit(first, [out.writer().write(first, Task(0, 0), batches)]) == 3
+        (file,) = (path for path in (target / format_).iterdir() if path.is_file())
+        assert read_rows(file, format_).column("name").to_pylist() == ["a", "b", "c"]
+
+
+NESTED = (list_of(INT64), DataType("map", item=INT64), DataType("struct", fields=(Field("a", INT64),)))
+
+
+@pytest.mark.parametrize("type_", NESTED, ids=str)
+def test_csv_refuses_nested_columns_before_the_first_row(target: Path, type_: DataType) -> None:
+    schema = Schema((Field("id", INT64), Field("deep", type_), OPERATION_FIELD))
+    with pytest.raises(UserError) as caught:
+        opened(f"type: file, path: '{target}', format: csv", schema=schema)
+    assert (caught.value.code, caught.value.node) == ("INVALID_VALUE", "out")
+    assert "deep" in caught.value.message
+    assert caught.value.where is not None
+    opened(f"type: file, path: '{target}', format: json", schema=schema)
+
+
+@pytest.mark.parametrize("path", ["file", "file/below"])
+def test_a_path_that_cannot_be_a_directory_is_permanent(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermanentError) as caught:
+        file_sink(tmp_path / path)
+    assert (caught.value.code, caught.value.node) == ("SINK_FAILED", "out")
+    assert str(tmp_path / path) in caught.value.message
+    assert caught.value.where is not None
+
+
+
+
+@pytest.mark.xfail(strict=True, reason="errors of the disk leave write and commit as they are", raises=OSError)
+def test_a_disk_that_fails_is_an_error_of_ours(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    staging = Path(out.writer().staging)
+    staging.rmdir()
+    staging.write_text("no directory any more")
+    with pytest.raises(PermanentError, match="out"):
+        written(out, first, "a")
+
+
+@pytest.mark.xfail(strict=True, reason="pyarrow writes binary to CSV as it is, if it is UTF-8", raises=pa.ArrowInvalid)
+def test_csv_writes_binary_as_hex(target: Path) -> None:
+    columns = {"raw": pa.array([b"\xff\x00"]), "_gs_op": pa.array(["i"])}
+    assert read_back(target, "csv", columns).column("raw").to_pylist() == ["ff00"]

@@ -1,0 +1,321 @@
+"""Commands end with 0, 1 or 2, say what is wrong on standard error, and keep standard output for what was asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamling.cli.main import main
+from streamling.engine import run
+from streamling.engine.run import Summary
+from streamling.engine.state import SqliteState
+from streamling.errors import SINK_FAILED, PermanentError
+
+VALID = """\
+sources:
+  numbers: {type: generator, rows: 3, primary_key: id}
+sinks:
+  out: {type: blackhole, from: numbers}
+"""
+INVALID = """\
+sources:
+  numbers: {type: generator, rows: 3}
+sinks:
+  out:
+    type: blackhole
+    from: nobody
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs() -> Iterator[None]:
+    """Commands set up logging for a process of their own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to be in, with a valid and an invalid pipeline."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RUST_LOG", raising=False)
+    Path("valid.yaml").write_text(VALID)
+    Path("invalid.yaml").write_text(INVALID)
+    return tmp_path
+
+
+def called(*arguments: str) -> int:
+    """The exit code of a command, however it is given."""
+    try:
+        return main(arguments)
+    except SystemExit as exit_:
+        assert isinstance(exit_.code, int)
+        return exit_.code
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
+    """Runs asked for instead of made."""
+    asked: list[tuple[Path, bool]] = []
+
+    class FakeRun:
+        def __init__(self, file: Path, settings: object, *, verbose: bool = False) -> None:
+            asked.append((file, verbose))
+
+        def execute(self) -> Summary:
+            return Summary(epochs=2, rows=1234, written={"out": 1234}, seconds=0.5)
+
+    monkeypatch.setattr(run, "Run", FakeRun)
+    return asked
+
+
+# Commands
+
+
+@pytest.mark.parametrize("arguments", [("valid.yaml",), ("run", "valid.yaml")])
+def test_a_file_alone_is_run(arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
+    assert called(*arguments) == 0
+    assert runs == [(Path("valid.yaml"), False)]
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "1,234 rows in 2 epochs" in err
+
+
+def test_without_a_file_the_one_of_the_settings_is_run(runs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert called() == 0
+    monkeypatch.setenv("STREAMLING__PIPELINE_DEFINITION_LOCATION", "other.yaml")
+    assert called("run", "-v") == 0
+    assert runs == [(Path("pipeline.yaml"), False), (Path("other.yaml"), True)]
+
+
+def test_an_unknown_word_is_taken_for_a_file(runs: list[Any]) -> None:
+    assert called("vallidate") == 0
+    assert runs == [(Path("vallidate"), False)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("vallidate", "valid.yaml"),
+        ("run", "valid.yaml", "--no-such-option"),
+        ("run", "-v", "-q", "valid.yaml"),
+        ("validate", "--config"),
+        ("state",),
+        ("state", "burn"),
+        ("state", "show"),
+    ],
+)
+def test_wrong_usage_is_exit_2(
+    arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*arguments) == 2
+    assert runs == []
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("usage: streamling")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("state", "--help")])
+def test_help_and_version_are_exit_0(arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    assert called(*arguments) == 0
+    assert "streamling" in capfd.readouterr().out
+
+
+def test_a_run_that_fails_is_exit_1_without_a_stack_trace(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Failing:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def execute(self) -> Summary:
+            raise PermanentError(SINK_FAILED, "refused by the target", node="out")
+
+    monkeypatch.setattr(run, "Run", Failing)
+    assert called("valid.yaml") == 1
+    err = capfd.readouterr().err
+    assert "Error: refused by the target [SINK_FAILED]" in err
+    assert "Traceback" not in err
+    assert called("valid.yaml", "--traceback") == 1
+    assert "Traceback" in capfd.readouterr().err
+
+
+# Validation
+
+
+def test_a_valid_pipeline_is_exit_0(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("validate", "valid.yaml") == 0
+    assert called("run", "valid.yaml", "--dry-run") == 0
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("arguments", [("validate", "invalid.yaml"), ("invalid.yaml", "--dry-run")])
+def test_an_invalid_pipeline_is_exit_1_and_shown(
+    arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "Streamling Error (2 problems)",
+        "Error: generator source 'numbers' has no consumers [NO_CONSUMERS]",
+        "  at invalid.yaml:2:3",
+        "     2 |   numbers: {type: generator, rows: 3}",
+        "           ^",
+        "  hint: read it in a transform or sink, or remove it",
+        "Error: blackhole sink 'out': plan 'nobody' not found [NODE_NOT_FOUND]",
+        "  at invalid.yaml:6:11",
+        "     6 |     from: nobody",
+        "                   ^",
+        "  hint: nodes that can be read: numbers",
+    ]
+
+
+def report(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(capfd.readouterr().out)
+
+
+def test_a_report_of_a_valid_pipeline_has_its_warnings(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("keyless.yaml").write_text(VALID.replace(", primary_key: id", ""))
+    assert called("--validate", "keyless.yaml") == 0
+    told = report(capfd)
+    assert (told["success"], told["is_valid"], told["errors"]) == (True, True, [])
+    assert "no primary key" in told["warnings"][0]
+
+
+def test_a_report_of_an_invalid_pipeline_has_all_problems(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("invalid.yaml", "--validate") == 1
+    told = report(capfd)
+    assert (told["success"], told["is_valid"]) == (True, False)
+    assert ["no consumers" in e or "not found" in e for e in told["errors"]] == [True, True]
+
+
+@pytest.mark.parametrize("arguments", [("nowhere.yaml",), ("valid.yaml", "--config", "nowhere")])
+def test_a_report_is_given_even_when_a_file_is_missing(
+    arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*arguments, "--validate") == 1
+    told = report(capfd)
+    assert not told["is_valid"]
+    assert "nowhere" in told["errors"][0]
+
+
+def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("validate", "nowhere.yaml") == 1
+    assert "Error: pipeline file 'nowhere.yaml' not found [PIPELINE_FILE]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("run", "valid.yaml"), ("validate", "valid.yaml"), ("state", "list")])
+def test_a_missing_config_file_is_exit_1(
+    command: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*command, "--config", "nowhere") == 1
+    assert runs == []
+    err = capfd.readouterr().err
+    assert "configuration file 'nowhere' not found" in err
+    assert "[CONFIG_FILE]" in err
+
+
+def test_a_wrong_setting_is_exit_1(runs: list[Any], monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("STREAMLING__CHECKPOINT_INTERVAL_SEC", "soon")
+    assert called("valid.yaml") == 1
+    assert runs == []
+    assert "[SETTING_INVALID]" in capfd.readouterr().err
+
+
+# State
+
+
+@pytest.fixture
+def positions() -> Callable[[str], dict[str, Any]]:
+    """Positions of two applications in the default state file; returns what is there."""
+    for application, values in (("local_app_v1", {"a:k": {"next": 5}, "b:k": "x" * 200}), ("other", {"c:k": 1})):
+        store = SqliteState(Path("state.db"), application)
+        store.put(values)
+        store.close()
+
+    def look(application: str) -> dict[str, Any]:
+        store = SqliteState(Path("state.db"), application)
+        try:
+            return store.items()
+        finally:
+            store.close()
+
+    return look
+
+
+def test_a_list_has_a_line_per_key(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "list") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == 'a:k\t{"next": 5}'
+    assert lines[1].startswith('b:k\t"xxx') and lines[1].endswith("...")
+    assert len(lines) == 2
+
+
+def test_another_application_can_be_looked_at(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "list", "--application", "other") == 0
+    assert capfd.readouterr().out == "c:k\t1\n"
+
+
+def test_show_gives_whole_values(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "show", "b:k") == 0
+    assert report(capfd) == {"key": "b:k", "value": "x" * 200}
+
+
+def test_showing_a_key_that_is_not_there_is_exit_1(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "show", "a:k", "z") == 1
+    out, err = capfd.readouterr()
+    assert json.loads(out)["key"] == "a:k"
+    assert "z" in err
+
+
+def test_a_reset_forgets_this_application_only(positions: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "reset", "--yes") == 0
+    assert "2 keys of 'local_app_v1'" in capfd.readouterr().out
+    assert positions("local_app_v1") == {}
+    assert positions("other") == {"c:k": 1}
+
+
+class Terminal:
+    """Somebody at the keyboard."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return f"{self._answer}\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 0), ("yes", 0, 0), ("n", 1, 2), ("", 1, 2)])
+def test_a_reset_asks_first(
+    answer: str, code: int, left: int, positions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert called("state", "reset") == code
+    assert len(positions("local_app_v1")) == left
+
+
+def test_a_reset_that_can_ask_nobody_is_refused(positions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Path("valid.yaml").open())
+    assert called("state", "reset") == 2
+    assert len(positions("local_app_v1")) == 2
+
+
+def test_a_state_file_that_cannot_be_opened_is_exit_1(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STREAMLING__STATE_BACKEND__SQLITE__DATABASE_PATH", "valid.yaml/state.db")
+    assert called("state", "list") == 1
+    err = capfd.readouterr().err
+    assert "[STATE_UNREADABLE]" in err
+    assert "hint: set state_backend.sqlite.database_path" in err

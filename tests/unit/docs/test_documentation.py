@@ -1,0 +1,159 @@
+"""The documentation is part of the product: its pipelines validate, its queries compile, its tables match the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from streamling.engine.preparation import prepare
+from streamling.plan.pipeline import PlannedNode
+from streamling.plan.sql import compile_query, parse
+from streamling.plugin.registry import kinds
+from streamling.spec.settings import Settings, load_settings
+from streamling.spec.yaml import MapNode, compose
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PIPELINES = sorted(p for p in (ROOT / "examples").glob("*.yaml") if not p.name.endswith(".config.yaml"))
+CONFIGURATIONS = sorted((ROOT / "examples").glob("*.config.yaml"))
+_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\((?P<target>[^)#\s]+)?(?:#(?P<heading>[^)\s]+))?\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    return [block for page in PAGES for block in _blocks(page) if block.language == language]
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for match in _FENCE.finditer(text):
+        yield Block(page, text.count("\n", 0, match.start()) + 1, match["language"], match["text"])
+
+
+def _is_pipeline(block: Block) -> bool:
+    tree = compose(block.text, str(block))
+    return isinstance(tree, MapNode) and tree.entry("sources") is not None
+
+
+YAML = blocks("yaml")
+
+
+@pytest.mark.parametrize("block", [b for b in YAML if _is_pipeline(b)], ids=str)
+def test_a_pipeline_in_the_documentation_validates_without_warnings(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(block.text)
+    assert prepare(file, Settings()).plan.warnings == ()
+
+
+@pytest.mark.parametrize("block", [b for b in YAML if not _is_pipeline(b)], ids=str)
+def test_settings_in_the_documentation_load_without_warnings(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block.text)
+    assert load_settings(config=None, environ={}, cwd=tmp_path).warnings == ()
+
+
+@pytest.mark.parametrize("file", PIPELINES, ids=lambda p: p.name)
+def test_an_example_validates_without_warnings(file: Path) -> None:
+    assert prepare(file, Settings()).plan.warnings == ()
+
+
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda p: p.name)
+def test_the_settings_of_an_example_load_without_warnings(file: Path) -> None:
+    assert load_settings(config=file.name, environ={}, cwd=file.parent).warnings == ()
+
+
+@pytest.fixture(scope="module")
+def orders() -> PlannedNode:
+    return prepare(ROOT / "examples" / "demo.yaml", Settings()).plan.node("orders")
+
+
+@pytest.mark.parametrize("block", blocks("sql"), ids=str)
+def test_a_query_in_the_documentation_compiles_over_the_orders_of_the_demo(block: Block, orders: PlannedNode) -> None:
+    query = compile_query(parse(block.text, node="example"), {"orders": orders.schema}, {"orders": orders.view})
+    assert query.schema.names
+
+
+def test_the_readme_shows_the_quickstart_example_as_it_is() -> None:
+    (shown,) = [b.text for b in YAML if b.page.name == "README.md"]
+    assert shown == (ROOT / "examples" / "quickstart.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_up_to_date(generate: ModuleType) -> None:
+    stale = [str(path.relative_to(ROOT)) for path, text in generate.pages() if _text(path) != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_every_kind_of_node_has_a_page_with_an_example(generate: ModuleType) -> None:
+    lacking = [
+        f"{role} {type_}"
+        for role, type_ in sorted(kinds())
+        if not any(b.language == "yaml" and type_ in b.text for b in _blocks(generate.node_page(role, type_)))
+    ]
+    assert lacking == []
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {match[0]}"
+        for page in PAGES
+        for match in _LINK.finditer(_FENCE.sub("", page.read_text()))
+        if not _reachable(page, match["target"] or page.name, match["heading"])
+    ]
+    assert broken == []
+
+
+def test_commands_of_make_in_the_documentation_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        command for page in PAGES for command in re.findall(r"(?:^|`)make ([a-z]+)\b", page.read_text(), re.MULTILINE)
+    }
+    assert {"demo", "test"} <= named
+    assert named <= targets
+
+
+def test_continuous_integration_runs_what_the_readme_says() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _reachable(page: Path, target: str, heading: str | None) -> bool:
+    if "://" in target:
+        return True
+    file = page.parent / target
+    if not file.exists():
+        return False
+    return heading is None or heading in {_anchor(line) for line in file.read_text().splitlines() if line[:1] == "#"}
+
+
+def _anchor(line: str) -> str:
+    return re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
