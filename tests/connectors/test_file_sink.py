@@ -315,8 +315,6 @@ def test_a_path_that_cannot_be_a_directory_is_permanent(tmp_path: Path, path: st
     assert caught.value.where is not None
 
 
-
-
 @pytest.mark.xfail(strict=True, reason="errors of the disk leave write and commit as they are", raises=OSError)
 def test_a_disk_that_fails_is_an_error_of_ours(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 1)

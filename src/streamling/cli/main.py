@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -51,5 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def entry() -> None:
+    """The program: leaves at once with the exit code, whatever threads still hang in a target that does not answer."""
+    code = 1
+    try:
+        code = main()
+    except SystemExit as leaving:  # usage errors and --help
+        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -198,10 +198,12 @@ class Run:
             log.warning("the last epoch did not complete in time; its rows will come again after a restart")
 
     def _leave(self, jvm: Jvm, *, finished: bool) -> None:
-        """Nothing is left to save: the JVM may go hard. Spark's own stop takes half a second and saves nothing."""
-        if self._session is not None and finished:
-            _quietly(self._session.sparkContext._gateway.close)
-        jvm.stop(stop_patience()) if finished else jvm.kill()
+        """Let the JVM end in order, so that it removes its files; hard if it is still starting or a job hangs."""
+        if self._session is None or not finished:
+            jvm.kill()
+            return
+        _quietly(self._session.sparkContext._gateway.close)
+        jvm.stop(stop_patience())
 
     def _summary(self) -> Summary:
         loop = self._loop

@@ -113,9 +113,7 @@ def test_an_unknown_word_is_taken_for_a_file(runs: list[Any]) -> None:
         ("state", "show"),
     ],
 )
-def test_wrong_usage_is_exit_2(
-    arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
     assert called(*arguments) == 2
     assert runs == []
     out, err = capfd.readouterr()
@@ -157,9 +155,7 @@ def test_a_valid_pipeline_is_exit_0(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("validate", "invalid.yaml"), ("invalid.yaml", "--dry-run")])
-def test_an_invalid_pipeline_is_exit_1_and_shown(
-    arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_pipeline_is_exit_1_and_shown(arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     assert called(*arguments) == 1
     out, err = capfd.readouterr()
     assert out == ""
@@ -297,9 +293,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 0), ("yes", 0, 0), ("n", 1, 2), ("", 1, 2)])
-def test_a_reset_asks_first(
-    answer: str, code: int, left: int, positions: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reset_asks_first(answer: str, code: int, left: int, positions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     assert called("state", "reset") == code
     assert len(positions("local_app_v1")) == left

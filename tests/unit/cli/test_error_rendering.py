@@ -36,7 +36,9 @@ def test_a_plain_error_is_a_headline_and_its_code() -> None:
 def test_a_place_is_shown_with_its_line_and_a_caret(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("one\n  key: välue  \n")
-    lines = rendered(UserError(INVALID_VALUE, "wrong", node="n", where=Where(str(file), 2, 8), hint="do it")).splitlines()
+    lines = rendered(
+        UserError(INVALID_VALUE, "wrong", node="n", where=Where(str(file), 2, 8), hint="do it")
+    ).splitlines()
     assert lines[2:] == [f"  at {file}:2:8", "     2 |   key: välue", "                ^", "  hint: do it"]
     assert lines[3][lines[4].index("^")] == "v"
 
