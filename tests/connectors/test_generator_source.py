@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from connector_samples import source
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamling.errors import InvalidPipeline
@@ -34,6 +34,7 @@ def numbers(of: Source, offer: Offer | None) -> list[int]:
     return [n for part in parts for batch in reader.read(part) for n in batch.column("id").to_pylist()]
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=10), st.integers(1, 4), st.integers(1, 9))
 def test_offers_follow_each_other_and_their_parts_cover_them(sizes: list[int], parts: int, part_rows: int) -> None:
     made, seen, position = opened(""), [], None

@@ -11,6 +11,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from streamling.engine.java import java_home
 from streamling.engine.jvm import FIXED_FLAGS, spark_jars
 
 
@@ -22,7 +23,7 @@ def cache_directory() -> Path:
 def archive_path(java: Path) -> Path:
     """Where the archive for this Java and these jars is or would be."""
     digest = hashlib.sha256()
-    home = java.resolve().parent.parent
+    home = java_home(java)
     for file in [home / "release", home / "lib" / "server" / "libjvm.so", *spark_jars()]:
         if file.exists():
             status = file.stat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +11,37 @@ from pathlib import Path
 from streamling.errors import JAVA_NOT_FOUND, UserError
 
 
+_OLDEST = 17
+
+
 def find_java() -> Path:
-    """The `java` to run. Raises UserError if there is none or JAVA_HOME points nowhere."""
+    """The `java` to run. Raises UserError if there is none, it is too old, or JAVA_HOME points nowhere."""
+    java = _located()
+    version = _major_version(java)
+    if version is not None and version < _OLDEST:
+        raise UserError(
+            JAVA_NOT_FOUND,
+            f"{java} is Java {version}; Spark needs Java {_OLDEST} or newer",
+            hint="point JAVA_HOME at a newer Java, or pip install 'streamling[java]' and take the old one off PATH",
+        )
+    return java
+
+
+def java_home(java: Path) -> Path:
+    return java.resolve().parent.parent
+
+
+def _major_version(java: Path) -> int | None:
+    """From the file every Java has beside it; asking the program itself would cost a tenth of a second."""
+    try:
+        text = (java_home(java) / "release").read_text()
+    except OSError:
+        return None
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
+def _located() -> Path:
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"

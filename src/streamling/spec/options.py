@@ -199,7 +199,7 @@ class RequiredKey(Options):
 class Batched(Options):
     """Mix-in: the node's input is re-batched. Neither field set: batches pass as they are."""
 
-    batch_size: int | None = Field(default=None, ge=1, description="Most rows in one batch.")
+    batch_size: int | None = Field(default=None, ge=1, description="Rows a batch waits for.")
     batch_flush_interval: Duration | None = Field(default=None, description="Longest wait of a partial batch.")
 
 

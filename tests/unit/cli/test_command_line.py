@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -300,7 +301,7 @@ def test_a_reset_asks_first(answer: str, code: int, left: int, positions: Any, m
 
 
 def test_a_reset_that_can_ask_nobody_is_refused(positions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", Path("valid.yaml").open())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y"))
     assert called("state", "reset") == 2
     assert len(positions("local_app_v1")) == 2
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 from streamling.engine.capacity import Capacity
 from streamling.engine.closing import Wish
 from streamling.engine.delivery import Outlet
-from streamling.engine.loop import EpochLoop, StopRequest
+from streamling.engine.loop import EpochLoop
 from streamling.engine.pending import Ledger
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.state import MemoryState, StateStore, generation
+from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced
 from streamling.plan.pipeline import Plan, PlannedNode, make_plan
 from streamling.plan.types import INT64, Field, Schema
@@ -121,6 +122,7 @@ class LedgerSink:
         self.rows: list[int] = []
         self.epochs: list[Epoch] = []
         self.aborted: list[Epoch] = []
+        self.abandoned: set[str] = set()
         self.before_commit: Callable[[Epoch], None] = lambda epoch: None
         self.before_answer: Callable[[], None] = lambda: None
 
@@ -135,6 +137,12 @@ class LedgerSink:
             return Applied.YES
         return Applied.NO if all(self.positions.get(s.key) == s.start for s in slices) else Applied.UNKNOWN
 
+    def abandon(self, epoch: Epoch) -> Applied:
+        standing = self.applied(epoch.slices)
+        if standing is Applied.NO:
+            self.abandoned.add(epoch.id)
+        return standing
+
     def writer(self) -> LedgerSink:
         return self
 
@@ -145,11 +153,11 @@ class LedgerSink:
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         self.before_commit(epoch)
         if self.capabilities.guarantee is Guarantee.EXACTLY_ONCE:
-            match self.applied(epoch.slices):
-                case Applied.YES:
-                    return 0
-                case Applied.UNKNOWN:
-                    raise Fenced(STATE_MOVED, "another process has written these rows", node="sink")
+            standing = self.applied(epoch.slices)
+            if standing is Applied.YES:
+                return 0
+            if standing is Applied.UNKNOWN or epoch.id in self.abandoned:
+                raise Fenced(STATE_MOVED, "another process has taken over these rows", node="sink")
         self.positions |= {s.key: s.end for s in epoch.slices}
         self.rows += self._staged
         self.epochs.append(epoch)
@@ -271,4 +279,5 @@ class Rig:
 
     def left(self) -> list[Epoch]:
         """Epochs recorded and not finalized."""
-        return [p.epoch for p in Ledger(self.store, recording=True).pending("app", generation(self.store))]
+        found = Ledger(self.store, recording=True).pending("app", generation(self.store), self.sources)
+        return [p.epoch for p in found]

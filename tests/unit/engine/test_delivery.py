@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from doubles import LedgerSink, plan_of
 
 from streamling.engine import retry
 from streamling.engine.delivery import Delivery, Outlet
+from streamling.engine.stop import StopRequest
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plugin.contract import Ack, Epoch, Placement, SinkCapabilities, Slice, Task
 
@@ -36,9 +38,9 @@ def outlets(**sinks: LedgerSink) -> list[Outlet]:
     return [Outlet(node, sinks[node.ref], None, None) for node in plan.sinks]
 
 
-def flush(chosen: list[Outlet], frames: Frames | None = None, stopping: Callable[[], bool] = lambda: False) -> None:
+def flush(chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest | None = None) -> None:
     context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
-    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stopping)
+    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stop or StopRequest())
     try:
         delivery.flush(EPOCH, frames or Frames(), chosen)
     finally:
@@ -95,15 +97,19 @@ def test_a_transient_failure_is_aborted_and_tried_again(monkeypatch: pytest.Monk
     assert sink.aborted == [EPOCH]
 
 
-def test_a_stop_ends_the_attempts_of_a_failing_sink() -> None:
-    sink = LedgerSink()
+def test_a_stop_ends_the_attempts_of_a_failing_sink_and_the_pause_between_them() -> None:
+    sink, stop = LedgerSink(), StopRequest()
 
     def fail(epoch: Epoch) -> None:
+        threading.Timer(0.02, stop.request, kwargs={"drains": True}).start()
         raise TransientError(SINK_FAILED, "not now")
 
     sink.before_commit = fail
-    with pytest.raises(TransientError):
-        flush(outlets(out=sink), stopping=lambda: True)
+    began = time.monotonic()
+    with pytest.raises(TransientError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry, "_FIRST_S", 5.0)
+        flush(outlets(out=sink), stop=stop)
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(("placement", "writes"), [(Placement.ANY, 2), (Placement.DRIVER, 1)])

@@ -44,7 +44,7 @@ def test_closing(case: str) -> None:
 @pytest.mark.parametrize(
     ("in_hand", "wishes", "expected"),
     [
-        (hand(0), [(SECONDS, 1.0)], 0.1),
+        (hand(0), [(SECONDS, 1.0)], 60.0),  # rows wake the loop
         (hand(1, 0.0), [(SECONDS, 1.0)], 0.1),
         (hand(1, 0.96), [(SECONDS, 1.0)], 0.04),
         (hand(1, 2.0), [(SECONDS, 1.0), (ROWS, 1.0)], 0.001),

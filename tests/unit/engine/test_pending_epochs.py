@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.engine.pending import Ledger
+from streamling.engine.pending import Ledger, Pending
 from streamling.engine.state import MemoryState
 from streamling.errors import Fenced
 from streamling.plugin.contract import Epoch, Json, Slice
@@ -29,26 +29,33 @@ def ledger(store: MemoryState) -> Ledger:
 
 
 FIRST = epoch("e1", slice_("a", None, 5), slice_("b", None, 6))
+FOUND = Pending(FIRST, "plan")
 
 
 def test_positions_are_what_sources_stored_and_nothing_of_ours(store: MemoryState, ledger: Ledger) -> None:
     store.put({"__generation": "g"})
     ledger.record(FIRST, "plan")
     assert ledger.positions() == {}
-    ledger.finalize(FIRST, "plan")
+    ledger.finalize(FOUND)
     assert ledger.positions() == {"a": {"next": 5}, "b": {"next": 6}}
 
 
 def test_a_recorded_epoch_is_found_again_as_it_was(ledger: Ledger) -> None:
-    ledger.record(FIRST, "plan")
-    (found,) = ledger.pending("app", "gen")
-    assert (found.epoch, found.plan) == (FIRST, "plan")
+    assert ledger.record(FIRST, "plan") == FOUND
+    assert ledger.pending("app", "gen", ["node"]) == [FOUND]
+
+
+def test_records_of_other_sources_are_left_alone(ledger: Ledger) -> None:
+    other = Slice("other", "c", None, 1, (), 1)
+    ledger.record(epoch("mixed", slice_("a", None, 5), other), "plan")
+    assert ledger.pending("app", "gen", []) == []
+    assert [p.epoch.slices for p in ledger.pending("app", "gen", ["other"])] == [(other,)]
 
 
 def test_a_finalized_epoch_leaves_no_record(store: MemoryState, ledger: Ledger) -> None:
     ledger.record(FIRST, "plan")
-    ledger.finalize(FIRST, "plan")
-    assert ledger.pending("app", "gen") == []
+    ledger.finalize(FOUND)
+    assert ledger.pending("app", "gen", ["node"]) == []
     assert not [key for key in store.items() if key.startswith("__pending")]
 
 
@@ -56,7 +63,7 @@ def test_several_records_are_found_by_number(ledger: Ledger) -> None:
     later, earlier = epoch("x", slice_("a", None, 1), number=9), epoch("y", slice_("b", None, 1), number=4)
     ledger.record(later, "p")
     ledger.record(earlier, "p")
-    assert [p.epoch.id for p in ledger.pending("app", "gen")] == ["y", "x"]
+    assert [p.epoch.id for p in ledger.pending("app", "gen", ["node"])] == ["y", "x"]
 
 
 def test_numbers_go_on_from_what_is_stored(store: MemoryState, ledger: Ledger) -> None:
@@ -92,29 +99,29 @@ def test_a_finalize_is_fenced_if_a_position_or_the_record_has_changed(
     store.put(moved)
     before = store.items()
     with pytest.raises(Fenced):
-        ledger.finalize(FIRST, "plan")
+        ledger.finalize(FOUND)
     assert store.items() == before
 
 
 def test_an_epoch_is_finalized_once(ledger: Ledger) -> None:
     ledger.record(FIRST, "plan")
-    ledger.finalize(FIRST, "plan")
+    ledger.finalize(FOUND)
     with pytest.raises(Fenced):
-        ledger.finalize(FIRST, "plan")
+        ledger.finalize(FOUND)
 
 
 def test_a_dropped_record_leaves_positions_alone_and_frees_the_keys(store: MemoryState, ledger: Ledger) -> None:
     ledger.record(FIRST, "plan")
-    ledger.drop(ledger.pending("app", "gen")[0])
-    assert ledger.pending("app", "gen") == []
+    ledger.drop(ledger.pending("app", "gen", ["node"])[0])
+    assert ledger.pending("app", "gen", ["node"]) == []
     assert ledger.positions() == {}
     ledger.record(epoch("e2", slice_("a", None, 2)), "plan")
 
 
 def test_a_record_that_its_owner_has_finalized_cannot_be_dropped(ledger: Ledger) -> None:
     ledger.record(FIRST, "plan")
-    (found,) = ledger.pending("app", "gen")
-    ledger.finalize(FIRST, "plan")
+    (found,) = ledger.pending("app", "gen", ["node"])
+    ledger.finalize(FOUND)
     with pytest.raises(Fenced):
         ledger.drop(found)
 
@@ -123,14 +130,14 @@ def test_without_recording_only_the_end_is_written(store: MemoryState) -> None:
     ledger = Ledger(store, recording=False)
     ledger.record(FIRST, "plan")
     assert store.items() == {}
-    ledger.finalize(FIRST, "plan")
+    ledger.finalize(FOUND)
     assert store.items() == {"a": {"next": 5}, "b": {"next": 6}, "__epoch": 1}
 
 
 def test_without_recording_a_stale_owner_is_fenced_too(store: MemoryState) -> None:
     store.put({"b": {"next": 1}})
     with pytest.raises(Fenced):
-        Ledger(store, recording=False).finalize(FIRST, "plan")
+        Ledger(store, recording=False).finalize(FOUND)
 
 
 @pytest.mark.xfail(strict=True, reason="finalize sets the counter to the epoch's number, also when that is lower")
@@ -140,6 +147,6 @@ def test_a_number_is_never_used_again(ledger: Ledger) -> None:
     for number in (2, 3):  # another instance, with other keys of the same application
         quick = epoch(f"quick{number}", slice_(f"b{number}", None, 1), number=number)
         ledger.record(quick, "p")
-        ledger.finalize(quick, "p")
-    ledger.finalize(slow, "p")
+        ledger.finalize(Pending(quick, "p"))
+    ledger.finalize(Pending(slow, "p"))
     assert ledger.next_number() == 4

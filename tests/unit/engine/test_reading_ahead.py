@@ -243,7 +243,6 @@ def test_slices_to_be_repeated_are_read_if_they_are_few(ahead) -> None:
     assert numbers(reader.read((small,))) == [0, 1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="retry sleeps with time.sleep, up to 30 s, and stop joins the thread")
 def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
     source, attempts = NumberSource(there=5), []
 

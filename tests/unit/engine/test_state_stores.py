@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,20 +114,16 @@ def test_expecting_none_means_absent(store: StateStore) -> None:
 
 def test_of_two_simultaneous_exchanges_exactly_one_wins(handles: tuple[StateStore, StateStore]) -> None:
     for turn in range(20):
-        barrier, won = threading.Barrier(2), []
+        barrier = threading.Barrier(2)
 
-        def compete(name: str, handle: StateStore, turn: int = turn, barrier=barrier, won=won) -> None:
+        def compete(name: str, handle: StateStore, turn: int = turn, barrier: threading.Barrier = barrier) -> bool:
             barrier.wait()
-            if handle.exchange({"turn": turn or None}, {"turn": turn + 1, "winner": name}):
-                won.append(name)
+            return handle.exchange({"turn": turn or None}, {"turn": turn + 1, "winner": name})
 
-        threads = [threading.Thread(target=compete, args=(n, h)) for n, h in zip("ab", handles, strict=True)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-        assert handles[0].get("winner") == won[0]
+        with ThreadPoolExecutor(2) as pool:
+            won = dict(zip("ab", pool.map(compete, "ab", handles), strict=True))
+        assert sorted(won.values()) == [False, True]
+        assert won[handles[0].get("winner")]
 
 
 # Generation

@@ -8,6 +8,7 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -99,7 +100,9 @@ class FileSink:
         self._target = Path(options.path).absolute()
         self.target: str | None = str(self._target)
         # A node may be called almost anything; its directory and files may not.
-        self._name = "".join(c if c.isalnum() or c in "._-" else "_" for c in node.ref).lstrip("._") or "sink"
+        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in node.ref).lstrip("._")
+        digest = hashlib.sha256(node.ref.encode()).hexdigest()[:8]
+        self._name = safe if safe == node.ref else f"{safe or 'sink'}-{digest}"
 
     def open(self, context: SinkContext) -> None:
         nested = [f.name for f in context.schema if f.type.kind in _NESTED]
@@ -149,6 +152,7 @@ class FileSink:
             head = self._head()
             standing = _standing(head.positions, epoch.slices)
             if standing is Applied.YES:
+                self._finish(self._log.entries())  # whoever logged it may have died before its files were in place
                 self.abort(epoch)
                 return 0
             if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
