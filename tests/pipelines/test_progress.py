@@ -1,4 +1,4 @@
-"""Where a run ends and where the next one begins, however large its epochs are."""
+"""When a run ends, and that the size of its epochs is not seen in the rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from harness import Finished, MakeWorkspace, Row, Workspace, printed
+from harness import Row, Workspace, printed
 
 pytestmark = pytest.mark.spark
 
@@ -28,10 +28,10 @@ transforms:
     primary_key: id
     sql: SELECT id, id + bucket AS total FROM kept WHERE id % 3 = 0
 sinks:
-  kept: {type: file, from: kept, path: kept, format: parquet}
-  again: {type: file, from: kept, path: again, format: csv}
-  sums: {type: file, from: sums, path: sums, format: parquet}
-""".replace("  kept: {type: file", "  all: {type: file")
+  kept_rows: {type: file, from: kept, path: kept, format: parquet}
+  kept_again: {type: file, from: kept, path: again, format: csv}
+  sum_rows: {type: file, from: sums, path: sums, format: parquet}
+"""
 
 
 def kept() -> list[Row]:
@@ -51,65 +51,6 @@ def test_large_and_small_epochs_give_the_same_rows_in_the_same_order(
     assert place.rows("kept", "parquet") == kept()
     assert place.rows("again", "csv") == kept()
     assert place.rows("sums", "parquet") == sums()
-
-
-class TestResuming:
-    """One pipeline that is run, extended and run again; each test looks at what happened."""
-
-    PIPELINE = """\
-sources:
-  numbers:
-    type: generator
-    rows: {rows}
-    primary_key: id
-    columns: {{id: id, square: id * id}}
-sinks:
-  lines: {{type: print, from: numbers}}
-  files: {{type: file, from: numbers, path: files, format: json}}
-"""
-
-    @pytest.fixture(scope="class")
-    def place(self, new_place: MakeWorkspace) -> Workspace:
-        return new_place()
-
-    @pytest.fixture(scope="class")
-    def runs(self, place: Workspace) -> list[Finished]:
-        finished = []
-        for rows in (40, 40, 100):
-            place.write(self.PIPELINE.format(rows=rows))
-            finished.append(place.run().succeeded())
-        return finished
-
-    def test_the_first_run_delivers_what_there_is(self, runs: list[Finished]) -> None:
-        assert [row["id"] for _, _, _, row in printed(runs[0].stdout)] == list(range(40))
-
-    def test_a_run_with_nothing_new_ends_at_once_and_delivers_nothing(self, runs: list[Finished]) -> None:
-        assert runs[1].stdout == ""
-        assert "done: 0 rows in 0 epochs" in runs[1].stderr
-
-    def test_a_later_run_goes_on_behind_the_last_row(self, runs: list[Finished]) -> None:
-        assert [row["id"] for _, _, _, row in printed(runs[2].stdout)] == list(range(40, 100))
-
-    def test_nothing_is_doubled_in_the_files(self, place: Workspace, runs: list[Finished]) -> None:
-        assert place.rows("files", "json") == [{"id": i, "square": i * i, "_gs_op": "i"} for i in range(100)]
-
-    def test_epoch_numbers_go_on_across_runs(self, place: Workspace, runs: list[Finished]) -> None:
-        assert place.state()["__epoch"] == 2
-
-    def test_state_list_names_the_position_of_the_source(self, place: Workspace, runs: list[Finished]) -> None:
-        assert place.state()["numbers:generator"] == {"next": 100}
-
-    def test_state_show_prints_one_key_and_refuses_an_unknown_one(self, place: Workspace, runs: list[Finished]) -> None:
-        assert '"next": 100' in place.run("state", "show", "numbers:generator").succeeded().stdout
-        unknown = place.run("state", "show", "nothing")
-        assert (unknown.code, unknown.stderr) == (1, "no such key: nothing\n")
-
-    def test_another_application_has_no_state(self, place: Workspace, runs: list[Finished]) -> None:
-        assert place.run("state", "list", "--application", "other").succeeded().stdout == ""
-
-    def test_state_reset_asks_before_it_forgets(self, place: Workspace, runs: list[Finished]) -> None:
-        assert place.run("state", "reset").code == 2
-        assert place.state()["numbers:generator"] == {"next": 100}
 
 
 ENDLESS = """\

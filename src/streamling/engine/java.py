@@ -10,7 +10,6 @@ from pathlib import Path
 
 from streamling.errors import JAVA_NOT_FOUND, UserError
 
-
 _OLDEST = 17
 
 
