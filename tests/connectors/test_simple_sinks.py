@@ -75,7 +75,6 @@ def test_print_says_that_it_cannot_tell() -> None:
     assert out.capabilities.placement is Placement.DRIVER
 
 
-@pytest.mark.xfail(strict=True, reason="the ack counts printed rows, and the engine takes it for rows that arrived")
 def test_a_sample_does_not_hide_how_many_rows_arrived(capsys: pytest.CaptureFixture[str]) -> None:
     ack: Ack = opened("type: print, sample_every: 10").writer().write(FIRST, TASK, [rows(["a"] * 10)])
     assert ack.rows == 10

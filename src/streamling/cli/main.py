@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from streamling import __version__
@@ -60,8 +61,9 @@ def entry() -> None:
     except SystemExit as leaving:  # usage errors and --help
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # nobody reads what we say any more
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

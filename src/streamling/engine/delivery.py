@@ -91,16 +91,25 @@ class Delivery:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, lane: Sequence[Outlet], epoch: Epoch, frames: Frames) -> None:
+        failures: list[BaseException] = []
         for outlet in lane:
-            retry(
-                lambda outlet=outlet: self._deliver_one(outlet, epoch, frames),  # type: ignore[misc]
-                what=f"sink '{outlet.name}'",
-                stopping=lambda: self._stop.requested,
-                sleep=self._stop.pause,
-                clean_up=lambda outlet=outlet: outlet.sink.abort(epoch),  # type: ignore[misc]
-            )
+            try:
+                self._deliver_one(outlet, epoch, frames)
+            except BaseException as error:  # raised below, once the others have had their turn
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _deliver_one(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
+        retry(
+            lambda: self._try(outlet, epoch, frames),
+            what=f"sink '{outlet.name}'",
+            stopping=lambda: self._stop.requested,
+            sleep=self._stop.pause,
+            clean_up=lambda: outlet.sink.abort(epoch),
+        )
+
+    def _try(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
         context = self._session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", outlet.node.ref)
         context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)

@@ -212,7 +212,7 @@ class EpochLoop:
         for outlet in self._outlets:
             outlet.sink.abort(epoch)
         self._note(fenced)
-        self._wait_for_other_owner()
+        self._wait_for_other_owner(but=epoch.id)
         self._resume()
 
     def _note(self, fenced: Fenced) -> None:
@@ -230,10 +230,10 @@ class EpochLoop:
                 hint="restore the newer state, or start afresh with `streamling state reset` and an empty target",
             )
 
-    def _wait_for_other_owner(self) -> None:
+    def _wait_for_other_owner(self, but: str = "") -> None:
         """While another owner works, its record changes; one that stays as it is belongs to nobody."""
         deadline = time.monotonic() + _TAKEOVER_S
-        seen = self._unfinished()
+        seen = [pending for pending in self._unfinished() if pending.epoch.id != but]
         while seen and time.monotonic() < deadline and not self._stop.requested:
             self._stop.heard.wait(0.2)
             self._stop.heard.clear()

@@ -56,7 +56,9 @@ class Ledger:
         epoch, records = pending.epoch, pending.records if self._recording else {}
         expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | records
         values: dict[str, Json] = {s.key: s.end for s in epoch.slices}
-        self._exchange(expected, values | {EPOCH_KEY: epoch.number}, list(records))
+        if not self._recording:  # otherwise the number was stored with the record
+            values[EPOCH_KEY] = epoch.number
+        self._exchange(expected, values, list(records))
 
     def drop(self, pending: Pending) -> None:
         """Forget a record that no sink has seen anything of."""

@@ -85,7 +85,8 @@ class ReadAhead:
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            rows = self._large.rows if self._large else self._rows
+            # A slice without rows is progress all the same, and must not wait for ever.
+            rows = max(self._rows, len(self._slices)) if self._large is None else max(self._large.rows, 1)
             waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
             full = self._large is not None or self._room() is None
             return InHand(rows, waited, full and rows > 0, self._finished)

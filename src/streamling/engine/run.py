@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# With an interval of 0 rows are wanted at once; asking for them without a pause would cost a core.
+_SHORTEST_POLL_S = 0.005
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -145,7 +148,7 @@ class Run:
                 node.ref,
                 prepared.sources[node.ref],
                 capacity.caps,
-                poll_s=settings.record_batch_interval_ms / 1000,
+                poll_s=max(settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S),
                 wake=stop.wake,
             )
             for node in plan.sources
@@ -184,7 +187,7 @@ class Run:
 
     def _shut_down(self, jvm: Jvm, done: threading.Event, signals: Signals) -> None:
         """After a signal: what is in flight flows through, within the budget."""
-        budget = float(self._settings.runtime.shutdown_budget_secs)
+        budget = self._settings.runtime.shutdown_budget_secs
         Watchdog(budget, jvm.kill)
         log.info("%s received, stopping", signals.received.name if signals.received else "stop")
         if self._stop is None:

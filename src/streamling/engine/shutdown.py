@@ -12,9 +12,9 @@ from streamling.spec.blocks import DrainPolicy
 log = logging.getLogger(__name__)
 
 
-def terminal_wait(budget: float) -> float:
+def terminal_wait(budget: int) -> int:
     """Longest wait for the last epoch after a signal, in seconds: it must leave time to close everything."""
-    return max(min(budget - 10, budget / 2), min(5, budget - 2))
+    return max(min(budget - 10, budget // 2), min(5, budget - 2))
 
 
 def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool) -> bool:

@@ -1,7 +1,7 @@
 """Rows as JSON text, column by column: one object per row, columns in order, nulls written, no blanks.
 
 Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO
-text with an offset only where the type has a zone.
+text with an offset only where the type has a zone. How a value is written depends on its type alone.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _escape = json.encoder.encode_basestring
+Render = Callable[[Any], str]
 
 
 def json_rows(batch: pa.RecordBatch) -> list[str]:
@@ -29,49 +30,66 @@ def json_rows(batch: pa.RecordBatch) -> list[str]:
 
 
 def _column(array: pa.Array) -> Iterable[str]:
+    plain, render = _prepared(array)
+    return ["null" if value is None else render(value) for value in plain.to_pylist()]
+
+
+def _prepared(array: pa.Array) -> tuple[pa.Array, Render]:
+    """The array as one whose Python values are quick to get and lose nothing, and what to do with them."""
     type_ = array.type
-    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        return array.cast(pa.string()).fill_null("null").to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_string(type_) and array.null_count == 0:
-        return map(_escape, array.to_pylist())
-    render = _renderer(type_)
-    return ["null" if value is None else render(value) for value in array.to_pylist()]
+    if pa.types.is_integer(type_):
+        return array, str
+    if pa.types.is_boolean(type_):
+        return array, lambda value: "true" if value else "false"
+    if pa.types.is_float32(type_) or pa.types.is_float16(type_):
+        # As text: a double of the same value would show digits that a short float does not have.
+        return array.cast(pa.string()), _number
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
+        return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
+    return array, _renderer(type_)
 
 
-def _renderer(type_: pa.DataType) -> Callable[[Any], str]:
+def _iso(array: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
+    text = array.cast(pa.string())
+    text = pc.replace_substring(text, " ", "T", max_replacements=1)
+    return pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
+
+
+def _number(text: str) -> str:
+    return text if math.isfinite(float(text)) else "null"
+
+
+def _renderer(type_: pa.DataType) -> Render:
+    """How Python values of this type, as pyarrow gives them, are written."""
+    if pa.types.is_struct(type_):
+        fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type))) for f in type_]
+        return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
+    if pa.types.is_map(type_):
+        item = _nullable(_renderer(type_.item_type))
+        return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        element = _nullable(_renderer(type_.value_type))
+        return lambda value: "[" + ",".join(map(element, value)) + "]"
+    if pa.types.is_boolean(type_):
+        return lambda value: "true" if value else "false"
+    if pa.types.is_integer(type_):
+        return str
+    if pa.types.is_floating(type_):
+        return lambda value: repr(value) if math.isfinite(value) else "null"
+    if pa.types.is_decimal(type_):
+        return lambda value: format(value, "f")
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return _escape
-    return json_value
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return lambda value: f'"{value.hex()}"'
+    if pa.types.is_duration(type_):
+        return lambda value: str(value // timedelta(microseconds=1))
+    if pa.types.is_temporal(type_):
+        return lambda value: f'"{value.isoformat().replace("+00:00", "Z")}"'
+    return lambda value: _escape(str(value))
 
 
-def json_value(value: Any) -> str:
-    """JSON text of one Python value as pyarrow gives it."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case float():
-            return repr(value) if math.isfinite(value) else "null"
-        case str():
-            return _escape(value)
-        case Decimal():
-            return format(value, "f")
-        case bytes():
-            return f'"{value.hex()}"'
-        case datetime():
-            zoned = value if value.tzinfo is None else value.astimezone(UTC)
-            return f'"{zoned.isoformat().replace("+00:00", "Z")}"'
-        case date() | time():
-            return f'"{value.isoformat()}"'
-        case timedelta():
-            return str(value // timedelta(microseconds=1))
-        case dict():
-            return "{" + ",".join(f"{_escape(str(k))}:{json_value(v)}" for k, v in value.items()) + "}"
-        case [*pairs] if pairs and all(isinstance(p, tuple) for p in pairs):  # a map arrives as key/value pairs
-            return "{" + ",".join(f"{_escape(str(k))}:{json_value(v)}" for k, v in pairs) + "}"
-        case list():
-            return "[" + ",".join(map(json_value, value)) + "]"
-    return _escape(str(value))
+def _nullable(render: Render) -> Render:
+    return lambda value: "null" if value is None else render(value)

@@ -83,7 +83,10 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """Changes when rows of one input could come out differently."""
-        texts = [f"{n.ref}|{n.inputs}|{n.schema}|{n.query.text if n.query else n.spec.options!r}" for n in self.nodes]
+        texts = [
+            f"{n.ref}|{n.inputs}|{n.schema}|{n.query.text if n.query else n.spec.options!r}"
+            for n in (*self.sources, *self.transforms)
+        ]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 

@@ -184,7 +184,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What a writer has put down and where; `detail` is the sink's own business."""
+    """The rows that arrived at a writer; `detail`, where they are for instance, is the sink's own business."""
 
     rows: int
     detail: Json = None

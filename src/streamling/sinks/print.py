@@ -65,7 +65,7 @@ class PrintSink:
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
         from streamling.formats.json import json_rows
 
-        printed = 0
+        arrived = printed = 0
         for batch in batches:
             lines = []
             operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
@@ -81,12 +81,12 @@ class PrintSink:
                 if self._seen % self._sample_every == 0:
                     lines.append(f"{self._seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
             sys.stdout.write("".join(lines))
-            printed += len(lines)
+            arrived, printed = arrived + batch.num_rows, printed + len(lines)
         sys.stdout.flush()
-        return Ack(printed)
+        return Ack(arrived, printed)
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
-        return sum(ack.rows for ack in acks)
+        return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
         return

@@ -456,7 +456,6 @@ def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> No
     assert r.sinks["out"].rows == list(range(25))
 
 
-@pytest.mark.xfail(strict=True, reason="our own record counts as another owner's: the whole takeover time is waited")
 def test_our_own_record_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_TAKEOVER_S", 0.5)
     r, began = rig(25), []
@@ -474,7 +473,6 @@ def test_our_own_record_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
 # A slice without rows
 
 
-@pytest.mark.xfail(strict=True, reason="nothing in hand never closes, and a held slice keeps the source unfinished")
 def test_a_slice_without_rows_moves_the_position_and_does_not_keep_the_run_open() -> None:
     class Empty(NumberSource):
         def offer(self, room: Room) -> Offer | None:

@@ -140,7 +140,6 @@ def test_without_recording_a_stale_owner_is_fenced_too(store: MemoryState) -> No
         Ledger(store, recording=False).finalize(FOUND)
 
 
-@pytest.mark.xfail(strict=True, reason="finalize sets the counter to the epoch's number, also when that is lower")
 def test_a_number_is_never_used_again(ledger: Ledger) -> None:
     slow = epoch("slow", slice_("a", None, 1), number=1)
     ledger.record(slow, "p")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamling.formats.json import json_rows, json_value
+from streamling.formats.json import json_rows
 
 
 def texts(values: list[object], type_: pa.DataType) -> list[str]:
@@ -105,25 +105,18 @@ def test_a_slice_of_a_batch_gives_its_own_rows() -> None:
     assert json_rows(batch.slice(1, 1)) == ['{"x":2,"y":null}']
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
-
-
 @settings(max_examples=50)
-@given(JSON)
-def test_plain_values_are_read_back_as_they_were(value: object) -> None:
-    assert json.loads(json_value(value)) == value
+@given(st.lists(st.text() | st.none(), max_size=4), st.dictionaries(st.text(), st.integers(-(2**63), 2**63 - 1)))
+def test_lists_and_maps_are_read_back_as_they_were(items: list[str | None], entries: dict[str, int]) -> None:
+    assert json.loads(texts([items], pa.list_(pa.string()))[0]) == items
+    assert json.loads(texts([list(entries.items())], pa.map_(pa.string(), pa.int64()))[0]) == entries
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_are_read_back_to_the_last_bit(value: float) -> None:
-    assert json.loads(json_value(value)) == value
+    assert json.loads(texts([value], pa.float64())[0]) == value
 
 
-@pytest.mark.xfail(strict=True, reason="a map arrives as a list of pairs, an empty one looks like an empty list")
 @pytest.mark.parametrize(
     ("type_", "value", "expected"),
     [
@@ -135,7 +128,6 @@ def test_an_empty_map_is_an_object(type_: pa.DataType, value: object, expected: 
     assert texts([value], type_) == [expected]
 
 
-@pytest.mark.xfail(strict=True, reason="Python has no year 10000; Spark and Arrow do", raises=OverflowError)
 @pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
 def test_a_time_python_cannot_hold_is_still_written(type_: pa.DataType) -> None:
     assert "10000-01-01" in texts([2_932_897 if type_ == pa.date32() else 253_402_300_800_000_000], type_)[0]

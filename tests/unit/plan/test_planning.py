@@ -270,7 +270,6 @@ def test_another_source_has_another_fingerprint() -> None:
     assert planned(pipeline()).fingerprint != planned(pipeline().replace("'n'", "'m'")).fingerprint
 
 
-@pytest.mark.xfail(strict=True, reason="the options of sinks are part of the fingerprint")
 def test_how_a_sink_batches_does_not_change_the_fingerprint() -> None:
     batched = pipeline(sinks="  out: {type: blackhole, from: numbers, batch_size: 5}\n")
     assert planned(batched).fingerprint == planned(pipeline()).fingerprint

@@ -16,6 +16,8 @@ from streamling.plugin.contract import Json
 # Another process may hold the write lock for a moment; one that was suspended while holding it, for longer.
 # The caller retries beyond this.
 _BUSY_TIMEOUT_S = 5.0
+# Held by another process, disk full, I/O error: these may pass.
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")
 
 
 class SqliteState:
@@ -112,8 +114,10 @@ class SqliteState:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
-            # Locked by another process, disk full, I/O error: all may pass.
-            raise TransientError(STATE_UNREADABLE, f"state file {self._path}: {error}", cause=error) from error
         except sqlite3.Error as error:
-            raise PermanentError(STATE_UNREADABLE, f"state file {self._path}: {error}", cause=error) from error
+            text = f"state file {self._path}: {error}"
+            if getattr(error, "sqlite_errorname", "").startswith(_PASSING):
+                raise TransientError(STATE_UNREADABLE, text, cause=error) from error
+            raise PermanentError(
+                STATE_UNREADABLE, text, hint="set state_backend.sqlite.database_path to another file", cause=error
+            ) from error

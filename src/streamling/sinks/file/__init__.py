@@ -8,18 +8,22 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, UserError
+from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError, UserError
 from streamling.plugin.contract import (
     Ack,
     Applied,
@@ -44,7 +48,11 @@ if TYPE_CHECKING:
 
 FileFormat = Literal["parquet", "json", "csv"]
 _HIDDEN = "_streamling"
-_NESTED = ("list", "struct", "map")
+_NOT_IN_CSV = ("list", "struct", "map")
+# An owner that staged files and has not committed them for so long is gone.
+_STAGED_FOR_S = 24 * 3600.0
+# What a disk may recover from: full, over quota, an I/O error, a file server that does not answer.
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
 
 
 class FileOptions(Batched, Parallel, SinkOptions):
@@ -67,23 +75,25 @@ class FileWriter:
     format: FileFormat
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
-        from streamling.sinks.file.encoders import extension, open_encoder
-
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return Ack(0)
+        with disk_errors(self.node):
+            return self._write(epoch, task, first, filled)
+
+    def _write(self, epoch: Epoch, task: Task, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Ack:
+        from streamling.sinks.file.encoders import extension, open_encoder
+
         directory = Path(self.staging) / epoch.id
         directory.mkdir(parents=True, exist_ok=True)
         name = f"{task.partition:05d}-{task.attempt}.{extension(self.format)}"
         rows = 0
         with (directory / name).open("wb") as file:
             encoder = open_encoder(self.format, file, first.schema)
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
+            for batch in chain([first], rest):
                 encoder.write(batch)
                 rows += batch.num_rows
-                batch = next(filled, None)
             encoder.close()
             file.flush()
             os.fsync(file.fileno())
@@ -105,68 +115,68 @@ class FileSink:
         self._name = safe if safe == node.ref else f"{safe or 'sink'}-{digest}"
 
     def open(self, context: SinkContext) -> None:
-        nested = [f.name for f in context.schema if f.type.kind in _NESTED]
-        if self._options.format == "csv" and nested:
+        unfit = [f.name for f in context.schema if f.type.kind in _NOT_IN_CSV]
+        if self._options.format == "csv" and unfit:
             raise UserError(
                 INVALID_VALUE,
-                f"{self._node.described()}: csv has no form for the nested columns {', '.join(nested)}",
+                f"{self._node.described()}: csv has no form for the nested columns {', '.join(unfit)}",
                 node=self._node.name,
                 where=self._node.locate("format"),
                 hint="use parquet or json, or leave the columns out in a sql transform",
             )
         home = self._target / _HIDDEN / self._name / context.generation
         self._staging, self._log = home / "staging", CommitLog(home / "log")
-        try:
+        with disk_errors(self._node):
             self._staging.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PermanentError(
-                SINK_FAILED,
-                f"{self._node.described()}: cannot make the directory {self._staging}: {error.strerror}",
-                node=self._node.name,
-                where=self._node.locate("path"),
-                cause=error,
-            ) from error
-        self._finish(self._log.entries())
+            self._finish(self._log.entries())
+            self._sweep()
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
-        return _standing(self._head().positions, slices)
+        with disk_errors(self._node):
+            return _standing(self._head().positions, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
-        while True:
-            head = self._head()
-            standing = _standing(head.positions, epoch.slices)
-            if standing is not Applied.NO or epoch.id in head.abandoned:
-                return standing
-            abandoned = head.abandoned | {epoch.id}
-            if self._log.append(
-                Entry(head.number + 1, secrets.token_hex(16), head.epoch, head.positions, (), abandoned)
-            ):
-                return Applied.NO
+        with disk_errors(self._node):
+            while True:
+                head = self._head()
+                standing = _standing(head.positions, epoch.slices)
+                if standing is not Applied.NO or epoch.id in head.abandoned:
+                    return standing
+                abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
+                mark = secrets.token_hex(16)
+                if self._log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
+                    return Applied.NO
 
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._staging), self._options.format)
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         moves = tuple(Move(str(a.detail[0]), str(a.detail[1])) for a in acks if isinstance(a.detail, list))
+        with disk_errors(self._node):
+            fresh = self._log_commit(epoch, moves)
+            self._finish(self._log.entries())  # of others too: who logged an epoch may have died before its files moved
+            self._log.prune()
+        self.abort(epoch)
+        return sum(ack.rows for ack in acks) if fresh else 0
+
+    def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
+        """Append the epoch's entry; False if the log has these slices already."""
         while True:
             head = self._head()
             standing = _standing(head.positions, epoch.slices)
             if standing is Applied.YES:
-                self._finish(self._log.entries())  # whoever logged it may have died before its files were in place
-                self.abort(epoch)
-                return 0
+                return False
             if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
                 raise Fenced(
                     STATE_MOVED,
                     f"{self._node.described()}: another process has taken over these rows",
                     node=self._node.name,
                 )
-            positions = dict(head.positions) | {s.key: s.end for s in epoch.slices}
-            if self._log.append(Entry(head.number + 1, epoch.id, head.epoch, positions, moves)):
-                break
-        self._finish(self._log.entries())
-        self._log.prune()
-        return sum(ack.rows for ack in acks)
+            ends = {s.key: s.end for s in epoch.slices}
+            abandoned = {id_: keys for id_, keys in head.abandoned.items() if ends.keys().isdisjoint(keys)}
+            entry = Entry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
+            if self._log.append(entry):
+                return True
 
     def abort(self, epoch: Epoch) -> None:
         shutil.rmtree(self._staging / epoch.id, ignore_errors=True)
@@ -189,6 +199,25 @@ class FileSink:
         sync_directory(self._target)
         for epoch in {Path(move.staged).parent for move in moves}:
             shutil.rmtree(self._staging / epoch, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what was staged long ago and never committed."""
+        for directory in self._staging.iterdir():
+            if time.time() - directory.stat().st_mtime > _STAGED_FOR_S:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(node: NodeSpec | str) -> Iterator[None]:
+    """Errors of the file system as ours: those that may pass are retried, the others end the run."""
+    try:
+        yield
+    except OSError as error:
+        who, name = (node, node) if isinstance(node, str) else (node.described(), node.name)
+        text = f"{who}: {error.strerror or error}: {error.filename}" if error.filename else f"{who}: {error}"
+        where = None if isinstance(node, str) else node.locate("path")
+        kind = TransientError if error.errno in _PASSING else PermanentError
+        raise kind(SINK_FAILED, text, node=name, where=where, cause=error) from error
 
 
 def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamling.plugin.contract import Json
@@ -39,8 +39,8 @@ class Entry:
     previous: str
     positions: Mapping[str, Json]
     moves: tuple[Move, ...] = ()
-    abandoned: frozenset[str] = frozenset()
-    """Epochs that may not be committed any more; forgotten as soon as one is."""
+    abandoned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Epochs that may not be committed any more, with their state keys; forgotten when one of those has moved."""
 
     def encoded(self) -> bytes:
         return json.dumps(
@@ -49,7 +49,7 @@ class Entry:
                 "previous": self.previous,
                 "positions": dict(self.positions),
                 "files": [[m.staged, m.final] for m in self.moves],
-                "abandoned": sorted(self.abandoned),
+                "abandoned": {epoch: list(keys) for epoch, keys in self.abandoned.items()},
             }
         ).encode()
 
@@ -110,7 +110,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         moves = tuple(Move(staged, final) for staged, final in data["files"])
-        return Entry(number, data["epoch"], data["previous"], data["positions"], moves, frozenset(data["abandoned"]))
+        return Entry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])
 
 
 def sync_directory(directory: Path) -> None:

@@ -30,11 +30,9 @@ class _JsonLines:
         return
 
 
-class _Arrow:
-    """A writer of pyarrow; both take batches."""
-
-    def __init__(self, writer: pa.csv.CSVWriter | pa.parquet.ParquetWriter) -> None:
-        self._writer = writer
+class _Parquet:
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._writer = pa.parquet.ParquetWriter(file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
@@ -43,12 +41,32 @@ class _Arrow:
         self._writer.close()
 
 
+class _Csv:
+    """With a header line; binary as lower-case hex."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        fields = [pa.field(f.name, pa.string()) if pa.types.is_binary(f.type) else f for f in schema]
+        self._schema = pa.schema(fields)
+        self._writer = pa.csv.CSVWriter(file, self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = [_hex(column) if pa.types.is_binary(column.type) else column for column in batch.columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _hex(column: pa.Array) -> pa.Array:
+    return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
+
+
 def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema) -> Encoder:
     match format_:
         case "parquet":
-            return _Arrow(pa.parquet.ParquetWriter(file, schema))
+            return _Parquet(file, schema)
         case "csv":
-            return _Arrow(pa.csv.CSVWriter(file, schema))
+            return _Csv(file, schema)
         case _:
             return _JsonLines(file)
 
