@@ -32,12 +32,7 @@ def archive_path(java: Path) -> Path:
     return cache_directory() / f"spark-{digest.hexdigest()[:20]}.jsa"
 
 
-def archive_flags(java: Path) -> tuple[str, ...]:
-    """Flags to start with the archive, or none if there is none."""
+def find_archive(java: Path) -> Path | None:
+    """The archive to start with, if there is one."""
     path = archive_path(java)
-    return (f"-XX:SharedArchiveFile={path}",) if path.exists() else ()
-
-
-def training_flags(path: Path) -> tuple[str, ...]:
-    """Flags that make the JVM write an archive of all classes it has loaded when it ends."""
-    return (f"-XX:ArchiveClassesAtExit={path}",)
+    return path if path.exists() else None

@@ -7,6 +7,7 @@ reads the end of its input and leaves; its Python workers follow in the same man
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
@@ -15,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from streamling.errors import JVM_FAILED, PermanentError
+
+log = logging.getLogger(__name__)
 
 # What Spark 4.3 reaches into on Java 17 and newer.
 _OPENED_PACKAGES = (
@@ -84,15 +87,23 @@ def spark_jars() -> list[Path]:
 class Jvm:
     """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path, log: Path | None) -> None:
-        self._process = process
-        self._directory = directory
-        self._log = log
+    def __init__(self, command: Sequence[str], archive: Path | None, *, host: str, verbose: bool) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
+        self._log = None if verbose else self._directory / "jvm.log"
+        self._command, self._archive, self._host = command, archive, host
+        self._process = self._start()
 
     @classmethod
-    def launch(cls, java: Path, conf: Mapping[str, str], *, flags: tuple[str, ...] = (), verbose: bool = False) -> Jvm:
-        directory = Path(tempfile.mkdtemp(prefix="streamling-"))
-        log = None if verbose else directory / "jvm.log"
+    def launch(
+        cls,
+        java: Path,
+        conf: Mapping[str, str],
+        *,
+        archive: Path | None = None,
+        flags: tuple[str, ...] = (),
+        verbose: bool = False,
+    ) -> Jvm:
+        """Start Java with these Spark settings, on the class archive if there is one."""
         command = [
             str(java),
             *FIXED_FLAGS,
@@ -104,25 +115,30 @@ class Jvm:
             os.pathsep.join(str(p) for p in [*spark_jars(), *_local_jars(conf)]),
             _GATEWAY_CLASS,
         ]
+        return cls(command, archive, host=conf.get("spark.driver.host", "127.0.0.1"), verbose=verbose)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        java, *rest = self._command
+        archive = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive else []
+        archive.append(f"-XX:ErrorFile={self._directory / 'crash.log'}")  # not into the user's directory
         environment = dict(
             os.environ,
             SPARK_HOME=str(spark_home()),
-            SPARK_LOCAL_IP=conf.get("spark.driver.host", "127.0.0.1"),
+            SPARK_LOCAL_IP=self._host,
             SPARK_CONNECT_MODE="0",
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
-            _PYSPARK_DRIVER_CONN_INFO_PATH=str(directory / "gateway"),
+            _PYSPARK_DRIVER_CONN_INFO_PATH=str(self._directory / "gateway"),
         )
         # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
         # without running Python code between fork and exec.
-        shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", *command]
-        output = open(log, "wb") if log else sys.stderr.buffer  # noqa: SIM115, PTH123
+        shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
+        output = open(self._log, "wb") if self._log else sys.stderr.buffer  # noqa: SIM115, PTH123
         try:
-            process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
+            return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
         finally:
-            if log:
+            if self._log:
                 output.close()
-        return cls(process, directory, log)
 
     @property
     def pid(self) -> int:
@@ -134,6 +150,9 @@ class Jvm:
         deadline = time.monotonic() + GATEWAY_TIMEOUT_S
         while not path.exists():  # appears by rename, so it is complete
             if self._process.poll() is not None:
+                if self._archive:
+                    self._start_without_archive()
+                    continue
                 raise self.failure(f"Java ended with code {self._process.returncode} before Spark answered")
             if time.monotonic() > deadline:
                 raise self.failure(f"Spark did not answer within {GATEWAY_TIMEOUT_S:.0f} s")
@@ -141,6 +160,16 @@ class Jvm:
         data = path.read_bytes()
         port, length = struct.unpack(">ii", data[:8])
         return port, data[8 : 8 + length].decode()
+
+    def _start_without_archive(self) -> None:
+        """Java checks little of an archive; one that is damaged can end it. A slow start is better than none."""
+        log.warning(
+            "the class archive %s is damaged; starting without it. `streamling setup` makes it anew", self._archive
+        )
+        if self._archive:
+            self._archive.unlink(missing_ok=True)
+        self._archive = None
+        self._process = self._start()
 
     @property
     def alive(self) -> bool:

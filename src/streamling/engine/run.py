@@ -23,7 +23,7 @@ from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.engine.training import launch_flags, stop_patience
+from streamling.engine.training import launch, stop_patience
 from streamling.errors import JVM_FAILED, StreamlingError
 from streamling.plugin.contract import Guarantee, Placement, SinkContext
 from streamling.spec.settings import Settings
@@ -67,7 +67,7 @@ class Run:
         """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
         signals = Signals()
         java = find_java()
-        jvm = Jvm.launch(java, self._conf(), flags=launch_flags(java), verbose=self._verbose)
+        jvm = launch(java, self._conf(), verbose=self._verbose)
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)
         worker.start()

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from streamling.engine.archive import archive_flags, training_flags
+from streamling.engine.archive import find_archive
 from streamling.engine.java import java_home
-from streamling.engine.jvm import STOP_TIMEOUT_S
+from streamling.engine.jvm import STOP_TIMEOUT_S, Jvm
 from streamling.errors import JVM_FAILED, PermanentError
 from streamling.spec.settings import Settings
 
@@ -79,10 +80,12 @@ def _make_base_archive(java: Path) -> None:
             raise PermanentError(JVM_FAILED, f"{java} cannot write its base archive: {result.stderr.strip()}")
 
 
-def launch_flags(java: Path) -> tuple[str, ...]:
-    """The flags of a run: the archive's, or in a training run those that make one."""
+def launch(java: Path, conf: Mapping[str, str], *, verbose: bool) -> Jvm:
+    """The JVM of a run: on the archive if there is one; in a training run, one that writes it when it ends."""
     draft = os.environ.get(TRAIN_VARIABLE)
-    return training_flags(Path(draft)) if draft else archive_flags(java)
+    if draft:
+        return Jvm.launch(java, conf, flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)
+    return Jvm.launch(java, conf, archive=find_archive(java), verbose=verbose)
 
 
 def stop_patience() -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamling.engine import archive
-from streamling.engine.archive import archive_flags, archive_path
+from streamling.engine.archive import archive_path, find_archive
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_the_archive_lives_in_the_cache_of_the_user(
 
 
 def test_a_start_uses_the_archive_only_if_it_is_there(java: Path) -> None:
-    assert archive_flags(java) == ()
+    assert find_archive(java) is None
     path = archive_path(java)
     path.parent.mkdir(parents=True)
     path.write_text("")
-    assert archive_flags(java) == (f"-XX:SharedArchiveFile={path}",)
+    assert find_archive(java) == path
