@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
 
 from streamling.plan.pipeline import make_plan
 from streamling.plan.types import OPERATION_FIELD, STRING, Field, Schema
@@ -51,3 +55,14 @@ def rows(names: Sequence[object], operation: object = "i") -> pa.RecordBatch:
 
 def written(to: Sink, epoch_: Epoch, *names: str, task: Task = Task(0, 0)) -> Ack:  # noqa: B008
     return to.writer().write(epoch_, task, [rows(names)])
+
+
+def read_rows(path: Path, format_: str) -> pa.Table:
+    """The rows of one written file."""
+    match format_:
+        case "parquet":
+            return pyarrow.parquet.read_table(path)
+        case "csv":
+            return pyarrow.csv.read_csv(path)
+        case _:
+            return pyarrow.json.read_json(path)

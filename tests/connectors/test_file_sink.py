@@ -11,13 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from connector_samples import epoch, opened, rows, sink, written
+from connector_samples import epoch, opened, read_rows, rows, sink, written
 
 from streamling.errors import Fenced, PermanentError, UserError
 from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of
 from streamling.plugin.contract import Ack, Applied, Epoch, SinkContext, Task
 from streamling.sinks.file import FileSink
-from streamling.sinks.file.encoders import read_rows
 
 
 class Died(Exception):

@@ -1,0 +1,49 @@
+"""The public interface of connectors: built-in ones and plugins use nothing else.
+
+Importing it loads neither Spark nor Arrow.
+"""
+
+from streamling.plugin.contract import (
+    Ack,
+    Applied,
+    Epoch,
+    Guarantee,
+    Json,
+    Offer,
+    Placement,
+    Projection,
+    Reader,
+    Room,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Source,
+    Task,
+    Writer,
+)
+from streamling.plugin.registry import Kind, register
+from streamling.plugin.simple import SimpleSink
+
+__all__ = [
+    "Ack",
+    "Applied",
+    "Epoch",
+    "Guarantee",
+    "Json",
+    "Kind",
+    "Offer",
+    "Placement",
+    "Projection",
+    "Reader",
+    "Room",
+    "SimpleSink",
+    "Sink",
+    "SinkCapabilities",
+    "SinkContext",
+    "Slice",
+    "Source",
+    "Task",
+    "Writer",
+    "register",
+]

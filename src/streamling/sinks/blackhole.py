@@ -9,18 +9,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.plugin.contract import (
+from streamling.plugin import (
     Ack,
     Applied,
     Epoch,
     Guarantee,
+    Kind,
     Placement,
+    SimpleSink,
     SinkCapabilities,
-    SinkContext,
     Slice,
     Task,
+    register,
 )
-from streamling.plugin.registry import Kind, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -39,30 +40,14 @@ class BlackholeWriter:
         return Ack(sum(batch.num_rows for batch in batches))
 
 
-class BlackholeSink:
+class BlackholeSink(SimpleSink):
     capabilities = SinkCapabilities(Placement.ANY, Guarantee.AT_LEAST_ONCE)
-    target: str | None = None
-
-    def open(self, context: SinkContext) -> None:
-        return
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
 
-    def abandon(self, epoch: Epoch) -> Applied:
-        return Applied.NO
-
     def writer(self) -> BlackholeWriter:
         return BlackholeWriter()
-
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
-        return sum(ack.rows for ack in acks)
-
-    def abort(self, epoch: Epoch) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def _build(node: NodeSpec, settings: Settings) -> BlackholeSink:

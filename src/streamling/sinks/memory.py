@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.plugin.contract import (
-    Ack,
-    Applied,
-    Epoch,
-    Guarantee,
-    Placement,
-    SinkCapabilities,
-    SinkContext,
-    Slice,
-    Task,
-)
-from streamling.plugin.registry import Kind, register
+from streamling.plugin import Ack, Applied, Epoch, Kind, SimpleSink, SinkContext, Slice, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -47,10 +36,7 @@ class MemoryOptions(Batched, Parallel, SinkOptions):
     exclude_gs_op: bool = Field(default=False, description="Leave the column `_gs_op` out.")
 
 
-class MemorySink:
-    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.AT_LEAST_ONCE)
-    target: str | None = None
-
+class MemorySink(SimpleSink):
     def __init__(self, node: NodeSpec, exclude_operation: bool) -> None:
         self._node, self._exclude_operation = node.ref, exclude_operation
         self._uncommitted: dict[str, list[dict[str, Any]]] = {}
@@ -60,9 +46,6 @@ class MemorySink:
             _kept[self._node] = []
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
-        return Applied.NO
-
-    def abandon(self, epoch: Epoch) -> Applied:
         return Applied.NO
 
     def writer(self) -> MemorySink:
@@ -84,9 +67,6 @@ class MemorySink:
 
     def abort(self, epoch: Epoch) -> None:
         self._uncommitted.pop(epoch.id, None)
-
-    def close(self) -> None:
-        return
 
 
 def _build(node: NodeSpec, settings: Settings) -> MemorySink:

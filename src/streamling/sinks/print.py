@@ -14,18 +14,7 @@ from pydantic import Field
 
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.plugin.contract import (
-    Ack,
-    Applied,
-    Epoch,
-    Guarantee,
-    Placement,
-    SinkCapabilities,
-    SinkContext,
-    Slice,
-    Task,
-)
-from streamling.plugin.registry import Kind, register
+from streamling.plugin import Ack, Epoch, Kind, SimpleSink, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -43,21 +32,9 @@ class PrintOptions(Batched, Parallel, SinkOptions):
     num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after that many rows.")
 
 
-class PrintSink:
-    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.AT_LEAST_ONCE)
-    target: str | None = None
-
+class PrintSink(SimpleSink):
     def __init__(self, node: NodeSpec, sample_every: int) -> None:
         self._node, self._sample_every, self._seen = node.name, sample_every, 0
-
-    def open(self, context: SinkContext) -> None:
-        return
-
-    def applied(self, slices: Sequence[Slice]) -> Applied:
-        return Applied.UNKNOWN
-
-    def abandon(self, epoch: Epoch) -> Applied:
-        return Applied.NO
 
     def writer(self) -> PrintSink:
         return self
@@ -87,12 +64,6 @@ class PrintSink:
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
-
-    def abort(self, epoch: Epoch) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def _build(node: NodeSpec, settings: Settings) -> PrintSink:

@@ -16,8 +16,7 @@ from pydantic import Field
 from streamling.plan.sql import Expression, Function, Value, compile_expression
 from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin.contract import Json, Offer, Projection, Room, Slice
-from streamling.plugin.registry import Kind, register
+from streamling.plugin import Json, Kind, Offer, Projection, Room, Slice, register
 from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from streamling.plugin.registry import Kind, register
+from streamling.plugin import Kind, register
 from streamling.spec.options import Parallel, RequiredKey, TransformOptions
 from streamling.spec.pipeline import Role
 

@@ -24,19 +24,20 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError, UserError
-from streamling.plugin.contract import (
+from streamling.plugin import (
     Ack,
     Applied,
     Epoch,
     Guarantee,
     Json,
+    Kind,
     Placement,
     SinkCapabilities,
     SinkContext,
     Slice,
     Task,
+    register,
 )
-from streamling.plugin.registry import Kind, register
 from streamling.sinks.file.commit_log import CommitLog, Entry, Move, sync_directory
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.options import Batched, Parallel, SinkOptions

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import IO, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 
 from streamling.formats.json import json_rows
@@ -73,14 +71,3 @@ def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema) -> Encoder:
 
 def extension(format_: str) -> str:
     return {"json": "jsonl"}.get(format_, format_)
-
-
-def read_rows(path: Path, format_: str) -> pa.Table:
-    """The rows of one written file; for tests and tools."""
-    match format_:
-        case "parquet":
-            return pa.parquet.read_table(path)
-        case "csv":
-            return pa.csv.read_csv(path)
-        case _:
-            return pa.json.read_json(path)
