@@ -110,13 +110,7 @@ def test_a_java_home_that_points_nowhere_is_named(place: Workspace) -> None:
     assert "/nowhere/bin/java" in stderr
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "garbage",
-        "cut off",
-    ],
-)
+@pytest.mark.parametrize("fault", ["garbage", "cut off"])
 def test_a_broken_class_archive_only_makes_the_start_slower(place: Workspace, fault: str) -> None:
     java = find_java()
     name = archive_path(java).relative_to(cache_directory().parent)

@@ -14,7 +14,8 @@ _LEVELS = {
     "debug": logging.DEBUG,
     "trace": logging.DEBUG,
 }
-_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger")
+# py4j speaks through the root logger, too; nothing of ours does.
+_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "root")
 
 
 class _Text(logging.Formatter):

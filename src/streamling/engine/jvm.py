@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -46,6 +47,8 @@ FIXED_FLAGS = (
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Djava.awt.headless=true",
+    # Nobody manages the loggers by JMX; setting that up takes a fifth of a second.
+    "-Dlog4j2.disable.jmx=true",
     # One collector thread: the machine has few cores and they belong to the rows.
     "-XX:+UseSerialGC",
     # Deep plans overflow the default stack, also while Spark stops.
@@ -64,6 +67,9 @@ FIXED_FLAGS = (
     "-Xlog:all=error:stderr",
 )
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+
+# How Java ends when it stumbles over a damaged archive.
+_CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 
 # A busy two-core machine without archive needs up to 15 s to open the gateway; four times that is "never".
 GATEWAY_TIMEOUT_S = 60.0
@@ -150,7 +156,7 @@ class Jvm:
         deadline = time.monotonic() + GATEWAY_TIMEOUT_S
         while not path.exists():  # appears by rename, so it is complete
             if self._process.poll() is not None:
-                if self._archive:
+                if self._archive and self._process.returncode in _CRASHES:
                     self._start_without_archive()
                     continue
                 raise self.failure(f"Java ended with code {self._process.returncode} before Spark answered")
