@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import UTC, date, datetime
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from connector_samples import epoch, opened, read_rows, rows, sink, written
 
-from streamling.errors import Fenced, PermanentError, UserError
+from streamling.errors import Fenced, PermanentError, TransientError, UserError
 from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of
 from streamling.plugin.contract import Ack, Applied, Epoch, SinkContext, Task
 from streamling.sinks.file import FileSink
@@ -74,8 +75,34 @@ def test_epochs_follow_each_other(target: Path) -> None:
 def test_committing_twice_is_committing_once(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 1)
     assert delivered(out, first, "a") == 1
-    assert delivered(out, first, "a") == 0
+    assert delivered(out, first, "a") == 1
     assert visible(target) == ["a"]
+
+
+def test_slices_that_another_epoch_has_brought_are_not_written_again(target: Path) -> None:
+    out = file_sink(target)
+    delivered(out, epoch(1, 0, 1, id_="aa" * 16), "a")
+    assert delivered(out, epoch(1, 0, 1, id_="bb" * 16), "a") == 0
+    assert visible(target) == ["a"]
+
+
+def test_a_passing_error_after_the_commit_is_logged_loses_nothing(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    ack = written(out, first, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", _full_disk)
+        with pytest.raises(TransientError):
+            out.commit(first, [ack])
+    out.abort(first)  # what the engine does before it tries again
+    again = written(out, first, "a", task=Task(0, 1))
+    assert out.commit(first, [again]) == 1
+    assert visible(target) == ["a"]
+
+
+def _full_disk(self: Path, to: Path) -> Path:
+    raise OSError(errno.ENOSPC, "No space left on device", str(to))
 
 
 def test_a_restarted_owner_knows_what_it_has(target: Path) -> None:

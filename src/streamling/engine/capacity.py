@@ -6,9 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from streamling.plugin.contract import Epoch
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,19 +38,23 @@ class Caps:
 class Capacity:
     """Starts small, grows when there is more to read than the driver takes, shrinks after a crash."""
 
-    def __init__(self, settings: Settings, *, collects: bool, limit: int | None, warm_up: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, *, collects: bool, limit: int | None, sources: int, warm_up: Callable[[], None]
+    ) -> None:
         limits = settings.epoch
         large = min(limits.rows, limits.collect_rows) if collects else limits.rows
         if limit:  # rows beyond a record limit would be written as well: come near it, not far past it
             large = min(large, max(limit, settings.record_batch_size))
+        # An epoch takes from all sources: each has its part.
+        large, driver_rows = max(large // sources, 1), -(-limits.driver_rows // sources)
         self._small = Caps(
-            driver_rows=limits.driver_rows,
-            rows=min(large, max(limits.driver_rows, 1)),
-            bytes=limits.bytes,
+            driver_rows=driver_rows,
+            rows=min(large, max(driver_rows, 1)),
+            bytes=limits.bytes // sources,
             parts=os.cpu_count() or 1,
             part_rows=_LEAST_PART_ROWS,
         )
-        self._large = Caps(limits.driver_rows, large, limits.bytes, self._small.parts, _LEAST_PART_ROWS)
+        self._large = replace(self._small, rows=large)
         self._warm_up = warm_up
         self._workers = threading.Event()
         self._warming = self._closed = False
@@ -62,11 +67,12 @@ class Capacity:
         if self._crashed_rows is None:
             return caps
         # What was too much is not tried for ever: each crash halves the next attempt.
-        rows = max(1, min(caps.rows, self._crashed_rows // 2))
-        return Caps(caps.driver_rows, rows, caps.bytes, caps.parts, caps.part_rows)
+        return replace(caps, rows=max(1, min(caps.rows, self._crashed_rows // 2)))
 
-    def after_crash(self, rows: int) -> None:
-        self._crashed_rows = rows
+    def after_crash(self, epoch: Epoch) -> None:
+        """An epoch was under way when a process ended, and is cut anew."""
+        nodes = {s.node for s in epoch.slices}
+        self._crashed_rows = max(sum(s.rows for s in epoch.slices if s.node == node) for node in nodes)
 
     def after_epoch(self, rows: int) -> None:
         """An epoch went through. One as large as the driver takes means there is work for the executors."""

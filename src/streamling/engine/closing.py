@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 # Rows wake the loop; without any there is nothing to look at.
 _IDLE_S = 60.0
+_SHORTEST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +36,39 @@ class InHand:
     last: bool
 
 
-def closes(
-    hand: InHand,
-    wishes: Sequence[tuple[Wish, float]],
-    *,
-    since_last_epoch: float,
-    checkpoint_interval: float,
-    batch_interval: float,
-) -> bool:
-    """Whether the rows in hand become an epoch now.
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that decide: since the last epoch began, between checkpoints, of a source batch."""
 
-    Each wish comes with the share of rows that lately arrived at its sink: a filter must not make batches
-    smaller than asked for.
-    """
+    since_last_epoch: float
+    checkpoint_interval: float
+    batch_interval: float
+
+
+Wishes = Sequence[tuple[Wish, float]]
+"""Each with the share of rows that arrives at its sink: a filter must not make batches smaller than asked for."""
+
+
+def closes(hand: InHand, wishes: Wishes, timing: Timing) -> bool:
+    """Whether the rows in hand become an epoch now."""
     if hand.rows == 0:
         return False
-    if hand.full or hand.last or hand.waited >= checkpoint_interval:
+    if hand.full or hand.last or hand.waited >= timing.checkpoint_interval:
         return True
     if not wishes:
-        return since_last_epoch >= batch_interval
+        return timing.since_last_epoch >= timing.batch_interval
     return all(_granted(wish, hand.rows * share, hand.waited) for wish, share in wishes)
 
 
-def patience(hand: InHand, wishes: Sequence[tuple[Wish, float]], *, batch_interval: float) -> float:
-    """How long to wait before looking again, unless new rows wake us: the next instant something falls due."""
+def patience(hand: InHand, wishes: Wishes, timing: Timing) -> float:
+    """How long to wait before looking again, unless new rows wake us: until the next thing falls due."""
     if hand.rows == 0:
         return _IDLE_S
-    waits = [w.seconds - hand.waited for w, _ in wishes if w.seconds is not None]
-    return min([batch_interval, *(max(s, 0.001) for s in waits)])
+    if not wishes:
+        return max(timing.batch_interval - timing.since_last_epoch, _SHORTEST_S)
+    dues = [timing.checkpoint_interval, *(wish.seconds for wish, _ in wishes if wish.seconds is not None)]
+    waits = [due - hand.waited for due in dues if due > hand.waited]
+    return max(min(waits, default=_SHORTEST_S), _SHORTEST_S)
 
 
 def _granted(wish: Wish, rows: float, waited: float) -> bool:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from streamling.engine.readahead import Taken
-from streamling.engine.spark_errors import spark_errors, spark_failure
+from streamling.engine.spark_errors import crossing, spark_errors, spark_failure
 from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plan.pipeline import Plan, PlannedNode
@@ -39,6 +39,7 @@ class Dataflow:
     def __init__(self, session: SparkSession, plan: Plan, sources: Mapping[str, Source]) -> None:
         self._session, self._plan, self._sources = session, plan, sources
         self._readers = {ref: source.reader() for ref, source in sources.items()}
+        self._views = threading.Lock()
         self._checked: set[str] = set()
         self._spark_schemas = {ref: _spark_schema(source.columns) for ref, source in sources.items()}
 
@@ -49,15 +50,16 @@ class Dataflow:
     def _frames(self, epoch: Epoch, taken: Mapping[str, Taken], needed: set[str]) -> Frames:
         large = any(t.batches is None for t in taken.values())
         frames = Frames(large, lambda ref: self._pieces(epoch, taken, ref))
-        for node in self._plan.nodes:
-            if node.ref not in needed or node.spec.role is Role.SINK:
-                continue
-            with spark_errors(node.spec.name):
-                if node.spec.role is Role.SOURCE:
-                    frame = self._source_frame(node, epoch, taken.get(node.ref))
-                else:
-                    frame = self._query_frame(node, epoch)
-                frames.add(node, self._share(node, frame, frames, needed))
+        nodes = [n for n in self._plan.nodes if n.ref in needed and n.spec.role is not Role.SINK]
+        # Two sinks may need pieces at once, and views have one name each; analysed frames need them no more.
+        with self._views:
+            for node in nodes:
+                with spark_errors(node.spec.name):
+                    if node.spec.role is Role.SOURCE:
+                        frame = self._source_frame(node, epoch, taken.get(node.ref))
+                    else:
+                        frame = self._query_frame(node, epoch)
+                    frames.add(node, self._share(node, frame, frames, needed))
         return frames
 
     def _pieces(self, epoch: Epoch, taken: Mapping[str, Taken], ref: str) -> Iterator[Frames]:
@@ -255,8 +257,9 @@ class ReadTask:
         schema = arrow_schema(self.columns)
         for row in rows:
             for index in row.column(0).to_pylist():
-                for batch in self.reader.read(self.parts[index]):
-                    yield conform(batch, schema, self.node)
+                with crossing():
+                    for batch in self.reader.read(self.parts[index]):
+                        yield conform(batch, schema, self.node)
 
 
 def _read_task(reader: Reader, parts: list[Json], columns: Schema, node: str) -> BatchTask:
@@ -280,7 +283,8 @@ class WriteTask:
         context = TaskContext.get()
         task = Task(context.partitionId(), context.taskAttemptId()) if context else Task(0, 0)
         schema = arrow_schema(self.schema)
-        ack = self.writer.write(self.epoch, task, (conform(batch, schema, self.node) for batch in batches))
+        with crossing():
+            ack = self.writer.write(self.epoch, task, (conform(batch, schema, self.node) for batch in batches))
         text = json.dumps({"rows": ack.rows, "detail": ack.detail})
         yield pa.RecordBatch.from_pydict({"ack": [text]})
 

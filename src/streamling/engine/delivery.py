@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
 from streamling.engine.retry import retry
+from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
+from streamling.errors import StreamlingError
 from streamling.plan.pipeline import PlannedNode
 from streamling.plugin.contract import Ack, Epoch, Placement, Sink, Task
 from streamling.testing.crash import crash_point
@@ -26,9 +30,10 @@ log = logging.getLogger(__name__)
 _REMIND_S = 10.0
 # From here on an open epoch counts as failed; its writes go on being retried all the same.
 _OVERDUE_S = 300.0
+_LOOK_UP_S = 0.5
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outlet:
     """A sink in its run: the node, the connector, and what it has written so far."""
 
@@ -57,6 +62,7 @@ class Outlet:
 class Delivery:
     def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stop: StopRequest) -> None:
         self._session, self._stop = session, stop
+        self._failed = threading.Event()
         self._lanes = _lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
@@ -66,6 +72,7 @@ class Delivery:
         A sink that fails does not keep the others from finishing theirs.
         """
         began = time.monotonic()
+        self._failed.clear()
         waiting: dict[Future[None], list[Outlet]] = {}
         for lane in self._lanes:
             chosen = [outlet for outlet in lane if outlet in outlets]
@@ -75,7 +82,12 @@ class Delivery:
         overdue = False
         while waiting:
             done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
-            failures.extend(error for future in done if (error := future.exception()))
+            for error in (error for future in done if (error := future.exception())):
+                failures.append(error)
+                if not self._failed.is_set():
+                    # A sink that retries without end must not hide one that is dead.
+                    self._failed.set()
+                    log.error("a sink has failed, the others finish what they can: %s", error)
             for future in done:
                 del waiting[future]
             if not done:
@@ -97,6 +109,8 @@ class Delivery:
                 self._deliver_one(outlet, epoch, frames)
             except BaseException as error:  # raised below, once the others have had their turn
                 failures.append(error)
+                with suppress(StreamlingError):
+                    outlet.sink.abort(epoch)
         if failures:
             raise failures[0]
 
@@ -104,15 +118,22 @@ class Delivery:
         retry(
             lambda: self._try(outlet, epoch, frames),
             what=f"sink '{outlet.name}'",
-            stopping=lambda: self._stop.requested,
-            sleep=self._stop.pause,
+            stopping=lambda: self._stop.requested or self._failed.is_set(),
+            sleep=self._pause,
             clean_up=lambda: outlet.sink.abort(epoch),
         )
 
+    def _pause(self, seconds: float) -> None:
+        """Sleep, but not much beyond a stop or the failure of another sink."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
+            self._stop.pause(min(left, _LOOK_UP_S))
+
     def _try(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
-        context = self._session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", outlet.node.ref)
-        context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
+        with spark_errors(outlet.name):
+            context = self._session.sparkContext
+            context.setLocalProperty("spark.scheduler.pool", outlet.node.ref)
+            context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
         acks = self._write(outlet, epoch, frames)
         crash_point("after-write", outlet.node.ref)
         crash_point("before-commit", outlet.node.ref)

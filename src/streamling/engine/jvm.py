@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,6 +57,8 @@ FIXED_FLAGS = (
     # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
+    # A report of a crash goes into our log, not into a file in the user's directory.
+    "-XX:+ErrorFileToStderr",
     # The optimizing compiler takes a core for seconds at every start, mostly for code that runs once. Ten times the
     # default counts keep it for loops that are hot, which reach them within the first epochs.
     "-XX:Tier4InvocationThreshold=50000",
@@ -75,6 +78,7 @@ _CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 GATEWAY_TIMEOUT_S = 60.0
 # Closing the input stops Spark in well under a second unless a job hangs.
 STOP_TIMEOUT_S = 5.0
+_LAST_BREATH_S = 0.5
 
 
 def spark_home() -> Path:
@@ -94,8 +98,9 @@ class Jvm:
     """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
 
     def __init__(self, command: Sequence[str], archive: Path | None, *, host: str, verbose: bool) -> None:
+        # Both are gone from the disk as soon as nobody needs their names, so no kind of death leaves them behind.
         self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
-        self._log = None if verbose else self._directory / "jvm.log"
+        self._log = None if verbose else tempfile.TemporaryFile()  # noqa: SIM115
         self._command, self._archive, self._host = command, archive, host
         self._process = self._start()
 
@@ -126,7 +131,6 @@ class Jvm:
     def _start(self) -> subprocess.Popen[bytes]:
         java, *rest = self._command
         archive = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive else []
-        archive.append(f"-XX:ErrorFile={self._directory / 'crash.log'}")  # not into the user's directory
         environment = dict(
             os.environ,
             SPARK_HOME=str(spark_home()),
@@ -139,12 +143,8 @@ class Jvm:
         # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
         # without running Python code between fork and exec.
         shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
-        output = open(self._log, "wb") if self._log else sys.stderr.buffer  # noqa: SIM115, PTH123
-        try:
-            return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
-        finally:
-            if self._log:
-                output.close()
+        output = self._log or sys.stderr.buffer
+        return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
 
     @property
     def pid(self) -> int:
@@ -164,6 +164,7 @@ class Jvm:
                 raise self.failure(f"Spark did not answer within {GATEWAY_TIMEOUT_S:.0f} s")
             time.sleep(0.005)
         data = path.read_bytes()
+        shutil.rmtree(self._directory, ignore_errors=True)
         port, length = struct.unpack(">ii", data[:8])
         return port, data[8 : 8 + length].decode()
 
@@ -177,16 +178,20 @@ class Jvm:
         self._archive = None
         self._process = self._start()
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
+    def ended(self) -> bool:
+        """Whether it is gone. A lost connection is noticed a little before the end of the process."""
+        try:
+            self._process.wait(_LAST_BREATH_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def failure(self, message: str) -> PermanentError:
         """An error that shows the end of what the JVM said."""
         tail = ""
-        if self._log and self._log.exists():
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-            tail = "\n".join(lines[-8:])
+        if self._log:
+            self._log.seek(0)
+            tail = "\n".join(self._log.read().decode(errors="replace").strip().splitlines()[-8:])
         return PermanentError(
             JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log"
         )
@@ -203,7 +208,8 @@ class Jvm:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel; nothing more can be done about it
+            self._process.wait(STOP_TIMEOUT_S)
         shutil.rmtree(self._directory, ignore_errors=True)
 
 

@@ -16,12 +16,12 @@ import gc
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from streamling.engine.capacity import Capacity
-from streamling.engine.closing import InHand, closes, patience
+from streamling.engine.closing import InHand, Timing, closes, patience
 from streamling.engine.dataflow import Dataflow
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.pending import Ledger, Pending
@@ -30,7 +30,7 @@ from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, Json
+from streamling.plugin.contract import Applied, Epoch, Json, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
@@ -67,8 +67,9 @@ class EpochLoop:
         self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
         self._sources, self._outlets, self._stop = sources, outlets, stop
         self._last_epoch = 0.0
-        self._fenced_at: Mapping[str, Json] | None = None
+        self._fenced_at: tuple[Mapping[str, Json], list[Pending]] | None = None
         self._fenced_in_vain = 0
+        self._own: deque[str] = deque(maxlen=16)  # only the latest of our records can still be there
         self.epochs = 0
         self.rows = 0
 
@@ -105,8 +106,14 @@ class EpochLoop:
         for source in self._sources:  # 6
             mine = [s for s in epoch.slices if s.node == source.node]
             if mine:
-                source.source.committed(mine)
+                self._tell(source, mine)
         self._account(epoch, time.monotonic() - began)
+
+    def _tell(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
+        try:
+            source.source.committed(slices)
+        except Exception as error:  # the rows are delivered and recorded; what the source does with it is extra
+            log.warning("source %s could not take note of what is delivered: %s", source.node, error)
 
     # Taking rows
 
@@ -119,18 +126,16 @@ class EpochLoop:
             hands = [source.in_hand() for source in self._sources]
             hand = _together(hands)
             wishes = [(o.wish, o.share) for o in self._outlets if o.wish]
-            interval = self._settings.record_batch_interval_ms / 1000
-            if closes(
-                hand,
-                wishes,
+            timing = Timing(
                 since_last_epoch=time.monotonic() - self._last_epoch,
                 checkpoint_interval=self._settings.checkpoint_interval_sec,
-                batch_interval=interval,
-            ):
+                batch_interval=self._settings.record_batch_interval_ms / 1000,
+            )
+            if closes(hand, wishes, timing):
                 return self._take(only_read=False)
             if all(source.finished for source in self._sources):
                 return None
-            self._stop.heard.wait(patience(hand, wishes, batch_interval=interval))
+            self._stop.heard.wait(patience(hand, wishes, timing))
 
     def _take(self, *, only_read: bool) -> dict[str, Taken]:
         self._last_epoch = time.monotonic()
@@ -145,8 +150,8 @@ class EpochLoop:
 
     def _mint(self, taken: Mapping[str, Taken]) -> Epoch:
         return Epoch(
-            id=secrets.token_hex(16),
-            number=self._ledger.next_number(),
+            id=self._new_id(),
+            number=self._state(self._ledger.next_number),
             application=self._settings.application_id,
             generation=self._generation,
             now_us=time.time_ns() // 1000,
@@ -189,14 +194,16 @@ class EpochLoop:
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
             self._state(lambda: self._ledger.drop(pending))
-            self._capacity.after_crash(epoch.rows)
+            self._capacity.after_crash(epoch)
             return
         missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
         self._repeat(pending, missing)
 
     def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
-        epoch = replace(pending.epoch, id=secrets.token_hex(16))
+        new_id = self._new_id()
+        pending = self._state(lambda: self._ledger.rename(pending, new_id))
+        epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
         began = time.monotonic()
@@ -212,34 +219,47 @@ class EpochLoop:
         for outlet in self._outlets:
             outlet.sink.abort(epoch)
         self._note(fenced)
-        self._wait_for_other_owner(but=epoch.id)
-        self._resume()
+        self._wait_for_other_owner()
+        if self._stop.requested:  # leave the rest to the other owner; what we hold comes after what we lost
+            for source in self._sources:
+                source.discard()
+        else:
+            self._resume()
 
     def _note(self, fenced: Fenced) -> None:
         """Being fenced again and again while no position moves means that nobody else is there to move them."""
         log.warning("an epoch is abandoned: %s", fenced)
-        positions = self._state(self._ledger.positions)
-        self._fenced_in_vain = self._fenced_in_vain + 1 if positions == self._fenced_at else 0
-        self._fenced_at = positions
+        seen = (self._state(self._ledger.positions), self._others())
+        self._fenced_in_vain = self._fenced_in_vain + 1 if seen == self._fenced_at else 0
+        self._fenced_at = seen
         if self._fenced_in_vain >= _FENCED_IN_VAIN:
             raise PermanentError(
                 STATE_MOVED,
-                f"{fenced.message}; the stored positions do not move, so no other process is at work: "
-                "the state is older than what the sink holds",
+                f"{fenced.message}; but no other process moves the stored positions: sink and state disagree. Either "
+                "the state is older than what the sink holds, or the sink was out of the pipeline for a while",
                 node=fenced.node,
-                hint="restore the newer state, or start afresh with `streamling state reset` and an empty target",
+                hint="an older state: restore the newer one, or `streamling state reset` and an empty target; "
+                "a sink that was away: give it a new name, and it goes on from the stored positions",
             )
 
-    def _wait_for_other_owner(self, but: str = "") -> None:
+    def _wait_for_other_owner(self) -> None:
         """While another owner works, its record changes; one that stays as it is belongs to nobody."""
         deadline = time.monotonic() + _TAKEOVER_S
-        seen = [pending for pending in self._unfinished() if pending.epoch.id != but]
+        seen = self._others()
         while seen and time.monotonic() < deadline and not self._stop.requested:
             self._stop.heard.wait(0.2)
             self._stop.heard.clear()
-            now = self._unfinished()
+            now = self._others()
             if now != seen:
                 seen, deadline = now, time.monotonic() + _TAKEOVER_S
+
+    def _others(self) -> list[Pending]:
+        """Records that this process has not made."""
+        return [pending for pending in self._unfinished() if pending.epoch.id not in self._own]
+
+    def _new_id(self) -> str:
+        self._own.append(secrets.token_hex(16))
+        return self._own[-1]
 
     # Bookkeeping
 

@@ -8,7 +8,7 @@ epoch and some may not.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamling.engine.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
 from streamling.errors import STATE_MOVED, Fenced
@@ -17,15 +17,21 @@ from streamling.plugin.contract import Epoch, Json, Slice
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An epoch announced and not finalized, and the fingerprint of the plan it was announced with."""
+    """An epoch announced and not finalized, and the fingerprint of the plan it was announced with.
+
+    `stored`: the announcement stands in the state store. Pipelines without an exactly-once sink make none.
+    """
 
     epoch: Epoch
     plan: str
+    stored: bool = True
 
     @property
     def records(self) -> dict[str, Json]:
         """What stands in the store for it, by key."""
-        return {f"{PENDING_PREFIX}{s.key}": _record(self.epoch, s, self.plan) for s in self.epoch.slices}
+        if not self.stored:
+            return {}
+        return {f"{PENDING_PREFIX}{s.key}": _record(self, index, s) for index, s in enumerate(self.epoch.slices)}
 
 
 class Ledger:
@@ -44,8 +50,8 @@ class Ledger:
 
     def record(self, epoch: Epoch, plan: str) -> Pending:
         """Announce the epoch. Raises Fenced if another owner has moved or announced one of its keys."""
-        pending = Pending(epoch, plan)
-        if self._recording:
+        pending = Pending(epoch, plan, stored=self._recording)
+        if pending.stored:
             expected: dict[str, Json] = {s.key: s.start for s in epoch.slices}
             expected |= dict.fromkeys(pending.records)
             self._exchange(expected, pending.records | {EPOCH_KEY: epoch.number})
@@ -53,12 +59,21 @@ class Ledger:
 
     def finalize(self, pending: Pending) -> None:
         """Move the positions and forget the record, at once. Raises Fenced if another owner was quicker."""
-        epoch, records = pending.epoch, pending.records if self._recording else {}
+        epoch, records = pending.epoch, pending.records
         expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | records
         values: dict[str, Json] = {s.key: s.end for s in epoch.slices}
-        if not self._recording:  # otherwise the number was stored with the record
+        if not pending.stored:  # otherwise the number was stored with the record
             values[EPOCH_KEY] = epoch.number
         self._exchange(expected, values, list(records))
+
+    def rename(self, pending: Pending, epoch_id: str) -> Pending:
+        """Announce the same slices under another id, in place of the old one.
+
+        Whoever drops the record later abandons the id that is at work, not one that was given up before.
+        """
+        renamed = replace(pending, epoch=replace(pending.epoch, id=epoch_id))
+        self._exchange(pending.records, renamed.records)
+        return renamed
 
     def drop(self, pending: Pending) -> None:
         """Forget a record that no sink has seen anything of."""
@@ -85,18 +100,21 @@ class Ledger:
             )
 
 
-def _record(epoch: Epoch, slice_: Slice, plan: str) -> dict[str, Json]:
+def _record(pending: Pending, index: int, slice_: Slice) -> dict[str, Json]:
+    epoch = pending.epoch
     return {
         "epoch": epoch.id,
         "number": epoch.number,
         "now_us": epoch.now_us,
         "seed": epoch.seed,
-        "plan": plan,
+        "plan": pending.plan,
+        "index": index,
         "slice": slice_.to_json(),
     }
 
 
 def _pending(records: Sequence[Mapping[str, Json]], application: str, generation: str) -> Pending:
+    records = sorted(records, key=lambda record: int(str(record["index"])))  # rows come again in the order they came
     first = records[0]
     slices = tuple(Slice.from_json(r["slice"]) for r in records if isinstance(r["slice"], dict))
     number, now_us, seed = (int(str(first[name])) for name in ("number", "now_us", "seed"))

@@ -24,7 +24,7 @@ from streamling.engine.signals import Signals
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.engine.training import launch, stop_patience
-from streamling.errors import JVM_FAILED, StreamlingError
+from streamling.errors import JVM_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import Guarantee, Placement, SinkContext
 from streamling.spec.settings import Settings
 
@@ -77,9 +77,11 @@ class Run:
             self._shut_down(jvm, done, signals)
         finished = done.is_set()
         self._leave(jvm, finished=finished)
-        # A worker that was cut off after a signal fails because we took the JVM away; that is not news.
         if self._failure is not None and finished:
-            raise self._failure
+            if signals.received is None or not isinstance(self._failure, TransientError):
+                raise self._failure
+            log.warning("the last epoch did not complete, its rows will come again: %s", self._failure)
+        # A worker that was cut off after a signal fails because we took the JVM away; that is not news.
         return self._summary()
 
     def _conf(self, sinks: int = 1) -> dict[str, str]:
@@ -109,9 +111,9 @@ class Run:
             self._run_loop(jvm, prepared, store)
         finally:
             for source in prepared.sources.values():
-                source.close()
+                _quietly(source.close)
             for sink in prepared.sinks.values():
-                sink.close()
+                _quietly(sink.close)
             store.close()
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
@@ -135,11 +137,12 @@ class Run:
             node = outlet.node
             context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
             outlet.sink.open(context)
-        self._stop = stop = StopRequest()
+        stop = StopRequest()
         session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
         capacity = Capacity(
             settings,
             collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),
+            sources=len(plan.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             warm_up=lambda: start_workers(session),
         )
@@ -167,8 +170,13 @@ class Run:
             outlets=self._outlets,
             stop=stop,
         )
+        self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
+        except BaseException as error:
+            # What follows closes things, and could hang in one of them.
+            Watchdog(settings.runtime.shutdown_budget_secs, jvm.kill, because=str(error))
+            raise
         finally:
             capacity.close()
             for source in sources:
@@ -177,7 +185,7 @@ class Run:
 
     def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
         """If the JVM is gone, that is the news, whatever the symptom was."""
-        if (not isinstance(error, StreamlingError) or error.code == JVM_FAILED.code) and not jvm.alive:
+        if (not isinstance(error, StreamlingError) or error.code == JVM_FAILED.code) and jvm.ended():
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure

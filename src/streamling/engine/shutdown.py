@@ -27,15 +27,15 @@ def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool) -> bool:
 class Watchdog:
     """Ends the process hard when a stop takes longer than the budget."""
 
-    def __init__(self, budget: float, before_exit: Callable[[], object]) -> None:
+    def __init__(self, budget: float, before_exit: Callable[[], object], because: str = "") -> None:
         self._timer = threading.Timer(budget, self._bite)
         self._timer.daemon = True
         self._before_exit = before_exit
-        self._budget = budget
+        self._budget, self._because = budget, because
         self._timer.start()
 
     def _bite(self) -> None:
-        log.error("shutdown did not complete within %.0f s; ending the process", self._budget)
+        log.error("shutdown did not complete within %.0f s; ending the process. %s", self._budget, self._because)
         try:
             self._before_exit()
         finally:

@@ -6,12 +6,23 @@ of it is asked for here, at once, and the proxy is not kept as a cause.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from streamling.errors import DATA_ERROR, JVM_FAILED, SPARK_FAILED, PermanentError, StreamlingError
+from streamling.errors import (
+    CONDITIONS,
+    DATA_ERROR,
+    JVM_FAILED,
+    SPARK_FAILED,
+    PermanentError,
+    StreamlingError,
+    TransientError,
+)
+
+_MARK = "<<streamling>>"
 
 # Error conditions that belong to a row: its values cannot be computed.
 _ROW_CONDITIONS = (
@@ -94,7 +105,31 @@ def _condition(exception: Any) -> str:
         return ""  # not one of Spark's own exceptions
 
 
+@contextmanager
+def crossing() -> Iterator[None]:
+    """In an executor: let an error of ours cross to the driver, which gets nothing of it but text."""
+    try:
+        yield
+    except StreamlingError as error:
+        kind = "transient" if isinstance(error, TransientError) else "permanent"
+        fields = {"kind": kind, "code": error.code, "message": error.message, "node": error.node, "hint": error.hint}
+        raise RuntimeError(f"{_MARK}{json.dumps(fields)}{_MARK}") from error
+
+
+def _crossed(message: str) -> StreamlingError | None:
+    """The error of ours that an executor sent, if it sent one."""
+    parts = message.split(_MARK)
+    if len(parts) < 3:
+        return None
+    fields = json.loads(parts[1])
+    kind = TransientError if fields["kind"] == "transient" else PermanentError
+    return kind(CONDITIONS[fields["code"]], fields["message"], node=fields["node"], hint=fields["hint"])
+
+
 def _classified(failure: SparkFailure, node: str) -> StreamlingError:
+    ours = _crossed(failure.message)
+    if ours is not None:
+        return ours
     if failure.condition.startswith(_ROW_CONDITIONS):
         return PermanentError(
             DATA_ERROR,

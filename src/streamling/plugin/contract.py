@@ -124,7 +124,10 @@ class Source(Protocol):
     def reader(self) -> Reader: ...
 
     def committed(self, slices: Sequence[Slice]) -> None:
-        """The rows up to here are durable everywhere. May fail without harm."""
+        """The rows up to here are durable everywhere. May fail without harm.
+
+        Comes from another thread than the other calls, and after a restart before `open`.
+        """
 
     def close(self) -> None: ...
 
@@ -235,6 +238,6 @@ class Sink(Protocol):
         """
 
     def abort(self, epoch: Epoch) -> None:
-        """Forget what was written for an epoch that was not committed."""
+        """Forget what was written for an epoch that did not get through; what is committed stays."""
 
     def close(self) -> None: ...

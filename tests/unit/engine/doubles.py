@@ -237,7 +237,8 @@ class Rig:
         )
         plan = plan_of(self.sources, self.sinks, self.column)
         outlets = [Outlet(node, self.sinks[node.ref], self.wish, self.limit) for node in plan.sinks]
-        capacity = Capacity(settings, collects=True, limit=self.limit, warm_up=lambda: None)
+        sources = len(self.sources)
+        capacity = Capacity(settings, collects=True, limit=self.limit, sources=sources, warm_up=lambda: None)
         return EpochLoop(
             plan=plan,
             settings=settings,

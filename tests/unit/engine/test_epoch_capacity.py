@@ -7,6 +7,7 @@ import threading
 from doubles import until
 
 from streamling.engine.capacity import Capacity
+from streamling.plugin import contract
 from streamling.spec.blocks import Epoch
 from streamling.spec.settings import Settings
 
@@ -14,10 +15,16 @@ LIMITS = Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=77)
 
 
 def capacity(
-    *, limits: Epoch = LIMITS, collects: bool = False, limit: int | None = None, warm_up=lambda: None
+    *, limits: Epoch = LIMITS, collects: bool = False, limit: int | None = None, sources: int = 1, warm_up=lambda: None
 ) -> Capacity:
     settings = Settings(epoch=limits, record_batch_size=50)
-    return Capacity(settings, collects=collects, limit=limit, warm_up=warm_up)
+    return Capacity(settings, collects=collects, limit=limit, sources=sources, warm_up=warm_up)
+
+
+def crashed(*rows: int) -> contract.Epoch:
+    """An epoch that took so many rows from each of its sources."""
+    slices = tuple(contract.Slice(f"s{n}", f"s{n}:k", None, None, (), count) for n, count in enumerate(rows))
+    return contract.Epoch("e", 1, "app", "gen", 0, 0, slices)
 
 
 def grown(capacity: Capacity) -> int:
@@ -80,19 +87,19 @@ def test_with_no_rows_for_the_driver_everything_is_large_from_the_start() -> Non
 def test_after_a_crash_the_next_epoch_is_half_as_large() -> None:
     shrinking = capacity()
     for rows, expected in ((80, 40), (40, 20), (3, 1), (1, 1)):
-        shrinking.after_crash(rows)
+        shrinking.after_crash(crashed(rows))
         assert shrinking.caps().rows == expected
 
 
 def test_a_crash_never_makes_room() -> None:
     shrinking = capacity()
-    shrinking.after_crash(1_000_000)
+    shrinking.after_crash(crashed(1_000_000))
     assert shrinking.caps().rows == 100
 
 
 def test_an_epoch_that_goes_through_ends_the_caution() -> None:
     shrinking = capacity()
-    shrinking.after_crash(10)
+    shrinking.after_crash(crashed(10))
     shrinking.after_epoch(5)
     assert shrinking.caps().rows == 100
 
@@ -104,3 +111,17 @@ def test_a_record_limit_bounds_epochs() -> None:
 
 def test_a_tiny_record_limit_leaves_a_batch() -> None:
     assert capacity(limit=1).caps().rows == 50
+
+
+def test_several_sources_share_what_an_epoch_may_take() -> None:
+    two = capacity(sources=2)
+    assert two.caps().rows == two.caps().driver_rows == 50
+    two.after_epoch(100)
+    until(lambda: two.caps().rows > 50)
+    assert two.caps().rows == 5_000
+
+
+def test_after_a_crash_every_source_gives_half_of_what_the_largest_gave() -> None:
+    shrinking = capacity(sources=2)
+    shrinking.after_crash(crashed(40, 20))
+    assert shrinking.caps().rows == 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.engine.closing import InHand, Wish, closes, patience
+from streamling.engine.closing import InHand, Timing, Wish, closes, patience
 
 ROWS, SECONDS = Wish(100, None), Wish(None, 1.0)
 BOTH = Wish(100, 1.0)
@@ -38,20 +38,23 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_closing(case: str) -> None:
     in_hand, wishes, since, expected = CASES[case]
-    assert closes(in_hand, wishes, since_last_epoch=since, checkpoint_interval=5, batch_interval=0.1) is expected
+    assert closes(in_hand, wishes, Timing(since, checkpoint_interval=5, batch_interval=0.1)) is expected
 
 
 @pytest.mark.parametrize(
-    ("in_hand", "wishes", "expected"),
+    ("in_hand", "wishes", "since", "expected"),
     [
-        (hand(0), [(SECONDS, 1.0)], 60.0),  # rows wake the loop
-        (hand(1, 0.0), [(SECONDS, 1.0)], 0.1),
-        (hand(1, 0.96), [(SECONDS, 1.0)], 0.04),
-        (hand(1, 2.0), [(SECONDS, 1.0), (ROWS, 1.0)], 0.001),
-        (hand(1), [], 0.1),
+        (hand(0), [(SECONDS, 1.0)], 9.0, 60.0),  # rows wake the loop
+        (hand(1, 0.0), [(SECONDS, 1.0)], 9.0, 1.0),
+        (hand(1, 0.96), [(SECONDS, 1.0)], 9.0, 0.04),
+        (hand(1, 2.0), [(SECONDS, 1.0), (ROWS, 1.0)], 9.0, 3.0),  # the checkpoint
+        (hand(1, 4.9995), [(ROWS, 1.0)], 9.0, 0.001),
+        (hand(1), [], 0.04, 0.06),
+        (hand(1), [], 0.2, 0.001),
     ],
 )
-def test_the_loop_looks_again_when_the_next_wish_falls_due(
-    in_hand: InHand, wishes: list[tuple[Wish, float]], expected: float
+def test_the_loop_looks_again_when_the_next_thing_falls_due(
+    in_hand: InHand, wishes: list[tuple[Wish, float]], since: float, expected: float
 ) -> None:
-    assert patience(in_hand, wishes, batch_interval=0.1) == pytest.approx(expected)
+    timing = Timing(since, checkpoint_interval=5, batch_interval=0.1)
+    assert patience(in_hand, wishes, timing) == pytest.approx(expected)

@@ -128,10 +128,34 @@ def test_a_record_that_its_owner_has_finalized_cannot_be_dropped(ledger: Ledger)
 
 def test_without_recording_only_the_end_is_written(store: MemoryState) -> None:
     ledger = Ledger(store, recording=False)
-    ledger.record(FIRST, "plan")
+    record = ledger.record(FIRST, "plan")
     assert store.items() == {}
-    ledger.finalize(FOUND)
+    ledger.finalize(record)
     assert store.items() == {"a": {"next": 5}, "b": {"next": 6}, "__epoch": 1}
+
+
+def test_a_record_found_is_removed_even_if_this_pipeline_makes_none(ledger: Ledger, store: MemoryState) -> None:
+    ledger.record(FIRST, "plan")
+    (found,) = ledger.pending("app", "gen", ["node"])
+    Ledger(store, recording=False).finalize(found)
+    assert not [key for key in store.items() if key.startswith("__pending:")]
+
+
+def test_a_renamed_record_takes_the_place_of_the_old_one(ledger: Ledger) -> None:
+    record = ledger.record(FIRST, "plan")
+    renamed = ledger.rename(record, "other")
+    (found,) = ledger.pending("app", "gen", ["node"])
+    assert found == renamed
+    assert found.epoch.slices == FIRST.slices
+    with pytest.raises(Fenced):
+        ledger.finalize(record)
+
+
+def test_a_record_that_is_gone_cannot_be_renamed(ledger: Ledger) -> None:
+    record = ledger.record(FIRST, "plan")
+    ledger.drop(record)
+    with pytest.raises(Fenced):
+        ledger.rename(record, "other")
 
 
 def test_without_recording_a_stale_owner_is_fenced_too(store: MemoryState) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from streamling.engine.retry import retry
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
 from streamling.plugin.contract import Json
 
@@ -33,14 +34,8 @@ class SqliteState:
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
-            with self._errors():
-                # WAL lets a reader look (state list) while a run writes; FULL makes a commit survive a power cut.
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.execute("PRAGMA synchronous=FULL")
-                self._connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table} (namespace TEXT, key TEXT, data TEXT NOT NULL, "
-                    "created_at DATETIME DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (namespace, key))"
-                )
+            # The switch to WAL does not wait for others that open the file at the same moment.
+            retry(self._prepare, what=f"opening {path}", stopping=lambda: False, budget_s=_BUSY_TIMEOUT_S)
         except (sqlite3.Error, OSError) as error:
             raise PermanentError(
                 STATE_UNREADABLE,
@@ -48,6 +43,16 @@ class SqliteState:
                 hint="set state_backend.sqlite.database_path to a writable file",
                 cause=error,
             ) from error
+
+    def _prepare(self) -> None:
+        with self._errors():
+            # WAL lets a reader look (state list) while a run writes; FULL makes a commit survive a power cut.
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table} (namespace TEXT, key TEXT, data TEXT NOT NULL, "
+                "created_at DATETIME DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (namespace, key))"
+            )
 
     def items(self) -> dict[str, Json]:
         with self._lock, self._errors():
@@ -104,11 +109,11 @@ class SqliteState:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk has rolled back already
                     self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

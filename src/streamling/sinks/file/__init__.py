@@ -15,7 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -99,6 +99,7 @@ class FileWriter:
             file.flush()
             os.fsync(file.fileno())
         sync_directory(directory)
+        sync_directory(directory.parent)
         final = f"{self.node}-{epoch.number:08d}-{epoch.id[:8]}-{task.partition:05d}.{extension(self.format)}"
         return Ack(rows, [f"{epoch.id}/{name}", final])
 
@@ -142,11 +143,14 @@ class FileSink:
                 head = self._head()
                 standing = _standing(head.positions, epoch.slices)
                 if standing is not Applied.NO or epoch.id in head.abandoned:
-                    return standing
+                    break
                 abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
                 mark = secrets.token_hex(16)
                 if self._log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
-                    return Applied.NO
+                    break
+        if standing is Applied.NO:
+            self._unstage(epoch)  # nobody can commit it any more
+        return standing
 
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._staging), self._options.format)
@@ -157,16 +161,16 @@ class FileSink:
             fresh = self._log_commit(epoch, moves)
             self._finish(self._log.entries())  # of others too: who logged an epoch may have died before its files moved
             self._log.prune()
-        self.abort(epoch)
+        self._unstage(epoch)
         return sum(ack.rows for ack in acks) if fresh else 0
 
     def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
-        """Append the epoch's entry; False if the log has these slices already."""
+        """Append the epoch's entry; False if another epoch has brought these slices already."""
         while True:
             head = self._head()
             standing = _standing(head.positions, epoch.slices)
             if standing is Applied.YES:
-                return False
+                return head.epoch == epoch.id  # ours, from a commit that failed after this point
             if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
                 raise Fenced(
                     STATE_MOVED,
@@ -180,6 +184,12 @@ class FileSink:
                 return True
 
     def abort(self, epoch: Epoch) -> None:
+        with disk_errors(self._node):
+            logged = any(entry.epoch == epoch.id for entry in self._log.entries())
+        if not logged:  # else it is committed, and its files wait to be moved
+            self._unstage(epoch)
+
+    def _unstage(self, epoch: Epoch) -> None:
         shutil.rmtree(self._staging / epoch.id, ignore_errors=True)
 
     def close(self) -> None:
@@ -204,8 +214,9 @@ class FileSink:
     def _sweep(self) -> None:
         """Remove what was staged long ago and never committed."""
         for directory in self._staging.iterdir():
-            if time.time() - directory.stat().st_mtime > _STAGED_FOR_S:
-                shutil.rmtree(directory, ignore_errors=True)
+            with suppress(FileNotFoundError):  # its owner has just finished
+                if time.time() - directory.stat().st_mtime > _STAGED_FOR_S:
+                    shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
