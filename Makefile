@@ -88,6 +88,6 @@ java: $(VENV)/.installed
 		$(PIP) install --require-hashes --requirement requirements-java.lock; fi
 
 # An archive fits one Java, one Spark and one set of flags; the flags are in these modules.
-$(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py training.py) | java
+$(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py launch.py training.py) | java
 	@$(BIN)/streamling setup || echo "no class archive: starts take a few seconds longer"
 	@touch $@

@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from streamling import __version__
+from streamling.engine.launch import launch_early
 
 _COMMANDS = {
     "run": "run a pipeline",
@@ -45,18 +46,26 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 failed, 2 usage."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] not in (*_COMMANDS, "-h", "--help", "--version"):
-        arguments.insert(0, "run")
-    options = parser().parse_args(arguments)
+    options = parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
     code: int = options.execute(options)
     return code
 
 
+def _with_command(arguments: Sequence[str]) -> list[str]:
+    named = bool(arguments) and arguments[0] in (*_COMMANDS, "-h", "--help", "--version")
+    return [*([] if named else ["run"]), *arguments]
+
+
 def entry() -> None:
-    """The program: leaves at once with the exit code, whatever threads still hang in a target that does not answer."""
+    """The program: launches the JVM of a run before all else, and leaves at once with the exit code.
+
+    At once, because a thread may still hang in a target that does not answer.
+    """
     code = 1
     try:
+        command, *rest = _with_command(sys.argv[1:])
+        if command == "run":
+            launch_early(rest)
         code = main()
     except SystemExit as leaving:  # usage errors and --help
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     try:
-        loaded = settings_of(options)
+        settings_of(options)
         from streamling.engine.archive import archive_path
         from streamling.engine.java import find_java
         from streamling.engine.training import train
@@ -29,7 +29,7 @@ def execute(options: argparse.Namespace) -> int:
             return 0
         print(f"training the class archive for {java} (about a minute, once) ...", flush=True)
         began = time.monotonic()
-        train(java, path, loaded.settings, verbose=options.verbose)
+        train(java, path, verbose=options.verbose)
         print(f"ready: {path} ({path.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.0f} s)")
     except Exception as error:  # the one place where every failure becomes a message and an exit code
         print(rendered(error, with_trace=options.traceback), file=sys.stderr)

@@ -56,6 +56,8 @@ FIXED_FLAGS = (
     "-Xss4m",
     # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
     "-XX:-UsePerfData",
+    # Spark's classes fill more than the default before the first collection, which would come in mid-start.
+    "-XX:MetaspaceSize=256m",
     "-XX:+ExitOnOutOfMemoryError",
     # A report of a crash goes into our log, not into a file in the user's directory.
     "-XX:+ErrorFileToStderr",

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamling.engine.closing import Wish
-from streamling.engine.java import find_java
 from streamling.engine.jvm import Jvm
+from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.engine.training import launch, stop_patience
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import Guarantee, Placement, SinkContext
 from streamling.spec.settings import Settings
@@ -66,8 +65,7 @@ class Run:
     def execute(self) -> Summary:
         """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
         signals = Signals()
-        java = find_java()
-        jvm = launch(java, self._conf(), verbose=self._verbose)
+        jvm = launch(self._conf(), verbose=self._verbose)
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)
         worker.start()

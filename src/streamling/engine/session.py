@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def spark_conf(overrides: Mapping[str, str], *, application: str, sinks: int = 1) -> dict[str, str]:
+def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: int = 1) -> dict[str, str]:
     """Spark settings of a run: ours, then the user's. The JVM is launched before the number of sinks is known."""
     cores = os.cpu_count() or 1
     conf = {
-        "spark.app.name": f"streamling {application}",
+        "spark.app.name": f"streamling {application}".strip(),
         # A slot per sink beyond the cores: a small job never waits behind one that holds all of them.
         "spark.master": f"local[{cores + sinks}]",
         "spark.driver.memory": "1g",
@@ -71,25 +71,11 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     warm.join()
-    threading.Thread(target=_rehearse, args=(session,), name="rehearsal", daemon=True).start()
     # It would print every error a second time, as JSON with the whole Java stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # When the JVM leaves first, this server would print a stack trace about its lost connection.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
     return session
-
-
-def _rehearse(session: SparkSession) -> None:
-    """A throw-away query from plan to result, beside the opening of sources: the first real one finds all of it loaded.
-
-    Its rows are literals, so nothing is compiled for it.
-    """
-    try:
-        session.sql(
-            "SELECT a + 1 AS a, upper(b) AS b FROM VALUES (1L, 'x'), (2L, 'y') AS t(a, b) WHERE a > 1"
-        ).toArrow()
-    except Exception:  # the run may end before the rehearsal does
-        return
 
 
 def _warm_up(jvm: Any) -> None:

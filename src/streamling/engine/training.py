@@ -6,14 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-from streamling.engine.archive import find_archive
 from streamling.engine.java import java_home
-from streamling.engine.jvm import STOP_TIMEOUT_S, Jvm
+from streamling.engine.launch import TRAIN_VARIABLE
 from streamling.errors import JVM_FAILED, PermanentError
-from streamling.spec.settings import Settings
 
 # Every path an ordinary pipeline takes on the driver: reading, projection, filter, union, text, numbers, time, two
 # consumers of one node, results as Arrow; and a large epoch, so that the executor path is in the archive too.
@@ -45,10 +42,8 @@ sinks:
   nothing: {type: blackhole, from: both}
 """
 
-TRAIN_VARIABLE = "STREAMLING_TRAIN_ARCHIVE"
 
-
-def train(java: Path, path: Path, settings: Settings, *, verbose: bool = False) -> None:
+def train(java: Path, path: Path, *, verbose: bool = False) -> None:
     """Write the archive to `path`. The file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _make_base_archive(java)
@@ -78,16 +73,3 @@ def _make_base_archive(java: Path) -> None:
         result = subprocess.run([java, "-Xshare:dump"], capture_output=True, text=True)
         if result.returncode:
             raise PermanentError(JVM_FAILED, f"{java} cannot write its base archive: {result.stderr.strip()}")
-
-
-def launch(java: Path, conf: Mapping[str, str], *, verbose: bool) -> Jvm:
-    """The JVM of a run: on the archive if there is one; in a training run, one that writes it when it ends."""
-    draft = os.environ.get(TRAIN_VARIABLE)
-    if draft:
-        return Jvm.launch(java, conf, flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)
-    return Jvm.launch(java, conf, archive=find_archive(java), verbose=verbose)
-
-
-def stop_patience() -> float:
-    """How long the JVM may take to end; writing an archive takes it 20 s of a core."""
-    return 180.0 if TRAIN_VARIABLE in os.environ else STOP_TIMEOUT_S

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamling.errors import CONFIG_FILE, UserError, Where
+from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
 from streamling.spec.limits import PREFIX, VARIABLES
 from streamling.spec.yaml import ListNode, MapNode, Node, ScalarNode, compose, described
 
-DEFAULT_NAME = "config"
-SUFFIXES = ("", ".yaml", ".yml", ".json")
 # Variables of the OpenTelemetry project that win over our own.
 _FOREIGN = {
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": ("open_telemetry_metrics", "ingestion_endpoint"),
