@@ -63,7 +63,7 @@ class EpochLoop:
         outlets: Sequence[Outlet],
         stop: StopRequest,
     ) -> None:
-        self._plan, self._settings, self._generation = plan, settings, generation
+        self._fingerprint, self._settings, self._generation = plan.fingerprint, settings, generation
         self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
         self._sources, self._outlets, self._stop = sources, outlets, stop
         self._last_epoch = 0.0
@@ -86,7 +86,7 @@ class EpochLoop:
 
     def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken]) -> None:
         began = time.monotonic()
-        record = self._state(lambda: self._ledger.record(epoch, self._plan.fingerprint))  # 2
+        record = self._state(lambda: self._ledger.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
         self._deliver(epoch, taken, self._outlets)
         self._finish(epoch, record, began)
@@ -208,7 +208,7 @@ class EpochLoop:
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
         began = time.monotonic()
         if outlets:
-            if pending.plan != self._plan.fingerprint:
+            if pending.plan != self._fingerprint:
                 log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
             slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
             self._deliver(epoch, {source.node: source.read(mine) for source, mine in slices.items() if mine}, outlets)
