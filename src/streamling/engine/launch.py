@@ -15,6 +15,7 @@ from streamling.engine.archive import find_archive
 from streamling.engine.java import find_java
 from streamling.engine.jvm import STOP_TIMEOUT_S, Jvm
 from streamling.engine.session import spark_conf
+from streamling.engine.signals import listen
 from streamling.errors import StreamlingError
 from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
 
@@ -44,6 +45,7 @@ def launch_early(arguments: Sequence[str]) -> None:
     configured = any(Path(f"{DEFAULT_NAME}{suffix}").exists() for suffix in SUFFIXES)
     named = any(name.upper().startswith("STREAMLING__SPARK") for name in os.environ)
     if plain and not configured and not named and TRAIN_VARIABLE not in os.environ:
+        listen()  # a signal that comes before the run does must find somebody to hear it
         try:
             _early = launch(spark_conf({}), verbose=False)
         except StreamlingError:

@@ -20,7 +20,7 @@ from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
-from streamling.engine.signals import Signals
+from streamling.engine.signals import Signals, listen
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
@@ -64,7 +64,7 @@ class Run:
 
     def execute(self) -> Summary:
         """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
-        signals = Signals()
+        signals = listen()
         jvm = launch(self._conf(), verbose=self._verbose)
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(jvm, done, signals), name="epochs", daemon=True)

@@ -11,9 +11,19 @@ import select
 import signal
 from types import FrameType
 
+_listening: Signals | None = None
+
+
+def listen() -> Signals:
+    """The ears of this process, from the first call on; to be called in the main thread."""
+    global _listening
+    if _listening is None:
+        _listening = Signals()
+    return _listening
+
 
 class Signals:
-    """Hears the stop signals of this process; to be made in the main thread."""
+    """Hears the stop signals of this process; see `listen`."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
