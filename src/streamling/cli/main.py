@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -69,6 +70,8 @@ def entry() -> None:
         code = main()
     except SystemExit as leaving:  # usage errors and --help
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    except BaseException:  # nothing may end this program without a word
+        traceback.print_exc()
     finally:
         with suppress(OSError):  # nobody reads what we say any more
             sys.stdout.flush()

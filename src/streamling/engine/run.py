@@ -21,6 +21,7 @@ from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
+from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
@@ -136,7 +137,8 @@ class Run:
             context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
             outlet.sink.open(context)
         stop = StopRequest()
-        session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
+        with spark_errors(None):
+            session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
         capacity = Capacity(
             settings,
             collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 # What pyspark imports when it first meets Arrow, half a second of work: done while the JVM boots instead.
 _USED_LATER = ("pandas", "pyspark.sql.pandas.conversion", "pyspark.sql.pandas.serializers", "pyspark.sql.pandas.types")
+
+
+_REHEARSAL = """
+SELECT a * 2 AS a, upper(concat('c', b)) AS b, round(a * 1.5D, 2) AS c, CASE WHEN a > 1 THEN 'u' ELSE 'i' END AS d
+FROM VALUES (1L, 'x'), (2L, 'y') AS t(a, b) WHERE a % 2 = 0
+"""
+_ANALYZER = "org.apache.spark.sql.catalyst.analysis.SimpleAnalyzer$"
+# Spark sets 300 MB aside and refuses a heap below one and a half times that. A pipeline of small epochs needs neither.
+_RESERVED_BYTES = 300 * 1024 * 1024
 
 
 def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: int = 1) -> dict[str, str]:
@@ -54,7 +64,15 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.python.daemon.module": "streamling.engine.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
     }
-    return conf | dict(overrides)
+    conf |= overrides
+    conf.setdefault("spark.testing.reservedMemory", str(min(_RESERVED_BYTES, _bytes(conf["spark.driver.memory"]) // 4)))
+    return conf
+
+
+def _bytes(size: str) -> int:
+    """A size as Java writes it; what is not one is left for Java to refuse."""
+    found = re.fullmatch(r"(\d+)([bkmgt]?)b?", size.strip().lower())
+    return int(found.group(1)) * 1024 ** "bkmgt".index(found.group(2) or "b") if found else _RESERVED_BYTES * 4
 
 
 def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
@@ -77,7 +95,6 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm = threading.Thread(target=_warm_up, args=(SparkContext._jvm,), name="warm-up", daemon=True)
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
-    warm.join()
     # It would print every error a second time, as JSON with the whole Java stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # When the JVM leaves first, this server would print a stack trace about its lost connection.
@@ -86,10 +103,17 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _warm_up(jvm: Any) -> None:
-    """Load what the first query needs while the context starts. Failing here costs time, nothing else."""
+    """Parse, analyse and optimize a query of literals while the context starts: none of that needs one.
+
+    It takes a second or two off the first real query. Failing here costs that time, nothing else.
+    """
     try:
         sql = jvm.org.apache.spark.sql
-        sql.execution.SparkSqlParser().parsePlan("SELECT a + 1 AS b, upper('c') AS d FROM t WHERE a > 0")
+        plan = sql.execution.SparkSqlParser().parsePlan(_REHEARSAL)
+        analyzer = jvm.java.lang.Class.forName(_ANALYZER).getField("MODULE$").get(None)
+        catalogs = analyzer.catalogManager()
+        optimizer = sql.execution.SparkOptimizer(catalogs, catalogs.v1SessionCatalog(), sql.ExperimentalMethods())
+        optimizer.execute(analyzer.execute(plan))
         sql.catalyst.analysis.FunctionRegistry.builtin()
         sql.util.ArrowUtils.rootAllocator()
     except Exception:  # any failure means only that the first query does this work itself

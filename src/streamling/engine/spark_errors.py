@@ -70,8 +70,8 @@ def spark_failure(error: BaseException) -> SparkFailure | None:
 
 
 @contextmanager
-def spark_errors(node: str) -> Iterator[None]:
-    """Turn what Spark raises while computing `node` into our errors."""
+def spark_errors(node: str | None) -> Iterator[None]:
+    """Turn what Spark raises while computing `node` into our errors; None = while it starts."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -126,7 +126,7 @@ def _crossed(message: str) -> StreamlingError | None:
     return kind(CONDITIONS[fields["code"]], fields["message"], node=fields["node"], hint=fields["hint"])
 
 
-def _classified(failure: SparkFailure, node: str) -> StreamlingError:
+def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
     ours = _crossed(failure.message)
     if ours is not None:
         return ours
