@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import ArithmeticException, PythonException
+from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
 from streamling.engine.session import spark_conf
-from streamling.engine.spark_errors import spark_errors
+from streamling.engine.spark_errors import crossing, spark_errors
 from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.spark_settings import SESSION_SETTINGS
 
@@ -86,3 +86,18 @@ def test_our_own_errors_pass_as_they_are() -> None:
 def test_mistakes_of_ours_are_not_disguised() -> None:
     with pytest.raises(KeyError), spark_errors("big"):
         raise KeyError("bug")
+
+
+@pytest.mark.parametrize(("memory", "reserved"), [("256m", 64 << 20), ("1g", 256 << 20), ("8g", 300 << 20)])
+def test_a_small_heap_is_not_refused_for_what_spark_sets_aside(memory: str, reserved: int) -> None:
+    assert spark_conf({"spark.driver.memory": memory})["spark.testing.reservedMemory"] == str(reserved)
+
+
+@pytest.mark.parametrize("kind", [TransientError, PermanentError])
+def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[StreamlingError]) -> None:
+    with pytest.raises(RuntimeError) as raised, crossing():
+        raise kind(SINK_FAILED, "no space <left>", node="out", hint="make room")
+    told = f"Traceback (most recent call last):\n  File x\nRuntimeError: {raised.value}\n SQLSTATE: 38000"
+    with pytest.raises(kind, match="no space <left>") as arrived, spark_errors("query"):
+        raise PySparkException(told)
+    assert (arrived.value.code, arrived.value.node, arrived.value.hint) == (SINK_FAILED.code, "out", "make room")
