@@ -15,7 +15,7 @@ import pytest
 from connector_samples import epoch, opened, read_rows, rows, sink, written
 
 from streamling.errors import Fenced, PermanentError, TransientError, UserError
-from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of
+from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of, map_of
 from streamling.plugin.contract import Ack, Applied, Epoch, SinkContext, Task
 from streamling.sinks.file import FileSink
 
@@ -342,7 +342,7 @@ def test_several_batches_make_one_file(target: Path) -> None:
         assert read_rows(file, format_).column("name").to_pylist() == ["a", "b", "c"]
 
 
-NESTED = (list_of(INT64), DataType("map", item=INT64), DataType("struct", fields=(Field("a", INT64),)))
+NESTED = (list_of(INT64), map_of(INT64), DataType("struct", fields=(Field("a", INT64),)))
 
 
 @pytest.mark.parametrize("type_", NESTED, ids=str)

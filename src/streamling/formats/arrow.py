@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamling.errors import DATA_ERROR, INTERNAL, BugError, PermanentError
-from streamling.plan.types import DataType, Schema
+from streamling.plan.types import STRING, DataType, Schema
 
 _SIMPLE = {
     "null": pa.null(),
@@ -36,7 +36,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
         case "list" if type_.item:
             return pa.list_(arrow_type(type_.item))
         case "map" if type_.item:
-            return pa.map_(pa.string(), arrow_type(type_.item))
+            return pa.map_(arrow_type(type_.key or STRING), arrow_type(type_.item))
         case "struct":
             return pa.struct([pa.field(f.name, arrow_type(f.type), f.nullable) for f in type_.fields])
     raise BugError(INTERNAL, f"no Arrow carrier for type {type_}")

@@ -27,6 +27,7 @@ from streamling.plan.types import (
     Schema,
     decimal,
     list_of,
+    map_of,
 )
 
 POINT = DataType("struct", fields=(Field("x", INT64, nullable=False), Field("tags", list_of(STRING))))
@@ -51,7 +52,7 @@ POINT = DataType("struct", fields=(Field("x", INT64, nullable=False), Field("tag
         (DURATION, pa.duration("us")),
         (decimal(20, 4), pa.decimal128(20, 4)),
         (list_of(list_of(INT32)), pa.list_(pa.list_(pa.int32()))),
-        (DataType("map", item=FLOAT64), pa.map_(pa.string(), pa.float64())),
+        (map_of(FLOAT64), pa.map_(pa.string(), pa.float64())),
         (POINT, pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("tags", pa.list_(pa.string()))])),
     ],
 )

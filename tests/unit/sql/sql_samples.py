@@ -20,6 +20,7 @@ from streamling.plan.types import (
     Schema,
     decimal,
     list_of,
+    map_of,
 )
 
 ORDERS = Schema(
@@ -37,7 +38,7 @@ ORDERS = Schema(
         Field("seen", TIMESTAMP_UTC),
         Field("tags", list_of(STRING)),
         Field("address", DataType("struct", fields=(Field("city", STRING), Field("Zip", STRING)))),
-        Field("attributes", DataType("map", item=INT64)),
+        Field("attributes", map_of(INT64)),
         OPERATION_FIELD,
     )
 )

@@ -224,9 +224,9 @@ def test_an_expression_is_one_expression(sql: str) -> None:
 
 
 def test_a_wide_number_can_be_passed_on_but_not_computed_with() -> None:
-    from streamling.plan.types import DataType, Field, Schema, decimal
+    from streamling.plan.types import U256, Field, Schema, decimal
 
-    wide = Schema((Field("w", decimal(60, 0)), Field("u", DataType("u256"))))
+    wide = Schema((Field("w", decimal(60, 0)), Field("u", U256)))
     assert compile_expression("w", wide, node="n").text == "`w`"
     for sql in ("w + 1", "w > 1", "- w", "w::text", "u = u", "abs(w)"):
         with pytest.raises(UserError):
