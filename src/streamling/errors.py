@@ -38,6 +38,21 @@ class Condition:
     explanation: str
 
 
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something a user should know that stops nothing."""
+
+    condition: Condition
+    message: str
+    node: str | None = None
+    where: Where | None = None
+    hint: str | None = None
+
+    @property
+    def code(self) -> str:
+        return self.condition.code
+
+
 CONDITIONS: dict[str, Condition] = {}
 
 

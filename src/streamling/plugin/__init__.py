@@ -22,12 +22,13 @@ from streamling.plugin.contract import (
     Task,
     Writer,
 )
-from streamling.plugin.registry import Kind, register
+from streamling.plugin.registry import Discovery, Kind, register
 from streamling.plugin.simple import SimpleSink
 
 __all__ = [
     "Ack",
     "Applied",
+    "Discovery",
     "Epoch",
     "Guarantee",
     "Json",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamling.errors import INTERNAL, BugError
+from streamling.plan.types import Schema
 from streamling.plugin.contract import Sink, Source
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Kinds, NodeSpec, Role
@@ -13,11 +14,23 @@ from streamling.spec.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
+class Discovery:
+    """What the outside world says of a source: its columns, `_gs_op` last, and the key it knows of."""
+
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+
+
+Probe = Callable[[NodeSpec, Settings, float], Discovery]
+"""Looks a source up, within the given number of seconds. Raises StreamlingError."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of node: what its YAML may say, and how it is made from it.
 
     `build` checks nothing that the options model can check and touches nothing outside: that is `open`'s.
-    Transforms that the planner compiles have none.
+    A kind without `build` that the planner does not compile can be validated, not run.
     """
 
     role: Role
@@ -25,6 +38,14 @@ class Kind:
     """What `type:` says in YAML."""
     options: type[NodeOptions]
     build: Callable[[NodeSpec, Settings], Source | Sink] | None = None
+    probe: Probe | None = None
+    """Asks the outside world for the columns of a source, where the file does not declare them."""
+    compiled: bool = False
+    """The planner turns the node into a query; nothing has to be built."""
+
+    @property
+    def runs(self) -> bool:
+        return self.build is not None or self.compiled
 
 
 _kinds: dict[tuple[Role, str], Kind] = {}

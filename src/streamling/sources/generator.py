@@ -42,6 +42,10 @@ class GeneratorOptions(Keyed, SourceOptions):
         "A column `_gs_op` sets the operation, otherwise every row is an insert.",
     )
 
+    @property
+    def ends(self) -> bool:
+        return self.rows is not None
+
     def output_schema(self, node: NodeSpec) -> Schema:
         """Types follow from the expressions; nothing outside is touched."""
         compiled = self.compiled(node)

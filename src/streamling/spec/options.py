@@ -218,6 +218,11 @@ class Reading(Options):
 class SourceOptions(NodeOptions):
     """Base of all sources."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether the source comes to an end by itself, as job mode asks."""
+        return True
+
 
 class TransformOptions(NodeOptions):
     """Base of all transforms. Those that read a node by name add `Reading`."""
@@ -225,3 +230,6 @@ class TransformOptions(NodeOptions):
 
 class SinkOptions(Keyed, Reading, NodeOptions):
     """Base of all sinks."""
+
+    key_required: ClassVar[bool] = False
+    """Whether the sink cannot work without a primary key of its own or of the node it reads."""

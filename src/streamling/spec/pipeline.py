@@ -27,6 +27,8 @@ from streamling.errors import (
     PIPELINE_FILE,
     UNKNOWN_FIELD,
     WRONG_TYPE,
+    Caution,
+    Condition,
     InvalidPipeline,
     StreamlingError,
     UserError,
@@ -78,6 +80,19 @@ class NodeSpec:
     def described(self) -> str:
         """How messages speak of the node: `kafka source 'orders'`."""
         return described_node(self.role, self.name, self.type)
+
+    def error(self, condition: Condition, message: str, *path: str | int, hint: str | None = None) -> UserError:
+        """A problem of the field at `path`, or of the node; the message continues `kafka source 'orders': `."""
+        text = f"{self.described()}: {message}"
+        return UserError(condition, text, node=self.name, where=self._place(path), hint=hint)
+
+    def caution(self, condition: Condition, message: str, *path: str | int, hint: str | None = None) -> Caution:
+        """As `error`, for what stops nothing."""
+        text = f"{self.described()}: {message}"
+        return Caution(condition, text, node=self.name, where=self._place(path), hint=hint)
+
+    def _place(self, path: tuple[str | int, ...]) -> Where:
+        return self.locate(*path) if path else self.where
 
 
 @dataclass(frozen=True, slots=True)

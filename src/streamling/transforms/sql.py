@@ -15,4 +15,4 @@ class SqlOptions(Parallel, RequiredKey, TransformOptions):
     sql: str = Field(min_length=1, description="One SELECT; the tables it reads are nodes of the pipeline.")
 
 
-register(Kind(Role.TRANSFORM, "sql", SqlOptions))
+register(Kind(Role.TRANSFORM, "sql", SqlOptions, compiled=True))

@@ -1,0 +1,42 @@
+"""What the options of a node can tell the planner.
+
+A kind of node adds the methods that concern it to its options model; nothing has to be registered. All of them
+are pure: no network, no files, neither Arrow nor Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from streamling.errors import Caution, UserError
+from streamling.plan.types import Schema
+from streamling.spec.pipeline import NodeSpec
+
+Key = tuple[str, ...]
+Finding = UserError | Caution
+"""A problem that refuses the pipeline, or one that is only said."""
+
+
+@runtime_checkable
+class DeclaresColumns(Protocol):
+    """A source that may know its columns from the file alone."""
+
+    def output_schema(self, node: NodeSpec) -> Schema | None:
+        """The columns, `_gs_op` last; None when only the outside world knows them. Raises UserError."""
+
+
+@runtime_checkable
+class ReshapesRows(Protocol):
+    """A transform that gives other columns than it gets."""
+
+    def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
+        """The columns it gives when it gets `rows`. Raises UserError."""
+
+
+@runtime_checkable
+class ChecksColumns(Protocol):
+    """A node with rules about the columns it gives (source, transform) or gets (sink)."""
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterable[Finding]:
+        """What is wrong, everything at once. `key` is the node's resolved primary key, empty if there is none."""
