@@ -78,8 +78,11 @@ class StreamlingError(Exception):
         where: Where | None = None,
         hint: str | None = None,
         cause: BaseException | None = None,
+        context: str | None = None,
     ) -> None:
+        """`context` says what was being attempted, for reports that show the whole chain of causes."""
         super().__init__(message)
+        self.context = context
         self.condition = condition
         self.message = message
         self.node = node
@@ -163,6 +166,18 @@ SQL_UNSUPPORTED = condition("SQL_UNSUPPORTED", "The SQL uses a construct that a 
 SQL_UNKNOWN_FUNCTION = condition("SQL_UNKNOWN_FUNCTION", "The SQL calls a function that is not in the function table.")
 SQL_UNKNOWN_COLUMN = condition("SQL_UNKNOWN_COLUMN", "The SQL names a column that its input does not have.")
 SQL_TYPES = condition("SQL_TYPES", "An operator or function of the SQL does not accept the types it is given.")
+NO_KEY = condition("NO_KEY", "Neither the node nor anything upstream of it names a primary key.")
+KEY_REQUIRED = condition("KEY_REQUIRED", "The sink cannot write without a primary key, and none was found.")
+MESSAGE_KEY = condition("MESSAGE_KEY", "A Kafka sink keys its messages by the primary key, and none was found.")
+SOURCE_FILTER = condition("SOURCE_FILTER", "The filter of a source cannot be used with its columns.")
+UNKNOWN_SETTING = condition("UNKNOWN_SETTING", "The application configuration has a key that nothing reads.")
+SCHEMA_UNKNOWN = condition(
+    "SCHEMA_UNKNOWN",
+    "The columns of a source are known to another system only, which was not asked: what is built on them was "
+    "checked in part. `--probe` asks.",
+)
+NOT_RUNNABLE = condition("NOT_RUNNABLE", "The node is valid, but this version cannot run it yet.")
+EVENT_TIME = condition("EVENT_TIME", "The event time column is missing or no time: the node has no event time metrics.")
 JOB_MODE = condition("JOB_MODE", "Job mode needs every source to end by itself.")
 DATA_ERROR = condition("DATA_ERROR", "A row cannot be computed or written.")
 SHUFFLE_REFUSED = condition(

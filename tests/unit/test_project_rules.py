@@ -137,4 +137,4 @@ def test_the_validation_report_is_one_json_object_and_all_of_the_output(
     report = json.loads(result.stdout)
     assert (result.returncode, report["is_valid"], report["success"]) == (code, is_valid, True)
     assert bool(report["errors"]) is not is_valid
-    assert set(report) == {"success", "is_valid", "errors", "warnings"}
+    assert set(report) == {"success", "is_valid", "errors", "warnings", "problems"}

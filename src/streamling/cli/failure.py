@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
 
-from streamling.errors import BugError, InvalidPipeline, StreamlingError, Where
+from streamling.cli.excerpt import excerpt
+from streamling.errors import BugError, Caution, InvalidPipeline, StreamlingError
 
 
 def rendered(error: BaseException, *, with_trace: bool = False) -> str:
@@ -20,9 +20,21 @@ def rendered(error: BaseException, *, with_trace: bool = False) -> str:
     return text
 
 
+def rendered_caution(caution: Caution | str) -> str:
+    """What stops nothing, with its place."""
+    if isinstance(caution, str):
+        return f"Warning: {caution}"
+    lines = [f"Warning: {caution.message} [{caution.code}]"]
+    if caution.where:
+        lines.append(f"  at {caution.where}")
+    if caution.hint:
+        lines.append(f"  hint: {caution.hint}")
+    return "\n".join(lines)
+
+
 def chain(error: BaseException) -> str:
     """The message with its causes, outermost first, each once."""
-    seen: list[str] = []
+    seen: list[str] = [error.context] if isinstance(error, StreamlingError) and error.context else []
     current: BaseException | None = error
     while current is not None:
         text = str(current) or type(current).__name__
@@ -38,7 +50,7 @@ def _one(error: BaseException) -> str:
     lines = [f"Error: {error.message} [{error.code}]"]
     if error.where:
         lines.append(f"  at {error.where}")
-        lines.extend(_excerpt(error.where))
+        lines.extend(excerpt(error.where))
     elif error.node:
         lines.append(f"  node: {error.node}")
     cause = error.__cause__
@@ -47,13 +59,3 @@ def _one(error: BaseException) -> str:
     if error.hint:
         lines.append(f"  hint: {error.hint}")
     return "\n".join(lines)
-
-
-def _excerpt(where: Where) -> list[str]:
-    """The line at fault with a caret under the column."""
-    try:
-        line = Path(where.file).read_text(errors="replace").splitlines()[where.line - 1]
-    except (OSError, IndexError):
-        return []
-    prefix = f"  {where.line:>4} | "
-    return [prefix + line.rstrip(), " " * (len(prefix) + where.column - 1) + "^"]

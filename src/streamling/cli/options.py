@@ -24,6 +24,12 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="pipeline file (default: ./pipeline.yaml)")
 
 
+def add_probe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--probe", action="store_true", help="also look up the columns of sources in registries, files and databases"
+    )
+
+
 def settings_of(options: argparse.Namespace, *, level: str = "info") -> LoadedSettings:
     """Load the settings and start logging as they and the arguments say."""
     loaded = load_settings(config=options.config, environ=os.environ, cwd=Path.cwd())

@@ -24,7 +24,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.validate:
         return validate.report(options)
     if options.dry_run:
-        return validate.execute(options)
+        return validate.dry_run(options)
     try:
         loaded = settings_of(options)
         for warning in loaded.warnings:

@@ -1,53 +1,133 @@
-"""`streamling validate FILE`, and the `--validate` and `--dry-run` forms of a run."""
+"""`streamling validate FILE`, and the `--validate` and `--dry-run` forms of a run.
+
+Two levels: the file alone, without network and JVM, and `--probe`, which looks up the columns of sources in
+registries, files and databases. The compatible forms of a run always probe, as a run itself does.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from streamling.cli.failure import chain, rendered
-from streamling.cli.options import add_common, add_file, pipeline_file, settings_of
-from streamling.errors import InvalidPipeline, UserError
+from streamling.cli.failure import chain, rendered, rendered_caution
+from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
+from streamling.errors import (
+    INTERNAL,
+    MESSAGE_KEY,
+    SOURCE_FILTER,
+    UNKNOWN_SETTING,
+    Caution,
+    InvalidPipeline,
+    StreamlingError,
+    UserError,
+)
+
+# Tools that read the report know these mistakes of users as a check that could not be carried out.
+_UNSUCCESSFUL = (SOURCE_FILTER, MESSAGE_KEY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
+    add_probe(parser)
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="text for people (default), json for programs"
+    )
     add_common(parser)
 
 
+@dataclass(slots=True)
+class Outcome:
+    """What a check found."""
+
+    file: Path | None = None
+    nodes: int = 0
+    failure: Exception | None = None
+    warnings: list[str | Caution] = field(default_factory=list)
+
+    @property
+    def problems(self) -> Sequence[Exception]:
+        if self.failure is None:
+            return ()
+        return self.failure.problems if isinstance(self.failure, InvalidPipeline) else (self.failure,)
+
+
 def execute(options: argparse.Namespace) -> int:
-    """Check; say nothing but errors."""
-    try:
-        _check(options)
-    except Exception as error:  # anything at all must become a message and exit code 1
-        print(rendered(error, with_trace=options.traceback), file=sys.stderr)
-        return 1
-    print("valid", file=sys.stderr)
-    return 0
+    outcome = _outcome(options, probe=options.probe)
+    return _report(outcome) if options.format == "json" else _tell(outcome, with_trace=options.traceback)
 
 
 def report(options: argparse.Namespace) -> int:
-    """Check; print one JSON object, in every case."""
-    warnings: list[str] = []
-    errors: list[str] = []
-    success = True
+    """`--validate`: one JSON object on stdout, in every case."""
+    return _report(_outcome(options, probe=True))
+
+
+def dry_run(options: argparse.Namespace) -> int:
+    return _tell(_outcome(options, probe=True), with_trace=options.traceback)
+
+
+def _outcome(options: argparse.Namespace, *, probe: bool) -> Outcome:
+    """All stages a run would go through before it touches anything."""
+    outcome = Outcome()
     try:
-        warnings = _check(options)
-    except InvalidPipeline as error:
-        errors = [chain(problem) for problem in error.problems]
-    except UserError as error:
-        errors = [chain(error)]
-    except Exception as error:  # the report is owed whatever happens
-        success, errors = False, [chain(error)]
-    print(json.dumps({"success": success, "is_valid": not errors, "errors": errors, "warnings": warnings}, indent=2))
-    return 0 if not errors else 1
+        loaded = settings_of(options, level="warn")
+        outcome.warnings.extend(loaded.warnings)
+        outcome.file = pipeline_file(options, loaded)
+        from streamling.engine.preparation import check
+
+        plan = check(outcome.file, loaded.settings, probe=probe)
+        outcome.nodes = len(plan.nodes)
+        outcome.warnings.extend(plan.cautions)
+    except Exception as error:  # the outcome is owed whatever happens
+        outcome.failure = error
+    return outcome
 
 
-def _check(options: argparse.Namespace) -> list[str]:
-    """All stages a run would go through before it touches anything; returns the warnings."""
-    loaded = settings_of(options, level="warn")
-    from streamling.engine.preparation import prepare
+def _tell(outcome: Outcome, *, with_trace: bool) -> int:
+    for warning in outcome.warnings:
+        print(rendered_caution(warning), file=sys.stderr)
+    if outcome.failure is not None:
+        print(rendered(outcome.failure, with_trace=with_trace), file=sys.stderr)
+        return 1
+    print(f"{outcome.file}: valid, {outcome.nodes} nodes", file=sys.stderr)
+    return 0
 
-    prepared = prepare(pipeline_file(options, loaded), loaded.settings)
-    return [*loaded.warnings, *prepared.plan.warnings]
+
+def _report(outcome: Outcome) -> int:
+    problems = outcome.problems
+    content = {
+        "success": all(_successful(problem) for problem in problems),
+        "is_valid": not problems,
+        "errors": [chain(problem) for problem in problems],
+        "warnings": [w if isinstance(w, str) else w.message for w in outcome.warnings],
+        "problems": [_entry("error", problem) for problem in problems]
+        + [_entry("warning", warning) for warning in outcome.warnings],
+    }
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+    return 1 if problems else 0
+
+
+def _successful(problem: Exception) -> bool:
+    return isinstance(problem, UserError) and problem.condition not in _UNSUCCESSFUL
+
+
+def _entry(severity: str, found: Exception | Caution | str) -> dict[str, object]:
+    if isinstance(found, StreamlingError | Caution):
+        where = found.where
+        return {
+            "severity": severity,
+            "code": found.code,
+            "message": found.message,
+            "node": found.node,
+            "file": where.file if where else None,
+            "line": where.line if where else None,
+            "column": where.column if where else None,
+            "hint": found.hint,
+        }
+    message = found if isinstance(found, str) else f"{type(found).__name__}: {found}"
+    code = UNKNOWN_SETTING.code if isinstance(found, str) else INTERNAL.code
+    empty = dict.fromkeys(("node", "file", "line", "column", "hint"))
+    return {"severity": severity, "code": code, "message": message, **empty}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from streamling.errors import JOB_MODE, InvalidPipeline, UserError
-from streamling.plan.pipeline import Plan, make_plan
+from streamling.errors import NOT_RUNNABLE, Caution, InvalidPipeline, StreamlingError, UserError
+from streamling.plan.contract import DeclaresColumns, Discovery
+from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source
-from streamling.spec.pipeline import read_pipeline
+from streamling.spec.options import OnError
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, read_pipeline
 from streamling.spec.settings import Settings
+
+# A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
+PROBE_SECONDS = 10.0
+PROBES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +31,65 @@ class Prepared:
     sinks: Mapping[str, Sink]
 
 
+def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
+    """Read, check, plan. Raises InvalidPipeline with all problems.
+
+    Without `probe` nothing but the file is touched. With it, sources whose columns are not in the file are
+    looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
+    """
+    pipeline = read_pipeline(file, registry.kinds())
+    plan = make_plan(
+        pipeline,
+        discoveries=discovered(pipeline, settings) if probe else {},
+        enforce_primary_keys=settings.enforce_primary_keys,
+        job_mode=settings.job_mode,
+    )
+    unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
+    return replace(plan, cautions=(*plan.cautions, *unready))
+
+
 def prepare(file: Path, settings: Settings) -> Prepared:
-    """Read, check, plan. Touches nothing but the file; imports neither Spark nor Arrow."""
-    plan = make_plan(read_pipeline(file, registry.kinds()), enforce_primary_keys=settings.enforce_primary_keys)
+    """A pipeline that can run. Raises InvalidPipeline if it is wrong or asks for what this version lacks."""
+    plan = check(file, settings, probe=True)
+    problems = list(_not_runnable(plan))
+    if problems:
+        raise InvalidPipeline(problems)
     sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
-    sinks = {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks}
-    endless = sorted(n.spec.name for n in plan.sources if not sources[n.ref].bounded)
-    if settings.job_mode and endless:
-        names = ", ".join(f"'{name}'" for name in endless)
-        first = next(n.spec for n in plan.sources if n.spec.name == endless[0])
-        raise InvalidPipeline(
-            [
-                UserError(
-                    JOB_MODE,
-                    f"job_mode does not support sources that never end: {names}",
-                    where=first.where,
-                    hint="bound them, or run without job_mode",
-                )
-            ]
-        )
-    return Prepared(plan, sources, sinks)
+    return Prepared(plan, sources, {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks})
+
+
+def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
+    """What the outside world knows of the sources whose columns are not in the file."""
+    wanted = [(node, probe) for node in pipeline.sources if (probe := _probe_for(node)) is not None]
+    if not wanted:
+        return {}
+    with ThreadPoolExecutor(min(PROBES_AT_ONCE, len(wanted)), thread_name_prefix="probe") as pool:
+        found = pool.map(lambda one: _asked(one[1], one[0], settings), wanted)
+        return {node.ref: answer for (node, _), answer in zip(wanted, found, strict=True)}
+
+
+def _probe_for(node: NodeSpec) -> registry.Probe | None:
+    if not node.sound:
+        return None
+    try:
+        if isinstance(node.options, DeclaresColumns) and node.options.output_schema(node) is not None:
+            return None
+    except StreamlingError:
+        return None  # the planner meets the same error and reports it
+    return registry.kind_of(node).probe
+
+
+def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:
+    try:
+        return probe(node, settings, PROBE_SECONDS)
+    except StreamlingError as error:
+        return error
+
+
+def _not_runnable(plan: Plan) -> Iterator[UserError]:
+    for node in plan.nodes:
+        if not registry.kind_of(node.spec).runs:
+            yield node.spec.error(NOT_RUNNABLE, "this version can check this kind of node but not run it yet", "type")
+        if node.spec.options.on_error is not OnError.FAIL:
+            wanted = node.spec.options.on_error.value
+            yield node.spec.error(NOT_RUNNABLE, f"on_error '{wanted}' is not available yet", "on_error")

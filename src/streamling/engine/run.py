@@ -99,8 +99,8 @@ class Run:
 
     def _run(self, jvm: Jvm) -> None:
         prepared = prepare(self._file, self._settings)
-        for warning in prepared.plan.warnings:
-            log.warning("%s", warning)
+        for caution in prepared.plan.cautions:
+            log.warning("%s", caution.message)
         if not prepared.sinks:
             log.warning("the pipeline has no sinks: nothing to do")
             return

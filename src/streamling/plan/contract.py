@@ -7,6 +7,7 @@ are pure: no network, no files, neither Arrow nor Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from streamling.errors import Caution, UserError
@@ -16,6 +17,14 @@ from streamling.spec.pipeline import NodeSpec
 Key = tuple[str, ...]
 Finding = UserError | Caution
 """A problem that refuses the pipeline, or one that is only said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What the outside world says of a source: its columns, `_gs_op` last, and the key it knows of."""
+
+    schema: Schema
+    primary_key: Key = ()
 
 
 @runtime_checkable

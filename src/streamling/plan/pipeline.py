@@ -7,31 +7,33 @@ node whose own description is wrong does not hide what is wrong elsewhere.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from streamling.errors import (
-    CYCLE,
-    INVALID_VALUE,
-    NO_CONSUMERS,
-    NODE_NOT_FOUND,
+    EVENT_TIME,
+    INTERNAL,
+    JOB_MODE,
+    NO_KEY,
     PRIMARY_KEY,
+    SCHEMA_UNKNOWN,
+    SQL_TYPES,
+    BugError,
+    Caution,
     InvalidPipeline,
     StreamlingError,
     UserError,
 )
-from streamling.plan.sql import Query, Statement, compile_query, parse
+from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
+from streamling.plan.graph import Graph, is_stream, make_graph
+from streamling.plan.sql import Query, Statement, compile_query
+from streamling.plan.types import Field as Column
 from streamling.plan.types import Schema
-from streamling.spec.options import OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
+from streamling.spec.options import Keyed, RequiredKey, SinkOptions, SourceOptions
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 
-
-@runtime_checkable
-class KnowsSchema(Protocol):
-    """Options of a source that can tell its columns without touching anything."""
-
-    def output_schema(self, node: NodeSpec) -> Schema: ...
+Discoveries = Mapping[str, Discovery | StreamlingError]
+"""What the outside world said of sources, by reference name; an error where it could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class PlannedNode:
 
     spec: NodeSpec
     inputs: tuple[str, ...]
-    schema: Schema
-    """What it gives; for a sink, what it gets."""
-    primary_key: tuple[str, ...]
+    columns: Schema | None
+    """What it gives; for a sink, what it gets. None while the source behind it was not asked."""
+    primary_key: Key
     view: str
     """The name its rows have in Spark."""
     query: Query | None = None
@@ -51,13 +53,20 @@ class PlannedNode:
     def ref(self) -> str:
         return self.spec.ref
 
+    @property
+    def schema(self) -> Schema:
+        """The columns of a node in a plan that can run."""
+        if self.columns is None:
+            raise BugError(INTERNAL, "the columns of the node are not known", node=self.spec.name)
+        return self.columns
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Nodes in dependency order."""
 
     nodes: tuple[PlannedNode, ...]
-    warnings: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
     def role(self, role: Role) -> tuple[PlannedNode, ...]:
         return tuple(n for n in self.nodes if n.spec.role is role)
@@ -84,189 +93,195 @@ class Plan:
     def fingerprint(self) -> str:
         """Changes when rows of one input could come out differently."""
         texts = [
-            f"{n.ref}|{n.inputs}|{n.schema}|{n.query.text if n.query else n.spec.options!r}"
+            f"{n.ref}|{n.inputs}|{n.columns}|{n.query.text if n.query else n.spec.options!r}"
             for n in (*self.sources, *self.transforms)
         ]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
-def make_plan(pipeline: PipelineSpec, *, enforce_primary_keys: bool = False) -> Plan:
-    """The plan, or InvalidPipeline with every problem found."""
-    return _Planner(pipeline, enforce_primary_keys).plan()
+_NOTHING_DISCOVERED: Discoveries = {}
+
+
+def make_plan(
+    pipeline: PipelineSpec,
+    *,
+    discoveries: Discoveries = _NOTHING_DISCOVERED,
+    enforce_primary_keys: bool = False,
+    job_mode: bool = False,
+) -> Plan:
+    """The plan, or InvalidPipeline with every problem of the file and of the plan."""
+    return _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys, job_mode).plan()
 
 
 @dataclass
 class _Planner:
     pipeline: PipelineSpec
+    graph: Graph
+    discoveries: Discoveries
     enforce_primary_keys: bool
+    job_mode: bool
     problems: list[StreamlingError] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    cautions: list[Caution] = field(default_factory=list)
+    streams: dict[str, PlannedNode] = field(default_factory=dict)
+    planned: list[PlannedNode] = field(default_factory=list)
 
     def plan(self) -> Plan:
-        readable = {n.ref: n for n in (*self.pipeline.sources, *self.pipeline.transforms)}
-        statements = dict(self._statements())
-        inputs = self._inputs(readable, statements)
-        order = self._order(inputs)
-        self._check_consumers(readable, inputs, statements)
-        planned: dict[str, PlannedNode] = {}
-        for node in (*self.pipeline.sources, *order, *self.pipeline.sinks):
-            self._plan_node(node, inputs.get(node.ref, ()), statements.get(node.ref), planned)
+        self.problems.extend((*self.pipeline.problems, *self.graph.problems))
+        self._check_job_mode()
+        for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
+            self._plan_node(node)
         if self.problems:
-            raise InvalidPipeline(
-                sorted(self.problems, key=lambda p: (p.where.line, p.where.column) if p.where else (0, 0))
-            )
-        return Plan(tuple(planned.values()), tuple(self.warnings))
+            raise InvalidPipeline(in_file_order(self.problems))
+        return Plan(tuple(self.planned), tuple(self.cautions))
 
-    def _statements(self) -> Iterator[tuple[str, Statement]]:
-        for node in self.pipeline.transforms:
-            sql = getattr(node.options, "sql", None)
-            if isinstance(sql, str):
-                try:
-                    yield node.ref, parse(sql, node=node.name, locate=node.text_locator("sql"))
-                except StreamlingError as error:
-                    self._add(error)
-
-    def _inputs(
-        self, readable: Mapping[str, NodeSpec], statements: Mapping[str, Statement]
-    ) -> dict[str, tuple[str, ...]]:
-        """What each transform and sink reads; names nobody has are reported and left out."""
-        inputs: dict[str, tuple[str, ...]] = {}
-        for node in (*self.pipeline.transforms, *self.pipeline.sinks):
-            from_ = getattr(node.options, "from_", None)
-            if isinstance(from_, str):
-                wanted, what = [from_.lower()], "plan" if node.role is Role.SINK else "source"
-                where, shown = node.locate("from"), from_
-            else:
-                statement = statements.get(node.ref)
-                wanted, what = list(statement.tables) if statement else [], "table"
-                where, shown = node.locate("sql"), ""
-            for ref in wanted:
-                if ref not in readable:
-                    known = ", ".join(sorted(n.name for n in readable.values()))
-                    self._add(
-                        UserError(
-                            NODE_NOT_FOUND,
-                            f"{node.described()}: {what} '{shown or ref}' not found",
-                            node=node.name,
-                            where=where,
-                            hint=f"nodes that can be read: {known}",
-                        )
-                    )
-            inputs[node.ref] = tuple(ref for ref in wanted if ref in readable)
-        return inputs
-
-    def _order(self, inputs: Mapping[str, tuple[str, ...]]) -> list[NodeSpec]:
-        """Transforms, each behind what it reads; ties by name. What is on a circle is reported and left out."""
-        waiting = {n.ref: n for n in sorted(self.pipeline.transforms, key=lambda n: n.ref)}
-        order: list[NodeSpec] = []
-        while waiting:
-            ready = [n for n in waiting.values() if not any(i in waiting for i in inputs.get(n.ref, ()))]
-            if not ready:
-                circle = [n for n in waiting.values() if _reaches(n.ref, n.ref, inputs)]
-                names = ", ".join(f"'{n.name}'" for n in circle)
-                self._add(
-                    UserError(CYCLE, f"the transforms {names} read each other in a circle", where=circle[0].where)
-                )
-                break
-            for node in ready:
-                order.append(waiting.pop(node.ref))
-        return order
-
-    def _check_consumers(
-        self,
-        readable: Mapping[str, NodeSpec],
-        inputs: Mapping[str, tuple[str, ...]],
-        statements: Mapping[str, Statement],
-    ) -> None:
-        read = {ref for refs in inputs.values() for ref in refs}
-        unread = sorted(ref for ref in readable if ref not in read)
-        # A query that does not parse may read any of them: saying "unread" would be a guess.
-        if len(statements) < sum(1 for n in self.pipeline.transforms if hasattr(n.options, "sql")):
-            return
-        for ref in unread:
-            node = readable[ref]
-            self._add(
-                UserError(
-                    NO_CONSUMERS,
-                    f"{node.described()} has no consumers",
-                    node=node.name,
-                    where=node.where,
-                    hint="read it in a transform or sink, or remove it",
-                )
-            )
-
-    def _plan_node(
-        self, node: NodeSpec, inputs: tuple[str, ...], statement: Statement | None, planned: dict[str, PlannedNode]
-    ) -> None:
-        if node.options.on_error is not OnError.FAIL:
-            self._add(
-                UserError(
-                    INVALID_VALUE,
-                    f"{node.described()}: on_error '{node.options.on_error.value}' is not available yet",
-                    node=node.name,
-                    where=node.locate("on_error"),
-                )
-            )
-        schema, query, view = None, None, f"node_{len(planned)}"
+    def _plan_node(self, node: NodeSpec) -> None:
+        inputs = self.graph.inputs.get(node, ())
+        statement = self.graph.statements.get(node)
+        noted = len(self.problems)
+        columns: Schema | None = None
+        query: Query | None = None
         try:
             if statement is not None:
-                missing = [i for i in statement.tables if i not in planned]
-                if missing:
-                    return
-                schemas = {i: planned[i].schema for i in statement.tables}
-                query = compile_query(statement, schemas, {i: planned[i].view for i in statement.tables})
-                schema = query.schema
-            elif isinstance(node.options, KnowsSchema):
-                schema = node.options.output_schema(node)
-            elif len(inputs) == 1 and inputs[0] in planned:
-                schema = planned[inputs[0]].schema
-        except StreamlingError as error:
-            self._add(error)
-        if schema is None:
-            return
-        key = self._key(node, schema, inputs, planned)
-        planned[node.ref] = PlannedNode(node, inputs, schema, key, view, query)
-
-    def _key(
-        self, node: NodeSpec, schema: Schema, inputs: tuple[str, ...], planned: Mapping[str, PlannedNode]
-    ) -> tuple[str, ...]:
-        """The node's own key, else that of the nearest node upstream that has one."""
-        own: tuple[str, ...] | None = getattr(node.options, "primary_key", None)
-        if own:
-            missing = [column for column in own if column not in schema]
-            if missing:
-                self._add(
-                    UserError(
-                        PRIMARY_KEY,
-                        f"Primary key validation failed for node '{node.name}': columns [{', '.join(missing)}] "
-                        f"not found in schema. Available columns: [{', '.join(schema.names)}]",
-                        node=node.name,
-                        where=node.locate("primary_key"),
-                    )
-                )
-            return own
-        inherited = planned[inputs[0]].primary_key if inputs and inputs[0] in planned else ()
-        if not inherited or any(column not in schema for column in inherited):
-            text = f"{node.described()} has no primary key and none upstream"
-            if self.enforce_primary_keys:
-                self._add(UserError(PRIMARY_KEY, text, node=node.name, where=node.where, hint="set primary_key"))
+                query = self._compiled(statement)
+                columns = query.schema if query else None
             else:
-                self.warnings.append(text)
+                columns = self._columns(node, inputs)
+        except StreamlingError as error:
+            self._refused(node, error)
+        key = self._key(node, columns, inputs, certain=len(self.problems) == noted)
+        if columns is not None and node.sound:
+            self._check(node, columns, key)
+        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query)
+        self.planned.append(planned)
+        if is_stream(node):
+            self.streams.setdefault(node.ref, planned)
+
+    def _compiled(self, statement: Statement) -> Query | None:
+        tables = {ref: self.streams.get(ref) for ref in statement.tables}
+        schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
+        if len(schemas) < len(tables):
+            return None
+        return compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+
+    def _columns(self, node: NodeSpec, inputs: tuple[str, ...]) -> Schema | None:
+        """The columns of a node that is no query; None where they cannot be told."""
+        if not node.sound:
+            return None
+        if node.role is Role.SOURCE:
+            return self._source_columns(node)
+        upstream = self.streams.get(inputs[0]) if inputs else None
+        if upstream is None or upstream.columns is None:
+            return None
+        if isinstance(node.options, ReshapesRows):
+            return node.options.reshaped(node, upstream.columns)
+        return upstream.columns
+
+    def _source_columns(self, node: NodeSpec) -> Schema | None:
+        found = self.discoveries.get(node.ref)
+        if isinstance(found, StreamlingError):
+            raise found
+        if found is not None:
+            return found.schema
+        declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
+        if declared is None:
+            message = "its columns are known to another system only; queries on them were checked in part"
+            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe asks for them"))
+        return declared
+
+    def _refused(self, node: NodeSpec, error: StreamlingError) -> None:
+        problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
+        for problem in problems:
+            if problem.condition is SQL_TYPES:
+                sinks = ", ".join(sorted(self._sinks_behind(node)))
+                problem.context = f"SQL validation failed for sink [{sinks}]"
+            self.problems.append(problem)
+
+    def _sinks_behind(self, node: NodeSpec) -> set[str]:
+        found: set[str] = set()
+        behind = {node.ref}
+        for reader in (*self.graph.order, *self.pipeline.sinks):
+            if any(ref in behind for ref in self.graph.inputs[reader]):
+                if reader.role is Role.SINK:
+                    found.add(reader.name)
+                elif is_stream(reader):
+                    behind.add(reader.ref)
+        return found
+
+    # Keys
+
+    def _key(self, node: NodeSpec, columns: Schema | None, inputs: tuple[str, ...], *, certain: bool) -> Key:
+        """The node's own key, else the one the outside world knows, else that of the node it reads."""
+        own: Key = getattr(node.options, "primary_key", None) or ()
+        if own:
+            self._check_key(node, own, columns)
+            return own
+        if not node.sound or (not is_stream(node) and node.role is not Role.SINK):
             return ()
-        return inherited
+        found = self.discoveries.get(node.ref)
+        upstream = self.streams.get(inputs[0]) if inputs else None
+        key = found.primary_key if isinstance(found, Discovery) else upstream.primary_key if upstream else ()
+        if columns is None:
+            return key
+        if key and all(column in columns for column in key):
+            return key
+        if certain:
+            self._no_key(node)
+        return ()
 
-    def _add(self, error: StreamlingError) -> None:
-        self.problems.extend(error.problems if isinstance(error, InvalidPipeline) else (error,))
+    def _check_key(self, node: NodeSpec, key: Key, columns: Schema | None) -> None:
+        missing = [column for column in key if columns is not None and column not in columns]
+        if missing and columns is not None:
+            message = (
+                f"Primary key validation failed for node '{node.name}': columns [{', '.join(missing)}] "
+                f"not found in schema. Available columns: [{', '.join(columns.names)}]"
+            )
+            self.problems.append(UserError(PRIMARY_KEY, message, node=node.name, where=node.locate("primary_key")))
 
+    def _no_key(self, node: NodeSpec) -> None:
+        if not issubclass(type(node.options), Keyed | RequiredKey):
+            return
+        hint = "set primary_key"
+        required = node.options.key_required if isinstance(node.options, SinkOptions) else None
+        if required is not None:
+            self.problems.append(node.error(required, "requires a primary key", hint=hint))
+            return
+        text = f"{node.described()} has no primary key and none upstream"
+        if self.enforce_primary_keys:
+            self.problems.append(UserError(NO_KEY, text, node=node.name, where=node.where, hint=hint))
+        else:
+            self.cautions.append(Caution(NO_KEY, text, node=node.name, where=node.where, hint=hint))
 
-def _reaches(start: str, goal: str, inputs: Mapping[str, Iterable[str]]) -> bool:
-    seen: set[str] = set()
-    stack = list(inputs.get(start, ()))
-    while stack:
-        ref = stack.pop()
-        if ref == goal:
-            return True
-        if ref not in seen:
-            seen.add(ref)
-            stack.extend(inputs.get(ref, ()))
-    return False
+    # Rules
+
+    def _check(self, node: NodeSpec, columns: Schema, key: Key) -> None:
+        if isinstance(node.options, ChecksColumns):
+            for finding in node.options.check_columns(node, columns, key):
+                self._note(finding)
+        event_time = node.options.telemetry.event_time
+        if event_time is not None:
+            self._check_event_time(node, columns.get(event_time.column), event_time.column)
+
+    def _check_event_time(self, node: NodeSpec, column: Column | None, name: str) -> None:
+        if column is None:
+            wrong = f"column '{name}' does not exist"
+        elif column.type.kind not in ("int64", "uint64", "timestamp"):
+            wrong = f"column '{name}' is {column.type}, neither a timestamp nor a 64-bit integer"
+        else:
+            return
+        message = f"event-time instrumentation is skipped: {wrong}"
+        self.cautions.append(node.caution(EVENT_TIME, message, "telemetry", "event_time", "column"))
+
+    def _note(self, finding: Finding) -> None:
+        if isinstance(finding, Caution):
+            self.cautions.append(finding)
+        else:
+            self.problems.append(finding)
+
+    def _check_job_mode(self) -> None:
+        sources = sorted(self.pipeline.sources, key=lambda n: n.name)
+        endless = [n for n in sources if isinstance(n.options, SourceOptions) and not n.options.ends]
+        if self.job_mode and endless:
+            names = ", ".join(f"'{n.name}'" for n in endless)
+            message = f"job_mode does not support sources that never end: {names}"
+            hint = "bound them, or run without job_mode"
+            self.problems.append(UserError(JOB_MODE, message, where=endless[0].where, hint=hint))

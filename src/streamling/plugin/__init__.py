@@ -3,6 +3,7 @@
 Importing it loads neither Spark nor Arrow.
 """
 
+from streamling.plan.contract import Discovery
 from streamling.plugin.contract import (
     Ack,
     Applied,
@@ -22,7 +23,7 @@ from streamling.plugin.contract import (
     Task,
     Writer,
 )
-from streamling.plugin.registry import Discovery, Kind, register
+from streamling.plugin.registry import Kind, Probe, register
 from streamling.plugin.simple import SimpleSink
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Kind",
     "Offer",
     "Placement",
+    "Probe",
     "Projection",
     "Reader",
     "Room",

@@ -6,20 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamling.errors import INTERNAL, BugError
-from streamling.plan.types import Schema
+from streamling.plan.contract import Discovery
 from streamling.plugin.contract import Sink, Source
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Kinds, NodeSpec, Role
 from streamling.spec.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """What the outside world says of a source: its columns, `_gs_op` last, and the key it knows of."""
-
-    schema: Schema
-    primary_key: tuple[str, ...] = ()
-
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]
 """Looks a source up, within the given number of seconds. Raises StreamlingError."""
@@ -63,10 +54,14 @@ def kinds() -> Kinds:
     return {key: kind.options for key, kind in _kinds.items()}
 
 
+def kind_of(node: NodeSpec) -> Kind:
+    _load_built_in()
+    return _kinds[node.role, node.type]
+
+
 def build(node: NodeSpec, settings: Settings) -> Source | Sink:
     """The connector of a source or sink node."""
-    _load_built_in()
-    make = _kinds[node.role, node.type].build
+    make = kind_of(node).build
     if make is None:
         raise BugError(INTERNAL, f"{node.described()} has no connector", node=node.name)
     return make(node, settings)

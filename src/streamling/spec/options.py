@@ -25,6 +25,7 @@ from pydantic import (
     field_validator,
 )
 
+from streamling.errors import Condition
 from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value, missing_field, wrong_type
 
@@ -119,6 +120,9 @@ class NodeOptions(Options):
 
     namespace: ClassVar[str] = "nodes"
     """Names are unique within a namespace. A kind that cannot be read by `from` may have one of its own."""
+
+    reads_by_query: ClassVar[bool] = False
+    """Whether the node reads the tables of its field `sql`; otherwise it reads what `from` names."""
 
     identity_labels: ClassVar[tuple[str, ...]] = ()
     """Metric labels the kind sets itself, which `telemetry.labels` must not use."""
@@ -231,5 +235,6 @@ class TransformOptions(NodeOptions):
 class SinkOptions(Keyed, Reading, NodeOptions):
     """Base of all sinks."""
 
-    key_required: ClassVar[bool] = False
-    """Whether the sink cannot work without a primary key of its own or of the node it reads."""
+    key_required: ClassVar[Condition | None] = None
+    """Set by sinks that cannot work without a primary key, of their own or of the node they read: what it is
+    called when there is none."""

@@ -1,19 +1,21 @@
 """The pipeline file: from text to nodes with typed options.
 
-    load_pipeline   text -> PipelineSpec, or InvalidPipeline with every problem of the file
+    load_pipeline   text -> PipelineSpec with every problem of the nodes in it
     read_pipeline   the same for a path
 
 What stands in one node is checked here; what needs a second node (who reads whom, schemas, keys) is the
-planner's. The kinds of nodes are handed in: this package knows none.
+planner's. A node with problems stays in the pipeline, so that the planner can look for more around it. The
+kinds of nodes are handed in: this package knows none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -51,13 +53,21 @@ class Role(StrEnum):
         return f"{self.value}s"
 
 
-Kinds = Mapping[tuple[Role, str], type[NodeOptions]]
+_Problem = TypeVar("_Problem", bound=StreamlingError)
+
+OptionsModel = type[NodeOptions]
+Kinds = Mapping[tuple[Role, str], OptionsModel]
 """The options model of each kind of node: built in, or a plugin's."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node as its author wrote it. `ref` is the name in state keys, metrics and references: lower-case."""
+    """One node as its author wrote it. `ref` is the name in state keys, metrics and references: lower-case.
+
+    model   the options model of its kind; None when there is no such kind
+    sound   whether the options are what was written; if not, they are the defaults of every node, and
+            only `text` tells what stands in the file
+    """
 
     role: Role
     name: str
@@ -66,6 +76,13 @@ class NodeSpec:
     options: NodeOptions = field(hash=False)
     where: Where
     tree: MapNode = field(hash=False, repr=False)
+    model: OptionsModel | None = field(default=None, hash=False, repr=False)
+    sound: bool = True
+
+    def text(self, name: str) -> str | None:
+        """What was written in a text field; None if it is missing or no text."""
+        found = self.tree.get(name)
+        return found.value if isinstance(found, ScalarNode) and isinstance(found.value, str) else None
 
     def locate(self, *path: str | int) -> Where:
         """Where the value of a field stands; the nearest map around it, or the node, if it was not written."""
@@ -97,12 +114,13 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """A pipeline file without a problem of its own. Nodes stand in the order of the file."""
+    """A pipeline file. Nodes stand in the order of the file, and so do the problems found in them."""
 
     file: str
     sources: tuple[NodeSpec, ...] = ()
     transforms: tuple[NodeSpec, ...] = ()
     sinks: tuple[NodeSpec, ...] = ()
+    problems: tuple[UserError, ...] = ()
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:
@@ -131,16 +149,20 @@ def pipeline_text(path: Path | str) -> str:
 
 
 def load_pipeline(text: str, file: str, kinds: Kinds) -> PipelineSpec:
-    """The pipeline written in `text`. Raises InvalidPipeline with all problems, in the order of the file."""
+    """The pipeline written in `text`. Raises InvalidPipeline if it is not a map in YAML."""
     try:
         tree = _unwrapped(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
     loader = _Loader(kinds)
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
-    if loader.problems:
-        raise InvalidPipeline(sorted(loader.problems, key=_place))
-    return PipelineSpec(file, sections[Role.SOURCE], sections[Role.TRANSFORM], sections[Role.SINK])
+    problems = tuple(in_file_order(loader.problems))
+    return PipelineSpec(file, sections[Role.SOURCE], sections[Role.TRANSFORM], sections[Role.SINK], problems)
+
+
+def in_file_order(problems: Iterable[_Problem]) -> list[_Problem]:
+    """Sorted by place; what has none comes first."""
+    return sorted(problems, key=lambda p: (p.where.line, p.where.column) if p.where else (0, 0))
 
 
 def described_node(role: Role, name: str, type_: str | None = None) -> str:
@@ -187,22 +209,37 @@ class _Loader:
         if not isinstance(tree, MapNode):
             message = f"must be a map of fields, not {described(tree)}"
             self._report(prefix, name, UserError(WRONG_TYPE, message, where=tree.where))
-            return None
-        model = self._model(entry, tree, role, prefix)
-        if model is None:
-            return None
-        type_ = str(tree.plain()["type"])
-        self._check_name(entry, role, type_, model.namespace)
+            tree = MapNode(tree.where, ())
+            model = None
+        else:
+            model = self._model(entry, tree, role, prefix)
+        type_ = _written_type(tree)
+        self._check_name(entry, role, type_, model.namespace if model else NodeOptions.namespace)
+        options = self._options(entry, role, type_, model, tree) if model else None
+        return NodeSpec(
+            role,
+            name,
+            name.lower(),
+            type_,
+            options or NodeOptions.model_construct(type=type_),
+            entry.where,
+            tree,
+            model,
+            sound=options is not None,
+        )
+
+    def _options(
+        self, entry: Entry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
+    ) -> NodeOptions | None:
         try:
             # Strict mode reads enums and tuples from text and lists only when the input is JSON.
-            options = model.model_validate_json(json.dumps(tree.plain()))
+            return model.model_validate_json(json.dumps(tree.plain()))
         except ValidationError as error:
             for fault in faults(error, model):
                 where = _fault_place(tree, fault, entry.where)
                 problem = UserError(fault.condition, fault.sentence, where=where, hint=fault.hint)
-                self._report(described_node(role, name, type_), name, problem)
+                self._report(described_node(role, entry.key, type_), entry.key, problem)
             return None
-        return NodeSpec(role, name, name.lower(), type_, options, entry.where, tree)
 
     def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
         known = sorted(name for kind_role, name in self._kinds if kind_role is role)
@@ -242,6 +279,11 @@ def _unwrapped(tree: MapNode) -> MapNode:
     return tree
 
 
+def _written_type(tree: MapNode) -> str:
+    found = tree.get("type")
+    return found.value if isinstance(found, ScalarNode) and isinstance(found.value, str) else ""
+
+
 def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value is None
 
@@ -267,7 +309,3 @@ def _fault_place(tree: MapNode, fault: Fault, node: Where) -> Where:
         if isinstance(around, MapNode) and (entry := around.entry(str(fault.path[-1]))) is not None:
             return entry.where
     return node if found is tree else found.where
-
-
-def _place(problem: StreamlingError) -> tuple[int, int]:
-    return (problem.where.line, problem.where.column) if problem.where else (0, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from streamling.plugin import Kind, register
@@ -11,6 +13,8 @@ from streamling.spec.pipeline import Role
 
 class SqlOptions(Parallel, RequiredKey, TransformOptions):
     """A stateless query: filter, compute, rename, unnest, union."""
+
+    reads_by_query: ClassVar[bool] = True
 
     sql: str = Field(min_length=1, description="One SELECT; the tables it reads are nodes of the pipeline.")
 
