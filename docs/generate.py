@@ -127,7 +127,8 @@ def _content(words: list[str]) -> str:
             lines = _functions()
         case ["errors"]:
             lines = _table(
-                ("code", "what it means"), [(f"`{c.code}`", c.explanation) for _, c in sorted(CONDITIONS.items())]
+                ("code", "what it means", "what to do"),
+                [(f"`{c.code}`", c.explanation, c.remedy) for _, c in sorted(CONDITIONS.items())],
             )
         case _:
             raise SystemExit(f"docs/generate.py knows no block '{' '.join(words)}'")

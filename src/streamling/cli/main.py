@@ -16,12 +16,16 @@ from streamling.engine.launch import launch_early
 _COMMANDS = {
     "run": "run a pipeline",
     "validate": "check a pipeline without running it",
+    "plan": "show a pipeline's graph, and what is known of each node",
+    "explain": "say what an error code means",
     "state": "look at stored positions, or forget them",
     "setup": "prepare this machine: train the class archive that makes starts fast",
 }
 _EXAMPLES = """examples:
   streamling run pipeline.yaml          run until the input ends or Ctrl-C
   streamling pipeline.yaml --validate   check it and print a JSON report
+  streamling plan pipeline.yaml         its graph, columns, keys and guarantees
+  streamling explain SQL_TYPES          what an error code means, and what to do
   streamling state list                 where the sources stand
   streamling setup                      once per machine; halves the time to the first row
 """

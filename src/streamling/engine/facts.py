@@ -1,0 +1,33 @@
+"""What is known of a node's running before it runs: where its work happens and what delivery it promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from streamling.plan.pipeline import PlannedNode
+from streamling.plugin import registry
+from streamling.plugin.contract import Placement, Sink
+from streamling.spec.pipeline import Role
+from streamling.spec.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """`delivery` is a sink's guarantee, None for other nodes."""
+
+    runs: str
+    delivery: str | None = None
+
+
+def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
+    """Builds sinks to ask them; building touches nothing."""
+    kind = registry.kind_of(node.spec)
+    if not kind.runs:
+        return NodeFacts("not in this version yet")
+    small = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch"
+    if node.spec.role is not Role.SINK:
+        return NodeFacts(f"{small}, on the executors beyond" if node.spec.role is Role.SOURCE else "in Spark")
+    capabilities = cast(Sink, registry.build(node.spec, settings)).capabilities
+    where = "on the driver" if capabilities.placement is Placement.DRIVER else f"{small}, on the executors beyond"
+    return NodeFacts(where, capabilities.guarantee.value)
