@@ -126,6 +126,8 @@ def _bracket(compiler: Compiler, node: exp.Expr) -> Value:
     value, key = compiler.value(node.this), compiler.value(node.expressions[0])
     if value.type.kind == "list":
         return lists.element(value, key)
+    if value.type.kind == "map":
+        return lists.map_value(value, key)
     if isinstance(key.constant, str):
         return lists.field(value, key.constant)
     raise Refusal(f"a value of type {value.type} has no element [{node.expressions[0].sql()}]")

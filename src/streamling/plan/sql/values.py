@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from streamling.errors import SQL_TYPES, Condition
 from streamling.plan.types import NULL, STRING, DataType
 
-MONTHS = DataType("interval")
-"""An interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
+MONTHS = DataType("interval", unit="month")
+"""The type of a literal interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
 
 
 @dataclass(frozen=True, slots=True)

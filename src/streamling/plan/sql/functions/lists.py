@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamling.errors import SQL_UNKNOWN_COLUMN
-from streamling.plan.sql.coercions import converted, is_integer, together
+from streamling.plan.sql.casts import cast
+from streamling.plan.sql.coercions import common_type, converted, is_integer, together
 from streamling.plan.sql.functions.signature import ANY, INTEGER, LIST, LITERAL_TEXT, TEXT, Function, Parameter, form
 from streamling.plan.sql.operators import comparable
-from streamling.plan.sql.spark_types import spark_type
-from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal
+from streamling.plan.sql.spark_types import computed_type, spark_type
+from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal, text_value
 from streamling.plan.types import BOOLEAN, INT64, NULL, STRING, DataType, Field, list_of
 
 
@@ -43,7 +44,7 @@ def element(value: Value, position: Value) -> Value:
 def field(value: Value, name: str) -> Value:
     """A member of a struct or the value of a map's key, NULL where it is absent."""
     if value.type.kind == "map":
-        return Value(f"try_element_at({value.text}, {string_literal(name)})", item_type(value))
+        return map_value(value, text_value(name))
     if value.type.kind != "struct":
         raise Refusal(f"a value of type {value.type} has no field `{name}`")
     member = next((f for f in value.type.fields if f.name == name), None)
@@ -52,6 +53,15 @@ def field(value: Value, name: str) -> Value:
         message = f"No field named {name} in the struct. Valid fields are {names}."
         raise Refusal(message, condition=SQL_UNKNOWN_COLUMN)
     return Value(f"{value.text}[{string_literal(name)}]", member.type, value.nullable or member.nullable)
+
+
+def map_value(value: Value, key: Value) -> Value:
+    """The value of a map's key, NULL where it is absent."""
+    type_ = computed_type(value.type.key or STRING)
+    if common_type(key.type, type_) is None:
+        raise Refusal(f"the keys of the map are {value.type.key}, got {key.type}")
+    wanted = cast(key, type_, safe=common_type(key.type, type_) != type_)
+    return Value(f"try_element_at({value.text}, {wanted.text})", item_type(value))
 
 
 def _array_has(arguments: Sequence[Value]) -> Value:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamling.plan.sql.coercions import converted, is_float, is_integer
+from streamling.plan.sql.coercions import computed, converted, is_float, is_integer
 from streamling.plan.sql.functions.signature import ANY, LITERAL_TEXT, POSITION, TIME, Function, Parameter, form
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import Refusal, Value, string_literal
-from streamling.plan.types import DATE, FLOAT64, INT32, INT64, NULL, STRING, TIMESTAMP, TIMESTAMP_UTC, DataType
+from streamling.plan.types import DATE, FLOAT64, INT32, INT64, NULL, STRING, TIME64, TIMESTAMP, TIMESTAMP_UTC, DataType
 
 NOW = ":epoch_now"
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
@@ -57,7 +57,7 @@ def _timestamp_from(unit: str) -> Function:
     """A number counts units since 1970; a text is read; finer digits than the unit are cut off."""
 
     def build(arguments: Sequence[Value]) -> Value:
-        (value,) = arguments
+        value = computed(arguments[0])
         if value.type in (STRING, NULL) or value.type.kind in ("timestamp", "date32"):
             return _cut(converted(value, value.type if value.type.zone else TIMESTAMP), unit)
         if is_integer(value.type) or (is_float(value.type) and unit == "seconds"):
@@ -83,7 +83,7 @@ def _to_timestamp(arguments: Sequence[Value]) -> Value:
 
 
 def _to_unixtime(arguments: Sequence[Value]) -> Value:
-    (value,) = arguments
+    value = computed(arguments[0])
     if is_integer(value.type):
         return converted(value, INT64)
     moment = converted(value, TIMESTAMP_UTC)
@@ -91,7 +91,7 @@ def _to_unixtime(arguments: Sequence[Value]) -> Value:
 
 
 def _to_date(arguments: Sequence[Value]) -> Value:
-    (value,) = arguments
+    value = computed(arguments[0])
     if is_integer(value.type):
         days = POSITION.admit(value)
         return Value(f"date_from_unix_date({days.text})", DATE, value.nullable)
