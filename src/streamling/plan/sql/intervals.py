@@ -64,7 +64,7 @@ def _unit(word: str, shown: str) -> str:
 
 
 def _day_time(interval: Interval) -> str:
-    total = interval.days * _DAY + interval.microseconds
+    total = interval.total_microseconds
     days, rest = divmod(abs(total), _DAY)
     hours, rest = divmod(rest, 3_600_000_000)
     minutes, rest = divmod(rest, 60_000_000)

@@ -140,6 +140,12 @@ def _list(value: Value) -> Value:
     return value
 
 
+def _map(value: Value) -> Value:
+    if value.type.kind != "map":
+        raise _wanted("a map", value)
+    return value
+
+
 def _bytes(value: Value) -> Value:
     if value.type not in (STRING, NULL) and value.type.kind != "binary":
         raise _wanted("text or bytes", value)
@@ -167,6 +173,7 @@ NUMBER = Parameter("a number", _number)
 DOUBLE = Parameter("a number", _double)
 TIME = Parameter("a timestamp or date", _time)
 LIST = Parameter("a list", _list)
+MAP = Parameter("a map", _map)
 BYTES = Parameter("text or bytes", _bytes)
 LITERAL_TEXT = Parameter("a text literal", _literal_text)
 LITERAL_INTEGER = Parameter("an integer literal", _literal_integer)
