@@ -30,10 +30,12 @@ from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import (
     FUNCTIONS,
     conditionals,
+    conversions,
     digests,
     lists,
     mathematics,
     regexps,
+    structs,
     texts,
     times,
 )
@@ -70,7 +72,9 @@ FAMILIES = {
     "Choosing": conditionals,
     "Dates and times": times,
     "Regular expressions": regexps,
-    "Lists and structs": lists,
+    "Lists": lists,
+    "Structs and maps": structs,
+    "Conversions": conversions,
     "Digests": digests,
 }
 

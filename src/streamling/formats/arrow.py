@@ -20,6 +20,17 @@ _SIMPLE = {
     "binary": pa.binary(),
     "date32": pa.date32(),
     "duration": pa.duration("us"),
+    # Spark refuses Arrow's own types for these, or has none as wide; the planner remembers what they are.
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+    "float16": pa.float32(),
+    "date64": pa.date32(),
+    "time32": pa.time64("us"),
+    "time64": pa.time64("us"),
+    "interval": pa.string(),
+    "decimal_arb": pa.string(),
 }
 
 
@@ -31,6 +42,8 @@ def arrow_type(type_: DataType) -> pa.DataType:
     match type_.kind:
         case "timestamp":
             return pa.timestamp("us", tz=type_.zone)
+        case "decimal" if type_.wide:
+            return pa.string()
         case "decimal":
             return pa.decimal128(type_.precision, type_.scale)
         case "list" if type_.item:

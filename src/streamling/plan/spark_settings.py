@@ -11,5 +11,6 @@ SESSION_SETTINGS = MappingProxyType(
         "spark.sql.session.timeZone": "UTC",
         # A decimal result keeps its scale, a value with too many digits is an error: nothing is rounded in silence.
         "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+        "spark.sql.timeType.enabled": "true",
     }
 )

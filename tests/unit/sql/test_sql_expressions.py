@@ -185,7 +185,7 @@ REFUSED = {
     "microsecond",
     "date_trunc(name, at)": "argument 1 of `date_trunc(unit, time)`: expected a text literal",
     "regexp_like(name, 'x', 'g')": "'g' is not made of the flags i, m, s",
-    "random()": "function `random` is not supported yet",
+    "keccak()": "function `keccak` is not supported yet",
 }
 
 

@@ -20,6 +20,9 @@ WITH c AS (WITH d AS (SELECT * FROM pair) SELECT * FROM d) SELECT a FROM c
 SELECT a FROM pair UNION ALL SELECT id FROM orders
 (SELECT a FROM pair) UNION ALL (SELECT a FROM pair WHERE a > 1) UNION ALL SELECT a FROM shop.pair
 SELECT a FROM (SELECT a FROM pair UNION ALL SELECT a FROM pair) u
+SELECT a FROM (pair)
+SELECT p.a FROM (pair) AS p
+SELECT *, 'd' AS _gs_op FROM pair
 SELECT a FROM pair; -- done
 """.strip().split("\n")
 
@@ -80,12 +83,11 @@ REFUSED = {
     "SELECT a # 1 AS x FROM pair": ["bitwise xor"],
     "SELECT b -> 'x' AS x FROM pair": ["`b -> 'x'`"],
     'SELECT b COLLATE "C" AS x FROM pair': ["collate"],
-    "SELECT b SIMILAR TO 'x' AS x FROM pair": ["SIMILAR TO"],
     "SELECT (a, b) AS x FROM pair": ["row value"],
     "SELECT $1 AS x FROM pair": ["parameter"],
     "SELECT a FROM pair WHERE a = :x": ["parameter"],
     "SELECT b LIKE ANY ('a', 'b') AS x FROM pair": ["ANY"],
-    "SELECT tags[1:2] AS x FROM orders": ["slice"],
+    "SELECT tags[1:2:1] AS x FROM orders": ["slice with a step"],
     "SELECT a::uuid AS x FROM pair": ["UUID"],
     "SELECT b ~ '(?=x)' AS x FROM pair": ["(?=x"],
 }

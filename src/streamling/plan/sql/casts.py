@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamling.errors import SQL_UNSUPPORTED
-from streamling.plan.sql.spark_types import MAX_PRECISION, spark_type
-from streamling.plan.sql.values import Refusal, Value
+from streamling.plan.declared import UnknownType, declared_type
+from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, spark_type
+from streamling.plan.sql.values import Refusal, Value, string_literal
 from streamling.plan.types import (
     BINARY,
     BOOLEAN,
@@ -26,8 +27,13 @@ from streamling.plan.types import (
     INT64,
     NULL,
     STRING,
+    TIME64,
     TIMESTAMP,
     TIMESTAMP_UTC,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
     DataType,
     decimal,
     list_of,
@@ -48,6 +54,11 @@ TYPE_NAMES: dict[exp.DType, DataType] = {
     exp.DType.TIMESTAMP: TIMESTAMP,
     exp.DType.TIMESTAMPTZ: TIMESTAMP_UTC,
     exp.DType.VARBINARY: BINARY,
+    exp.DType.TIME: TIME64,
+    exp.DType.UTINYINT: UINT8,
+    exp.DType.USMALLINT: UINT16,
+    exp.DType.UINT: UINT32,
+    exp.DType.UBIGINT: UINT64,
 }
 _NUMBERS = ("int8", "int16", "int32", "int64", "float32", "float64", "decimal")
 _INTEGERS = _NUMBERS[:4]
@@ -62,7 +73,17 @@ def named_type(node: exp.DataType) -> DataType:
         return list_of(named_type(node.expressions[0]))
     if kind in TYPE_NAMES and (not node.expressions or TYPE_NAMES[kind] == STRING):
         return TYPE_NAMES[kind]
+    if kind == exp.DType.USERDEFINED and not node.expressions:
+        return arrow_named_type(str(node.args["kind"].name))
     raise Refusal(f"type name `{node.sql()}` is unsupported", condition=SQL_UNSUPPORTED)
+
+
+def arrow_named_type(name: str) -> DataType:
+    """The type one of Arrow's names stands for: `Int64`, `Timestamp(Second, None)`."""
+    try:
+        return declared_type(name)
+    except UnknownType:
+        raise Refusal(f"type name `{name}` is unsupported", condition=SQL_UNSUPPORTED) from None
 
 
 def _decimal(node: exp.DataType) -> DataType:
@@ -120,12 +141,13 @@ def _bytes_to_text(cast_: _Cast, text: str, type_: DataType) -> str:
 def _forms() -> dict[tuple[str, str], _Form]:
     plain = [(a, b) for a in _NUMBERS for b in _NUMBERS]
     plain += [(a, "string") for a in (*_NUMBERS, "boolean", "date32")]
-    plain += [("string", b) for b in (*_NUMBERS, "boolean", "date32", "binary")]
+    plain += [("string", b) for b in (*_NUMBERS, "boolean", "date32", "binary", "time64")]
     plain += [("boolean", b) for b in _INTEGERS] + [(a, "boolean") for a in _INTEGERS]
-    plain += [("date32", "timestamp"), ("timestamp", "date32"), ("timestamp", "timestamp")]
+    plain += [("date32", "timestamp"), ("timestamp", "date32"), ("timestamp", "timestamp"), ("timestamp", "time64")]
     forms: dict[tuple[str, str], _Form] = dict.fromkeys(plain, _plain)
     forms["string", "timestamp"] = _text_to_timestamp
     forms["binary", "string"] = _bytes_to_text
+    forms["time64", "string"] = _time_to_text
     return forms
 
 
@@ -140,15 +162,40 @@ def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
     """The value cast to `type_`; `safe`: NULL where the cast of a row fails."""
     if value.type == type_:
         return value
-    nullable = value.nullable or safe
     if value.type == NULL:
         return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
     if type_ == FLOAT64 and isinstance(value.constant, int) and abs(value.constant) < 2**53:
         return Value(_double(value.constant), type_, nullable=False, constant=value.constant)
-    spark_type(value.type)  # refuses what Spark cannot compute with
+    for side in (value.type, type_):
+        check_computable(side)
     if not safe:
         _check_literal(value, type_)
-    return Value(_form(value.type, type_)(_Cast("try_cast" if safe else "CAST"), value.text, type_), type_, nullable)
+    cast_ = _Cast("try_cast" if safe else "CAST")
+    source, target = computed_type(value.type), computed_type(type_)
+    text = value.text if source == target else _form(source, target)(cast_, value.text, target)
+    return Value(_fitted(cast_, text, value.type, type_), type_, value.nullable or safe)
+
+
+_GREATEST = {"uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1, "uint64": 2**64 - 1}
+_UNITS = {"s": "second", "ms": "millisecond"}
+
+
+def _fitted(cast_: _Cast, text: str, source: DataType, target: DataType) -> str:
+    """A value in the carrier of `target`, held to what `target` can hold."""
+    if target.kind in _GREATEST and _GREATEST.get(source.kind, 2**64) > _GREATEST[target.kind]:
+        most = f"{_GREATEST[target.kind]}{'BD' if target == UINT64 else 'L'}"
+        refusal = f"raise_error({string_literal(f'a value is out of the range of {target}')})"
+        outside = refusal if cast_.word == "CAST" else "NULL"
+        return f"CASE WHEN {text} < 0 OR {text} > {most} THEN {outside} ELSE {text} END"
+    if target.kind == "timestamp" and target.unit in _UNITS and source.unit not in (target.unit, "s"):
+        return f"CAST(date_trunc('{_UNITS[target.unit]}', {text}) AS {spark_type(target)})"
+    if target.kind == "time32" and source.kind != "time32":
+        return f"time_trunc('MILLISECOND', {text})"
+    if target.kind == "float16" and source.kind != "float16":
+        raise Refusal(f"there is no cast from {source} to {target}", hint="float32 holds every float16")
+    if target.length is not None and source.length != target.length:
+        raise Refusal(f"there is no cast from {source} to {target}")
+    return text
 
 
 def _double(number: int) -> str:
@@ -169,7 +216,7 @@ def _form(source: DataType, target: DataType) -> _Form:
 def _list_form(source: DataType, target: DataType) -> _Form:
     if source == NULL:
         return _plain
-    item = _form(source, target)
+    item = _form(source, target) if source != target else _plain
     if item is _plain:
         return _plain
     return lambda cast_, text, _: f"transform({text}, x -> {item(cast_, 'x', target)})"

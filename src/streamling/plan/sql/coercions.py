@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from streamling.plan.sql.casts import cast
-from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
+from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, digits
 from streamling.plan.sql.values import Refusal, Value
 from streamling.plan.types import (
     BOOLEAN,
@@ -16,6 +16,7 @@ from streamling.plan.types import (
     INTEGERS,
     NULL,
     STRING,
+    TIME64,
     TIMESTAMP,
     DataType,
     decimal,
@@ -26,20 +27,36 @@ DECIMAL_OF_INTEGER = {"int8": decimal(3, 0), "int16": decimal(5, 0), "int32": de
 
 
 def is_integer(type_: DataType) -> bool:
-    return type_ in INTEGERS
+    """Whether it computes as an integer: `uint64` does not, it is a decimal."""
+    return computed_type(type_) in INTEGERS
 
 
 def is_float(type_: DataType) -> bool:
-    return type_ in FLOATS
+    return computed_type(type_) in FLOATS
+
+
+def is_decimal(type_: DataType) -> bool:
+    return computed_type(type_).kind == "decimal"
 
 
 def is_number(type_: DataType) -> bool:
-    return is_integer(type_) or is_float(type_) or type_.kind == "decimal"
+    return is_integer(type_) or is_float(type_) or is_decimal(type_)
 
 
 def is_time(type_: DataType) -> bool:
     """A date or a timestamp."""
-    return type_.kind in ("date32", "timestamp")
+    return computed_type(type_).kind in ("date32", "timestamp")
+
+
+def is_time_of_day(type_: DataType) -> bool:
+    return computed_type(type_) == TIME64
+
+
+def computed(value: Value) -> Value:
+    """The value as it takes part in a computation; the text is the same."""
+    check_computable(value.type)
+    type_ = computed_type(value.type)
+    return value if type_ == value.type else replace(value, type=type_)
 
 
 def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> DataType | None:
@@ -51,13 +68,18 @@ def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> 
         return left
     if left == NULL:
         return right
+    left, right = computed_type(left), computed_type(right)
+    if left == right:
+        return left
+    if left.wide or right.wide:
+        return None
     if is_number(left) and is_number(right):
         return _common_number(left, right)
     if is_time(left) and is_time(right):
         return _common_time(left, right)
     if STRING in (left, right):
         other = right if left == STRING else left
-        convertible = is_number(other) or is_time(other)
+        convertible = is_number(other) or is_time(other) or is_time_of_day(other)
         return (STRING if text_wins else other) if convertible else None
     if left.item is not None and right.item is not None and left.kind == right.kind == "list":
         item = common_type(left.item, right.item, text_wins=text_wins)
@@ -98,8 +120,6 @@ def converted(value: Value, type_: DataType) -> Value:
     """The value as `type_`, converted without the user's asking."""
     if value.type == type_:
         return value
-    if value.type == NULL:
-        return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
     return cast(value, type_)
 
 
@@ -119,7 +139,7 @@ def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataT
 
 def _literals_beside_decimals(values: Sequence[Value]) -> list[Value]:
     """Integer literals take as few digits as they need where 20 would not fit beside a decimal."""
-    widths = [digits(value.type) for value in values if value.type.kind == "decimal"]
+    widths = [digits(computed_type(value.type)) for value in values if is_decimal(value.type)]
     if not widths or max(s for _, s in widths) + 20 <= MAX_PRECISION:
         return list(values)
     return [_narrow_decimal(value) if is_integer(value.type) else value for value in values]

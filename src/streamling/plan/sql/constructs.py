@@ -27,16 +27,13 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.Lambda: "lambda",
     exp.Placeholder: "parameter",
     exp.Parameter: "parameter",
-    exp.SimilarTo: "SIMILAR TO",
     exp.AtTimeZone: "AT TIME ZONE",
     exp.Alias: "alias inside an expression",
     exp.Lateral: "LATERAL",
     exp.Unnest: "UNNEST in FROM",
     exp.Values: "VALUES",
     exp.Concat: "adjacent text literals",
-    exp.ByteString: "E'..' literal",
     exp.RawString: "$$..$$ literal",
-    exp.HexString: "x'..' literal",
     exp.Struct: "struct literal {..}",
 }
 _SHOWN = 60

@@ -11,18 +11,19 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from streamling.errors import SQL_UNKNOWN_FUNCTION, UserError
+from streamling.errors import SQL_SYNTAX, SQL_UNKNOWN_FUNCTION, UserError
 from streamling.plan.sql.casts import cast, named_type
 from streamling.plan.sql.coercions import condition, together
 from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
-from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function, lists
+from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function, lists, structs
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
 from streamling.plan.sql.operators import arithmetic, comparable, comparison, joined, like, matches, negative
 from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.patterns import similar_pattern
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, text_value
-from streamling.plan.types import BOOLEAN
+from streamling.plan.types import BINARY, BOOLEAN
 
 
 @dataclass(slots=True)
@@ -85,6 +86,18 @@ def _literal(compiler: Compiler, node: exp.Expr) -> Value:
     return text_value(node.name) if node.is_string else number(node.name)
 
 
+def _escaped_text(compiler: Compiler, node: exp.Expr) -> Value:
+    """`E'..'`; the parser has read the escapes."""
+    return text_value(node.name)
+
+
+def _bytes(compiler: Compiler, node: exp.Expr) -> Value:
+    digits = node.name
+    if len(digits) % 2 or not set(digits.lower()) <= set("0123456789abcdef"):
+        raise Refusal(f"x'{digits}' is not made of pairs of hexadecimal digits", condition=SQL_SYNTAX)
+    return Value(f"X'{digits}'", BINARY, nullable=False)
+
+
 def _boolean(compiler: Compiler, node: exp.Expr) -> Value:
     return boolean(bool(node.this))
 
@@ -108,7 +121,7 @@ def _dot(compiler: Compiler, node: exp.Expr) -> Value:
     names = _dotted(node)
     if names is not None:
         return compiler.scope.column(names)
-    return lists.field(compiler.value(node.this), name_of(member))
+    return structs.field(compiler.value(node.this), name_of(member))
 
 
 def _dotted(node: exp.Expr) -> list[str] | None:
@@ -121,14 +134,29 @@ def _dotted(node: exp.Expr) -> list[str] | None:
 
 
 def _bracket(compiler: Compiler, node: exp.Expr) -> Value:
-    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-        raise unsupported(compiler.origin, "slice of a list", node)
+    if len(node.expressions) != 1:
+        raise unsupported(compiler.origin, "several subscripts", node)
+    if isinstance(node.expressions[0], exp.Slice):
+        return _slice(compiler, compiler.value(node.this), node.expressions[0])
     value, key = compiler.value(node.this), compiler.value(node.expressions[0])
     if value.type.kind == "list":
         return lists.element(value, key)
+    if value.type.kind == "map":
+        return structs.map_value(value, key)
     if isinstance(key.constant, str):
-        return lists.field(value, key.constant)
+        return structs.field(value, key.constant)
     raise Refusal(f"a value of type {value.type} has no element [{node.expressions[0].sql()}]")
+
+
+def _slice(compiler: Compiler, value: Value, node: exp.Expr) -> Value:
+    """`list[from:to]`, both ends included."""
+    if node.args.get("step") is not None:
+        raise unsupported(compiler.origin, "slice with a step", node)
+    if value.type.kind != "list":
+        raise Refusal(f"a value of type {value.type} has no slices")
+    first, last = (node.args.get(part) for part in ("this", "expression"))
+    start = number("1") if first is None else compiler.value(first)
+    return lists.slice_of(value, start, number("1", negated=True) if last is None else compiler.value(last))
 
 
 def _array(compiler: Compiler, node: exp.Expr) -> Value:
@@ -221,9 +249,18 @@ def _like_with(compiler: Compiler, node: exp.Expr, ignore_case: bool, escape: st
 
 def _escape(compiler: Compiler, node: exp.Expr) -> Value:
     character = node.expression.name
+    if isinstance(node.this, exp.SimilarTo) and len(character) == 1:
+        return _similar(compiler, node.this, character)
     if not isinstance(node.this, exp.Like | exp.ILike) or len(character) != 1:
         raise unsupported(compiler.origin, f"ESCAPE '{character}'", node)
     return _like_with(compiler, node.this, isinstance(node.this, exp.ILike), character)
+
+
+def _similar(compiler: Compiler, node: exp.Expr, escape: str = "\\") -> Value:
+    value, pattern = compiler.value(node.this), compiler.value(node.expression)
+    if isinstance(pattern.constant, str):
+        pattern = text_value(similar_pattern(pattern.constant, escape))
+    return matches(value, pattern)
 
 
 def _matches(flags: str) -> _Handler:
@@ -287,6 +324,8 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.NullSafeNEQ: _distinct_from,
     exp.Paren: _paren,
     exp.Literal: _literal,
+    exp.ByteString: _escaped_text,
+    exp.HexString: _bytes,
     exp.Boolean: _boolean,
     exp.Null: _null,
     exp.Column: _column,
@@ -303,6 +342,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Like: _like(ignore_case=False),
     exp.ILike: _like(ignore_case=True),
     exp.Escape: _escape,
+    exp.SimilarTo: _similar,
     exp.RegexpLike: _matches(""),
     exp.RegexpILike: _matches("i"),
     exp.DPipe: _joined,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from streamling.plan.sql.coercions import converted, is_time
+from streamling.plan.sql.coercions import computed, converted, is_time, is_time_of_day
 from streamling.plan.sql.values import MONTHS, Interval, Refusal, Value, any_nullable
-from streamling.plan.types import DATE, DURATION, INT64, TIMESTAMP, DataType
+from streamling.plan.types import DATE, DURATION, INT64, TIME64, TIMESTAMP, DataType
 
 _DAY = 86_400_000_000
 _MONTHS = {"year": 12, "month": 1}
@@ -64,7 +64,7 @@ def _unit(word: str, shown: str) -> str:
 
 
 def _day_time(interval: Interval) -> str:
-    total = interval.days * _DAY + interval.microseconds
+    total = interval.total_microseconds
     days, rest = divmod(abs(total), _DAY)
     hours, rest = divmod(rest, 3_600_000_000)
     minutes, rest = divmod(rest, 60_000_000)
@@ -75,12 +75,17 @@ def _day_time(interval: Interval) -> str:
 
 def time_arithmetic(sign: str, left: Value, right: Value) -> Value | None:
     """`left + right` or `left - right` where a time or an interval takes part, None where it does not."""
+    left, right = (computed(v) if is_time(v.type) or is_time_of_day(v.type) else v for v in (left, right))
     if sign == "+" and right.type.kind in ("date32", "timestamp") and left.type in (DURATION, MONTHS):
         left, right = right, left
     if is_time(left.type) and right.type in (DURATION, MONTHS):
         return _moved(sign, left, right)
     if is_time(left.type) and is_time(right.type) and sign == "-":
         return _difference(left, right)
+    if left.type == TIME64 and right.type == DURATION:
+        return Value(f"({left.text} {sign} {right.text})", TIME64, any_nullable((left, right)))
+    if left.type == right.type == TIME64 and sign == "-":
+        return Value(f"({left.text} - {right.text})", DURATION, any_nullable((left, right)))
     if left.type == right.type == DURATION:
         return Value(f"({left.text} {sign} {right.text})", DURATION, any_nullable((left, right)))
     return None

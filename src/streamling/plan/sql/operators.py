@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from streamling.errors import SQL_UNSUPPORTED
 from streamling.plan.sql.coercions import (
     common_type,
+    computed,
     converted,
     decimal_of,
     is_float,
@@ -21,7 +22,7 @@ from streamling.plan.sql.coercions import (
 )
 from streamling.plan.sql.intervals import time_arithmetic
 from streamling.plan.sql.patterns import java_regexp, like_pattern
-from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
+from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, digits, spark_type
 from streamling.plan.sql.values import Interval, Refusal, Value, any_nullable, string_literal
 from streamling.plan.types import (
     BOOLEAN,
@@ -42,7 +43,7 @@ def arithmetic(operator: str, left: Value, right: Value) -> Value:
         moved = time_arithmetic(operator, left, right)
         if moved is not None:
             return moved
-    left, right = _nulls_typed(left, right)
+    left, right = _nulls_typed(computed(left), computed(right))
     if not (is_number(left.type) and is_number(right.type)):
         raise Refusal(f"operator `{operator}` does not accept {left.type} and {right.type}")
     if is_integer(left.type) and is_integer(right.type):
@@ -96,8 +97,6 @@ def quotient(left: Value, right: Value) -> Value:
 
 def _on_decimals(operator: str, left: Value, right: Value) -> Value:
     left, right = converted(left, decimal_of(left.type)), converted(right, decimal_of(right.type))
-    for operand in (left, right):
-        spark_type(operand.type)  # refuses more digits than Spark has
     type_ = _decimal_result(operator, left.type, right.type)
     return Value(f"({left.text} {operator} {right.text})", type_, any_nullable((left, right)))
 
@@ -133,6 +132,7 @@ def _decimal_quotient(p1: int, s1: int, p2: int, s2: int) -> DataType:
 
 def negative(value: Value) -> Value:
     """`- value`"""
+    value = computed(value)
     constant = value.constant
     if isinstance(constant, Interval):
         raise Refusal("`-` before an interval", hint="subtract the interval, or put the sign inside its text")
@@ -142,7 +142,6 @@ def negative(value: Value) -> Value:
         return value
     if not is_number(value.type) and value.type != DURATION:
         raise Refusal(f"operator `-` does not accept {value.type}")
-    spark_type(value.type)
     return Value(f"(- {value.text})", value.type, value.nullable)
 
 
@@ -158,7 +157,7 @@ def comparable(values: Sequence[Value]) -> tuple[DataType, list[Value]]:
     type_, items = together(values)
     if type_.kind == "map":
         raise Refusal("maps cannot be compared")
-    spark_type(type_)
+    check_computable(type_)
     return type_, items
 
 

@@ -28,6 +28,24 @@ def like_pattern(pattern: str, escape: str = "\\") -> str:
     return "".join(parts)
 
 
+def similar_pattern(pattern: str, escape: str = "\\") -> str:
+    """A pattern of SIMILAR TO as a regular expression of ours that matches the whole text."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise Refusal(f"the SIMILAR TO pattern '{pattern}' ends with its escape character")
+            parts.append(re.escape(escaped))
+        else:
+            parts.append(_SIMILAR.get(character, character))
+    return f"^(?s:{''.join(parts)})$"
+
+
+_SIMILAR = {"%": ".*", "_": ".", ".": "\\.", "^": "\\^", "$": "\\$", "\\": "\\\\"}
+
+
 def java_regexp(pattern: str, flags: str = "") -> str:
     """A regular expression in Java's syntax that matches what `pattern` matches.
 

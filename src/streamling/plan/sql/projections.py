@@ -112,8 +112,8 @@ def _plain(field: Field) -> Value:
 
 
 def _written_operation_wins(columns: list[Column | UserError]) -> list[Column | UserError]:
-    """`SELECT *, _gs_op`: the column appears once, where it was written by name."""
-    written = any(isinstance(c, Column) and c.is_operation and not c.starred for c in columns)
+    """`SELECT *, 'd' AS _gs_op`: the column appears once, where it was written by name."""
+    written = any(isinstance(c, Column) and c.name == OPERATION_COLUMN and not c.starred for c in columns)
     return [c for c in columns if not (written and isinstance(c, Column) and c.is_operation and c.starred)]
 
 

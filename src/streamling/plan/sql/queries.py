@@ -18,7 +18,7 @@ from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
 from streamling.plan.sql.projections import Column, projection
 from streamling.plan.sql.scope import Scope, name_of
-from streamling.plan.sql.shapes import branches, cte_name, table_name
+from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
 from streamling.plan.sql.statements import Statement, parse_tokens, raise_all, syntax_checked, too_deep
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import identifier
@@ -203,6 +203,7 @@ class _Queries:
 
     def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> tuple[str, Scope, bool]:
         """What a SELECT reads: Spark text, columns, and whether it reads the clock."""
+        node = unparenthesized(node)
         alias = node.args.get("alias")
         label = name_of(alias.this) if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Subquery):

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from streamling.errors import SQL_UNKNOWN_COLUMN
-from streamling.plan.sql.functions.lists import field
+from streamling.plan.sql.functions.structs import field
 from streamling.plan.sql.values import Refusal, Value, identifier
 from streamling.plan.types import Field, Schema
 

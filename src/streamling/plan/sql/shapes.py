@@ -116,6 +116,7 @@ class Shapes:
             self._expression(where.this)
 
     def _relation(self, node: exp.Expr, known: frozenset[str]) -> None:
+        node = unparenthesized(node)
         if isinstance(node, exp.Subquery):
             self.query(node, known)
         elif isinstance(node, exp.Table) and table_parts(node):
@@ -187,6 +188,16 @@ def branches(node: exp.Expr) -> list[exp.Expr]:
 
 def _bare(node: exp.Union) -> bool:
     return not any(value for name, value in node.args.items() if name not in ("this", "expression", "distinct"))
+
+
+def unparenthesized(node: exp.Expr) -> exp.Expr:
+    """`FROM (t)` means `FROM t`."""
+    while isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+        inner, alias = node.this, node.args.get("alias")
+        if alias is not None and inner.args.get("alias") is None:
+            inner.set("alias", alias)
+        node = inner
+    return node
 
 
 def table_parts(node: exp.Table) -> list[exp.Identifier]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from streamling.errors import SQL_TYPES, Condition
 from streamling.plan.types import NULL, STRING, DataType
 
-MONTHS = DataType("interval")
-"""An interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
+MONTHS = DataType("interval", unit="month")
+"""A literal interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,11 @@ class Interval:
     months: int
     days: int
     microseconds: int
+
+    @property
+    def total_microseconds(self) -> int:
+        """Days and microseconds; a day has 24 hours."""
+        return self.days * 86_400_000_000 + self.microseconds
 
     @property
     def whole_days(self) -> bool:

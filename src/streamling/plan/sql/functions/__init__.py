@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from streamling.plan.sql.functions import conditionals, digests, lists, mathematics, regexps, texts, times
+from streamling.plan.sql.functions import (
+    conditionals,
+    conversions,
+    digests,
+    lists,
+    mathematics,
+    regexps,
+    structs,
+    texts,
+    times,
+)
 from streamling.plan.sql.functions.signature import Function
 
 FUNCTIONS: dict[str, Function] = {
@@ -12,6 +22,8 @@ FUNCTIONS: dict[str, Function] = {
     **times.FUNCTIONS,
     **regexps.FUNCTIONS,
     **lists.FUNCTIONS,
+    **structs.FUNCTIONS,
+    **conversions.FUNCTIONS,
     **digests.FUNCTIONS,
 }
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from streamling.plan.sql.functions.signature import BYTES, Function, form
+from collections.abc import Sequence
+
+from streamling.plan.sql.functions.signature import BYTES, LITERAL_TEXT, Function, form
+from streamling.plan.sql.values import Refusal, Value
 from streamling.plan.types import BINARY, STRING
 
+_FORMS = {"md5": "unhex(md5({0}))", **{f"sha{bits}": f"unhex(sha2({{0}}, {bits}))" for bits in (224, 256, 384, 512)}}
 
-def _sha(bits: int) -> Function:
-    return Function(f"sha{bits}(value)", (BYTES,), form(f"unhex(sha2({{0}}, {bits}))", BINARY))
+
+def _sha(name: str) -> Function:
+    return Function(f"{name}(value)", (BYTES,), form(_FORMS[name], BINARY))
+
+
+def _digest(arguments: Sequence[Value]) -> Value:
+    value, method = arguments
+    template = _FORMS.get(str(method.constant).lower())
+    if template is None:
+        raise Refusal(f"'{method.constant}' is not one of {', '.join(_FORMS)}")
+    return Value(template.format(value.text), BINARY, value.nullable)
 
 
 FUNCTIONS: dict[str, Function] = {
     "md5": Function("md5(value)", (BYTES,), form("md5({0})", STRING)),
-    "sha224": _sha(224),
-    "sha256": _sha(256),
-    "sha384": _sha(384),
-    "sha512": _sha(512),
+    "sha224": _sha("sha224"),
+    "sha256": _sha("sha256"),
+    "sha384": _sha("sha384"),
+    "sha512": _sha("sha512"),
+    "digest": Function("digest(value, method)", (BYTES, LITERAL_TEXT), _digest),
 }

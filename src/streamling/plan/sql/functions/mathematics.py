@@ -35,11 +35,27 @@ def _on_doubles(small: str, value: Value) -> Value:
 
 
 def _trunc(arguments: Sequence[Value]) -> Value:
-    (value,) = arguments
+    value = arguments[0]
+    places = arguments[1].constant if len(arguments) > 1 else 0
+    if not isinstance(places, int):
+        raise AssertionError("a literal was admitted")
     if value.type.kind == "decimal":
-        whole = f"CASE WHEN {value.text} < 0 THEN ceil({value.text}) ELSE floor({value.text}) END"
-        return Value(f"CAST({whole} AS {spark_type(value.type)})", value.type, value.nullable)
-    return _on_doubles("CAST(CAST({0} AS BIGINT) AS DOUBLE)", value)
+        kept = f"{value.text}, {min(places, digits(value.type)[1])}"
+        cut = f"CASE WHEN {value.text} < 0 THEN ceil({kept}) ELSE floor({kept}) END"
+        return Value(f"CAST({cut} AS {spark_type(value.type)})", value.type, value.nullable)
+    if places == 0 or (places > 0 and is_integer(value.type)):
+        return _on_doubles("CAST(CAST({0} AS BIGINT) AS DOUBLE)", value)
+    return _cut_at(converted(value, FLOAT64), places, FLOAT32 if value.type == FLOAT32 else FLOAT64)
+
+
+def _cut_at(value: Value, places: int, type_: DataType) -> Value:
+    """A float cut at a decimal place; with more digits than a float has there is nothing to cut."""
+    power = f"{10.0 ** min(abs(places), 300)!r}D"
+    up, down = ("*", "/") if places > 0 else ("/", "*")
+    scaled = f"({value.text} {up} {power})"
+    cut = f"CAST(CAST({scaled} AS BIGINT) AS DOUBLE) {down} {power}"
+    text = f"CASE WHEN abs({scaled}) < {_WHOLE} THEN {cut} ELSE {value.text} END"
+    return Value(text if type_ == FLOAT64 else f"CAST({text} AS FLOAT)", type_, value.nullable)
 
 
 def _round(arguments: Sequence[Value]) -> Value:
@@ -99,7 +115,9 @@ FUNCTIONS: dict[str, Function] = {
     "ceil": _whole("ceil"),
     "floor": _whole("floor"),
     "round": Function("round(number[, places])", (NUMBER, LITERAL_INTEGER), _round, optional=1),
-    "trunc": Function("trunc(number)", (NUMBER,), _trunc),
+    "trunc": Function("trunc(number[, places])", (NUMBER, LITERAL_INTEGER), _trunc, optional=1),
+    "random": Function("random()", (), lambda _: Value("rand()", FLOAT64, nullable=False)),
+    "pi": Function("pi()", (), lambda _: Value("pi()", FLOAT64, nullable=False)),
     "sqrt": Function("sqrt(number)", (DOUBLE,), _sqrt),
     "power": _POWER,
     "pow": _POWER,

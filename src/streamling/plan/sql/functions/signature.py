@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamling.plan.sql.coercions import converted, is_integer, is_number
-from streamling.plan.sql.spark_types import spark_type
+from streamling.plan.sql.coercions import computed, converted, is_integer, is_number, is_time
 from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable
-from streamling.plan.types import BINARY, FLOAT64, INT64, NULL, STRING, TIMESTAMP, DataType
+from streamling.plan.types import BINARY, FLOAT64, INT64, NULL, STRING, TIMESTAMP, UINT64, DataType
 
 Build = Callable[[Sequence[Value]], Value]
 
@@ -101,7 +100,7 @@ def _as_text(value: Value) -> Value:
 
 
 def _integer(value: Value) -> Value:
-    if not is_integer(value.type) and value.type != NULL:
+    if not is_integer(value.type) and value.type not in (NULL, UINT64):
         raise _wanted("an integer", value)
     return converted(value, INT64)
 
@@ -120,8 +119,7 @@ def _number(value: Value) -> Value:
         return converted(value, FLOAT64)
     if not is_number(value.type):
         raise _wanted("a number", value)
-    spark_type(value.type)
-    return value
+    return computed(value)
 
 
 def _double(value: Value) -> Value:
@@ -131,9 +129,9 @@ def _double(value: Value) -> Value:
 def _time(value: Value) -> Value:
     if value.type in (STRING, NULL):
         return converted(value, TIMESTAMP)
-    if value.type.kind not in ("timestamp", "date32"):
+    if not is_time(value.type):
         raise _wanted("a timestamp or date", value)
-    return value
+    return computed(value)
 
 
 def _list(value: Value) -> Value:
@@ -142,8 +140,14 @@ def _list(value: Value) -> Value:
     return value
 
 
+def _map(value: Value) -> Value:
+    if value.type.kind != "map":
+        raise _wanted("a map", value)
+    return value
+
+
 def _bytes(value: Value) -> Value:
-    if value.type not in (STRING, BINARY, NULL):
+    if value.type not in (STRING, NULL) and value.type.kind != "binary":
         raise _wanted("text or bytes", value)
     return converted(value, BINARY)
 
@@ -169,6 +173,7 @@ NUMBER = Parameter("a number", _number)
 DOUBLE = Parameter("a number", _double)
 TIME = Parameter("a timestamp or date", _time)
 LIST = Parameter("a list", _list)
+MAP = Parameter("a map", _map)
 BYTES = Parameter("text or bytes", _bytes)
 LITERAL_TEXT = Parameter("a text literal", _literal_text)
 LITERAL_INTEGER = Parameter("an integer literal", _literal_integer)
