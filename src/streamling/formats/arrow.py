@@ -4,8 +4,35 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamling.errors import DATA_ERROR, INTERNAL, BugError, PermanentError
-from streamling.plan.types import STRING, DataType, Schema
+from streamling.errors import DATA_ERROR, INTERNAL, SCHEMA_UNUSABLE, BugError, PermanentError, UserError
+from streamling.plan.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DATE64,
+    DURATION,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    TIME32,
+    TIME64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DataType,
+    Field,
+    Schema,
+    decimal,
+    list_of,
+    map_of,
+    struct_of,
+)
 
 _SIMPLE = {
     "null": pa.null(),
@@ -53,6 +80,57 @@ def arrow_type(type_: DataType) -> pa.DataType:
         case "struct":
             return pa.struct([pa.field(f.name, arrow_type(f.type), f.nullable) for f in type_.fields])
     raise BugError(INTERNAL, f"no Arrow carrier for type {type_}")
+
+
+_LOGICAL = {
+    pa.null(): STRING,  # a column of which nothing but nulls was seen
+    pa.bool_(): BOOLEAN,
+    pa.int8(): INT8,
+    pa.int16(): INT16,
+    pa.int32(): INT32,
+    pa.int64(): INT64,
+    pa.uint8(): UINT8,
+    pa.uint16(): UINT16,
+    pa.uint32(): UINT32,
+    pa.uint64(): UINT64,
+    pa.float16(): FLOAT16,
+    pa.float32(): FLOAT32,
+    pa.float64(): FLOAT64,
+    pa.string(): STRING,
+    pa.large_string(): STRING,
+    pa.string_view(): STRING,
+    pa.binary(): BINARY,
+    pa.large_binary(): BINARY,
+    pa.binary_view(): BINARY,
+    pa.date32(): DATE,
+    pa.date64(): DATE64,
+}
+
+
+def logical_type(type_: pa.DataType, path: str) -> DataType:
+    """What values of an Arrow type mean to us. Raises UserError, naming `path`, for types we have no word for."""
+    if (found := _LOGICAL.get(type_)) is not None:
+        return found
+    if pa.types.is_timestamp(type_):
+        return DataType("timestamp", unit=None if type_.unit == "us" else type_.unit, zone=type_.tz)
+    if pa.types.is_time(type_):
+        return TIME32 if pa.types.is_time32(type_) else TIME64
+    if pa.types.is_duration(type_):
+        return DURATION
+    if pa.types.is_decimal(type_) and type_.scale >= 0:
+        return decimal(type_.precision, type_.scale)
+    if pa.types.is_fixed_size_binary(type_):
+        return DataType("binary", length=type_.byte_width)
+    if pa.types.is_dictionary(type_):
+        return logical_type(type_.value_type, path)
+    if pa.types.is_struct(type_):
+        return struct_of(*(Field(f.name, logical_type(f.type, f"{path}.{f.name}"), f.nullable) for f in type_))
+    if pa.types.is_map(type_):
+        key = logical_type(type_.key_type, f"{path}{{}}")
+        return map_of(logical_type(type_.item_type, f"{path}{{}}"), key)
+    if hasattr(type_, "value_type"):
+        return list_of(logical_type(type_.value_type, f"{path}[]"))
+    raise UserError(SCHEMA_UNUSABLE, f"column '{path}' has the type {type_}, which has no counterpart in a pipeline")
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

@@ -1,0 +1,125 @@
+"""The columns of files, from as little of them as tells."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
+from streamling.formats.avro import rows_of
+from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.sources.file.listing import FoundFile, file_system, list_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+# Text formats say their types by their values: those of the first block.
+_SAMPLE = 1 << 20
+_AVRO_MAGIC = b"Obj\x01"
+
+
+def columns_of(path: str, format_: str) -> Schema:
+    """The columns of the files a path means, `_gs_op` last. Raises UserError if there are none or they differ."""
+    listing = list_files(path, format_)
+    if not listing.files:
+        raise UserError(
+            SCHEMA_NOT_FOUND,
+            f"no files matched '{path}': at least one {format_} file must be there, its columns are taken from it",
+        )
+    system, _ = file_system(path)
+    first = next((file for file in listing.files if file.size), listing.files[0])
+    try:
+        found = _columns(system, first, format_)
+    except StreamlingError:
+        raise
+    except (OSError, ValueError) as error:
+        text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
+        raise UserError(SCHEMA_UNUSABLE, text, cause=error) from error
+    names = {f.name for f in found}
+    partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
+    return _with_operation((*found, *partitions), first.path)
+
+
+def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
+    own = next((f for f in fields if f.name == OPERATION_COLUMN), None)
+    if own is not None and own.type != STRING:
+        message = f"the column {OPERATION_COLUMN} of '{path}' must be text, it is {own.type}"
+        raise UserError(SCHEMA_UNUSABLE, message)
+    return Schema((*(f for f in fields if f.name != OPERATION_COLUMN), OPERATION_FIELD))
+
+
+def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Field, ...]:
+    with system.open_input_file(file.path) as stream:
+        match format_:
+            case "avro":
+                schema = rows_of(_avro_header(stream)).schema
+                return tuple(f for f in schema if f != OPERATION_FIELD)
+            case "parquet":
+                import pyarrow.parquet as pq
+
+                return _fields(pq.read_schema(stream))
+            case "csv":
+                import pyarrow.csv as pacsv
+
+                return _fields(pacsv.open_csv(stream, pacsv.ReadOptions(block_size=_SAMPLE)).schema)
+            case _:
+                return _fields(_json_schema(stream))
+
+
+def _fields(schema: pa.Schema) -> tuple[Field, ...]:
+    from streamling.formats.arrow import logical_type
+
+    return tuple(Field(f.name, logical_type(f.type, f.name), f.nullable) for f in schema)
+
+
+def _json_schema(stream: pa.NativeFile) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.json as pajson
+
+    sample = stream.read(_SAMPLE)
+    if len(sample) == _SAMPLE:
+        whole, found, _ = sample.rpartition(b"\n")
+        sample = whole if found else sample + stream.read()
+    if not sample.strip():
+        return pa.schema([])
+    return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=len(sample) + 1)).schema
+
+
+def _avro_header(stream: pa.NativeFile) -> str:
+    """The schema in the header of an Avro container file: magic, then a map of metadata."""
+    if stream.read(4) != _AVRO_MAGIC:
+        raise ValueError("it does not begin like an Avro container file")
+    metadata: dict[str, bytes] = {}
+    while count := _long(stream):
+        if count < 0:
+            count = -count
+            _long(stream)
+        for _ in range(count):
+            name = _bytes(stream).decode()
+            metadata[name] = _bytes(stream)
+    schema = metadata.get("avro.schema", b"").decode()
+    json.loads(schema)
+    return schema
+
+
+def _bytes(stream: Any) -> bytes:
+    length = _long(stream)
+    found: bytes = stream.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise ValueError("its header ends early")
+    return found
+
+
+def _long(stream: Any) -> int:
+    """A zig-zag number of variable length."""
+    value = shift = 0
+    while True:
+        byte: bytes = stream.read(1)
+        if not byte or shift > 63:
+            raise ValueError("its header ends early")
+        value |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if not byte[0] & 0x80:
+            return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,193 @@
+"""A path means files, and files tell their columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import datafusion
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamling.errors import StreamlingError, UserError
+from streamling.sources.file.columns import columns_of
+from streamling.sources.file.listing import list_files
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int64()),
+        "price": pa.array(["1.50", None]).cast(pa.decimal128(20, 4)),
+        "at": pa.array([0, 1], pa.timestamp("ms", "UTC")),
+        "tags": pa.array([["a"], []], pa.list_(pa.string())),
+        "where": pa.array([{"x": 1.5}, None], pa.struct([("x", pa.float64())])),
+        "count": pa.array([1, 2], pa.uint32()),
+    }
+)
+
+
+def touch(directory: Path, *names: str) -> None:
+    for name in names:
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("id\n1\n")
+
+
+def found(path: Path | str, base: Path, format_: str = "csv") -> list[str]:
+    return [Path(file.path).relative_to(base).as_posix() for file in list_files(str(path), format_).files]
+
+
+def columns(path: Path | str, format_: str) -> list[str]:
+    return [f"{f.name} {f.type}" for f in columns_of(str(path), format_)]
+
+
+# Which files
+
+
+def test_a_directory_means_every_file_below_it_with_the_extension(tmp_path: Path) -> None:
+    touch(tmp_path, "b.csv", "a.csv", "deep/er/c.CSV", "d.json", "e.csv.tmp")
+    assert found(tmp_path, tmp_path) == ["a.csv", "b.csv", "deep/er/c.CSV"]
+
+
+def test_hidden_names_and_those_with_an_underscore_are_left_out(tmp_path: Path) -> None:
+    touch(tmp_path, "a.csv", ".b.csv", "_c.csv", ".hidden/d.csv", "_temporary/e.csv")
+    assert found(tmp_path, tmp_path) == ["a.csv"]
+
+
+def test_one_file_may_be_named_even_below_a_hidden_directory(tmp_path: Path) -> None:
+    touch(tmp_path, ".cache/a.csv")
+    assert found(tmp_path / ".cache" / "a.csv", tmp_path) == [".cache/a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.csv", ["a.csv", "ab.csv"]),
+        ("?.csv", ["a.csv"]),
+        ("**/*.csv", ["a.csv", "ab.csv", "x/b.csv", "x/y/c.csv"]),
+        ("x/**", ["x/b.csv", "x/y/c.csv"]),
+        ("*/b.csv", ["x/b.csv"]),
+        ("a[a-c].csv", ["ab.csv"]),
+        ("a[!a-c].csv", []),
+        ("no/where/*.csv", []),
+    ],
+)
+def test_a_pattern_means_what_it_matches(tmp_path: Path, pattern: str, expected: list[str]) -> None:
+    touch(tmp_path, "a.csv", "ab.csv", "x/b.csv", "x/y/c.csv")
+    assert found(f"{tmp_path}/{pattern}", tmp_path) == expected
+
+
+def test_leading_directories_of_the_form_key_value_are_partitions(tmp_path: Path) -> None:
+    touch(tmp_path, "day=1/hour=2/a.csv", "day=1/hour=3/x/b.csv", "day=4/c.csv", "d.csv")
+    listing = list_files(str(tmp_path), "csv")
+    assert [file.partitions for file in listing.files] == [
+        (("day", "1"), ("hour", "2")),
+        (("day", "1"), ("hour", "3")),
+    ]
+    assert [Path(path).name for path in listing.outside] == ["d.csv", "c.csv"]
+
+
+# Their columns
+
+
+def test_parquet_tells_exact_types(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    assert columns(tmp_path, "parquet") == [
+        "id int64",
+        "price decimal(20,4)",
+        "at timestamp(ms, UTC)",
+        "tags list<string>",
+        "where struct<x: float64>",
+        "count uint32",
+        "_gs_op string",
+    ]
+
+
+def test_csv_and_json_lines_tell_types_by_their_values(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name,price,day\n1,x,1.5,2026-01-02\n")
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "in": {"a": [true]}, "none": null}\n')
+    assert columns(tmp_path, "csv") == ["id int64", "name string", "price float64", "day date32", "_gs_op string"]
+    assert columns(tmp_path, "json") == ["id int64", "in struct<a: list<boolean>>", "none string", "_gs_op string"]
+
+
+def test_large_json_is_sampled_up_to_a_whole_line(tmp_path: Path) -> None:
+    line = json.dumps({"id": 1, "text": "x" * 1000}) + "\n"
+    (tmp_path / "a.json").write_text(line * 3000 + "this is no JSON and far behind\n")
+    assert columns(tmp_path, "json") == ["id int64", "text string", "_gs_op string"]
+
+
+def test_avro_tells_its_own_schema(tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "n", "type": "string"}]
+    (tmp_path / "a.avro").write_bytes(avro_header(json.dumps({"type": "record", "name": "R", "fields": fields})))
+    assert datafusion.SessionContext().read_avro(str(tmp_path / "a.avro")).schema().names == ["id", "n"]
+    assert columns(tmp_path, "avro") == ["id int64", "n string", "_gs_op string"]
+
+
+def avro_header(schema: str) -> bytes:
+    """A container file without rows."""
+
+    def number(value: int) -> bytes:
+        value <<= 1
+        found = bytearray()
+        while value > 0x7F:
+            found.append(value & 0x7F | 0x80)
+            value >>= 7
+        return bytes((*found, value))
+
+    def text(value: str) -> bytes:
+        return number(len(value.encode())) + value.encode()
+
+    metadata = number(2) + text("avro.codec") + text("null") + text("avro.schema") + text(schema) + number(0)
+    return b"Obj\x01" + metadata + b"0123456789abcdef"
+
+
+def test_partitions_are_columns_behind_those_of_the_file(tmp_path: Path) -> None:
+    touch(tmp_path, "day=1/id=7/a.csv")
+    assert columns(tmp_path, "csv") == ["id int64", "day string", "_gs_op string"]
+
+
+def test_an_operation_column_of_the_files_is_used_and_stands_last(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("_gs_op,id\ni,1\n")
+    assert columns(tmp_path, "csv") == ["id int64", "_gs_op string"]
+
+
+def test_empty_files_are_passed_over_as_long_as_one_has_content(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("")
+    (tmp_path / "b.json").write_text('{"id": 1}\n')
+    assert columns(tmp_path, "json") == ["id int64", "_gs_op string"]
+
+
+# What can be wrong
+
+
+def test_no_files_is_said_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        columns_of(str(tmp_path / "*.csv"), "csv")
+    assert caught.value.code == "SCHEMA_NOT_FOUND"
+    assert "no files matched" in caught.value.message
+    assert "*.csv" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format_"),
+    [
+        ("a.parquet", b"PAR1 but not really", "parquet"),
+        ("a.avro", b"no avro", "avro"),
+        ("a.avro", b"Obj\x01\xff\xff", "avro"),
+        ("a.json", b"[1, 2]\n", "json"),
+        ("a.json", b"\xff\xfe\n", "json"),
+        ("a.csv", b"", "csv"),
+    ],
+)
+def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: bytes, format_: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(StreamlingError) as caught:
+        columns_of(str(tmp_path), format_)
+    assert caught.value.code == "SCHEMA_UNUSABLE"
+    assert name in caught.value.message
+
+
+def test_an_operation_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("_gs_op,id\n1,1\n")
+    with pytest.raises(UserError, match="_gs_op.*must be text, it is int64"):
+        columns_of(str(tmp_path), "csv")
