@@ -189,5 +189,5 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, content: byt
 
 def test_an_operation_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("_gs_op,id\n1,1\n")
-    with pytest.raises(UserError, match="_gs_op.*must be text, it is int64"):
+    with pytest.raises(UserError, match=r"_gs_op.*must be text, it is int64"):
         columns_of(str(tmp_path), "csv")

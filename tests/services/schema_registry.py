@@ -26,7 +26,8 @@ START_SECONDS = 90
 _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="streamling" module="tests"/>
   <dependencies>
-    <dependency org="io.apicurio" name="apicurio-registry-app" rev="{version}" transitive="false" conf="default->master">
+    <dependency org="io.apicurio" name="apicurio-registry-app" rev="{version}"
+                transitive="false" conf="default->master">
       <artifact name="apicurio-registry-app" type="tar.gz" ext="tar.gz" m:classifier="all"/>
     </dependency>
   </dependencies>

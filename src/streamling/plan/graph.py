@@ -24,6 +24,9 @@ from streamling.spec.faults import did_you_mean
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
 
+# Names listed in a message; more would hide what it says.
+_NAMED = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:
@@ -48,6 +51,14 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
     order = builder.order(inputs)
     builder.check_consumers(inputs, statements)
     return Graph(inputs, statements, tuple(order), tuple(builder.problems))
+
+
+def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[StreamlingError]:
+    """The problems in an error; those without a place of their own stand where the field of the node stands."""
+    for problem in error.problems if isinstance(error, InvalidPipeline) else (error,):
+        problem.node = problem.node or node.name
+        problem.where = problem.where or node.locate(*path)
+        yield problem
 
 
 def is_stream(node: NodeSpec) -> bool:
@@ -79,10 +90,8 @@ class _Builder:
                 continue
             try:
                 yield node, parse(sql, node=node.name, locate=node.text_locator("sql"))
-            except InvalidPipeline as error:
-                self.problems.extend(error.problems)
             except StreamlingError as error:
-                self.problems.append(error)
+                self.problems.extend(problems_of(error, node, "sql"))
 
     def inputs(self, node: NodeSpec, statement: Statement | None) -> Iterator[str]:
         """What the node reads; names nobody has are reported and left out."""
@@ -136,7 +145,8 @@ class _Builder:
             if not circle or node.ref in told:
                 continue
             told.update(n.ref for n in circle)
-            names = ", ".join(f"'{n.name}'" for n in circle)
+            names = ", ".join(f"'{n.name}'" for n in circle[:_NAMED])
+            names += f" and {len(circle) - _NAMED} more" if circle[_NAMED:] else ""
             message = f"the transforms {names} read each other in a circle" if circle[1:] else f"{names} reads itself"
             self.problems.append(UserError(CYCLE, message, node=circle[0].name, where=circle[0].where))
 

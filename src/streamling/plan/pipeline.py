@@ -25,7 +25,7 @@ from streamling.errors import (
     UserError,
 )
 from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
-from streamling.plan.graph import Graph, is_stream, make_graph
+from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.sql import Query, Statement, compile_query
 from streamling.plan.types import Field as Column
 from streamling.plan.types import Schema
@@ -189,8 +189,7 @@ class _Planner:
         return declared
 
     def _refused(self, node: NodeSpec, error: StreamlingError) -> None:
-        problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
-        for problem in problems:
+        for problem in problems_of(error, node, *(("sql",) if reads_by_query(node) else ())):
             if problem.condition is SQL_TYPES:
                 sinks = ", ".join(sorted(self._sinks_behind(node)))
                 problem.context = f"SQL validation failed for sink [{sinks}]"
