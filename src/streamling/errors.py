@@ -164,6 +164,7 @@ SQL_UNKNOWN_FUNCTION = condition("SQL_UNKNOWN_FUNCTION", "The SQL calls a functi
 SQL_UNKNOWN_COLUMN = condition("SQL_UNKNOWN_COLUMN", "The SQL names a column that its input does not have.")
 SQL_TYPES = condition("SQL_TYPES", "An operator or function of the SQL does not accept the types it is given.")
 JOB_MODE = condition("JOB_MODE", "Job mode needs every source to end by itself.")
+SOURCE_FILTER = condition("SOURCE_FILTER", "A source's filter cannot be used with its columns.")
 DATA_ERROR = condition("DATA_ERROR", "A row cannot be computed or written.")
 SHUFFLE_REFUSED = condition(
     "SHUFFLE_REFUSED", "A node's physical plan moves rows between partitions, which loses order."

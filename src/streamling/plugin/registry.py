@@ -78,5 +78,9 @@ def _load_built_in() -> None:
     import streamling.sinks.file
     import streamling.sinks.memory
     import streamling.sinks.print
+    import streamling.sources.clickhouse
+    import streamling.sources.file
     import streamling.sources.generator
+    import streamling.sources.hybrid
+    import streamling.sources.kafka
     import streamling.transforms.sql  # noqa: F401
