@@ -83,4 +83,7 @@ def _load_built_in() -> None:
     import streamling.sources.generator
     import streamling.sources.hybrid
     import streamling.sources.kafka
+    import streamling.transforms.dynamic_table
+    import streamling.transforms.handler
+    import streamling.transforms.script
     import streamling.transforms.sql  # noqa: F401
