@@ -229,7 +229,8 @@ def _type_name(annotation: Any) -> str:
         # Names of columns are the only lists of text, and they are written with commas.
         return "text" if arguments[0] is str else f"list of {_type_name(arguments[0])}s"
     if origin is dict:
-        return f"map of {_type_name(arguments[1])}"
+        inner = _type_name(arguments[1])
+        return f"map of {'maps' if inner == 'map' else inner}"
     if hasattr(annotation, "__metadata__"):
         return _type_name(arguments[0])
     if isinstance(annotation, type) and issubclass(annotation, Enum):
