@@ -16,8 +16,9 @@ from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN,
 from streamling.plan.types import Field as Column
 from streamling.plugin import Kind, register
 from streamling.spec.coercion import Choice
+from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value, missing_field, wrong_type
-from streamling.spec.options import Batched, Keyed, Options, SingleStream, SourceOptions
+from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 
 METADATA = (
@@ -103,7 +104,7 @@ class TopicReading(Options):
         return overrides
 
 
-class KafkaSourceOptions(TopicReading, SingleStream, Batched, Keyed, SourceOptions):
+class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
     """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
 
     identity_labels = ("topic",)
@@ -123,6 +124,12 @@ class KafkaSourceOptions(TopicReading, SingleStream, Batched, Keyed, SourceOptio
         default="earliest",
         description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
         "of a time given as milliseconds since 1970 in quotes.",
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="Most rows of one batch; by default `record_batch_size`."
+    )
+    batch_flush_interval: Duration | None = Field(
+        default=None, description="Longest time a batch stays open; by default `record_batch_interval_ms`."
     )
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
