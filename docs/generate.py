@@ -39,11 +39,13 @@ from streamling.plan.sql.functions import (
     texts,
     times,
 )
+from streamling.plan.types import DataType
 from streamling.plugin.registry import kinds
 from streamling.spec.duration import format_duration
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 
 DOCS = Path(__file__).resolve().parent
@@ -163,14 +165,39 @@ def _about(model: type[NodeOptions]) -> list[str]:
 
 
 def _fields(model: type[NodeOptions]) -> list[str]:
+    idle = ", ".join(f"`{name}`" for name in WITHOUT_EFFECT if name in model.model_fields)
+    note = f"Accepted, without effect yet: {idle}. `on_error` may only be `fail`."
+    return [*_field_table(model, WITHOUT_EFFECT), *_inner_maps(model, WITHOUT_EFFECT), "", note]
+
+
+def _field_table(model: type[BaseModel], hidden: Sequence[str] = ()) -> list[str]:
     rows = [
         (f"`{field.alias or name}`", _type_of(field), _default_of(field), _described(field))
         for name, field in sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
-        if name not in WITHOUT_EFFECT
+        if name not in hidden
     ]
-    idle = ", ".join(f"`{name}`" for name in WITHOUT_EFFECT if name in model.model_fields)
-    note = f"Accepted, without effect yet: {idle}. `on_error` may only be `fail`."
-    return [*_table(("field", "type", "default", "meaning"), rows), "", note]
+    return _table(("field", "type", "default", "meaning"), rows)
+
+
+def _inner_maps(model: type[BaseModel], hidden: Sequence[str] = (), outer: str = "") -> Iterator[str]:
+    """A table for each map inside the fields of a model."""
+    for name, field in model.model_fields.items():
+        found = [] if name in hidden else list(_maps(field.annotation))
+        for suffix, inner in found:
+            path = f"{outer}{field.alias or name}{suffix}"
+            title = f"`{path}`" if len(found) == 1 else f"`{path}` with type {_type_of(inner.model_fields['type'])}"
+            summary = " ".join((inspect.getdoc(inner) or "").split())
+            yield from ["", f"### {title}", "", summary, "", *_field_table(inner)]
+            yield from _inner_maps(inner, outer=f"{path}.")
+
+
+def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """The models in a type, each with what stands between the field's name and the fields of the model."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield suffix, annotation
+    suffix += {tuple: "[]", dict: ".<name>"}.get(get_origin(annotation), "")
+    for argument in get_args(annotation):
+        yield from _maps(argument, suffix)
 
 
 def _described(field: FieldInfo) -> str:
@@ -204,14 +231,24 @@ def _type_name(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is tuple:
-        return "text"
+        # Names of columns are the only lists of text, and they are written with commas.
+        return "text" if arguments[0] is str else f"list of {_type_name(arguments[0])}s"
     if origin is dict:
-        return f"map of {_type_name(arguments[1])}"
+        inner = _type_name(arguments[1])
+        return f"map of {'maps' if inner == 'map' else inner}"
     if hasattr(annotation, "__metadata__"):
         return _type_name(arguments[0])
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{member.value}`" for member in annotation)
-    plain = {str: "text", int: "integer", float: "number", bool: "boolean", timedelta: "duration"}
+    plain = {
+        str: "text",
+        Secret: "text",
+        int: "integer",
+        float: "number",
+        bool: "boolean",
+        timedelta: "duration",
+        DataType: "type",
+    }
     if annotation in plain:
         return plain[annotation]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -235,6 +272,10 @@ def _shown(value: object) -> str:
             return f"`{value.value}`"
         case timedelta():
             return f"`{format_duration(value)}`"
+        case BaseModel():
+            return "`{" + ", ".join(f"{k}: {_shown(v).strip('`')}" for k, v in value) + "}`"
+        case dict() | tuple() if not value:
+            return "none"
         case dict():
             return "`{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}`"
         case _:

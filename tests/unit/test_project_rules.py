@@ -87,7 +87,7 @@ def test_every_condition_is_declared_once() -> None:
 
 def test_declaring_a_condition_twice_is_refused() -> None:
     with pytest.raises(AssertionError, match="INTERNAL"):
-        errors.condition("INTERNAL", "again")
+        errors.condition("INTERNAL", "again", "and again")
 
 
 def test_a_condition_is_called_by_its_code_and_used() -> None:

@@ -70,8 +70,20 @@ def build(node: NodeSpec, settings: Settings) -> Source | Sink:
 def _load_built_in() -> None:
     """Importing a connector registers it. None of them imports Arrow or Spark before it runs."""
     import streamling.sinks.blackhole
+    import streamling.sinks.clickhouse
     import streamling.sinks.file
+    import streamling.sinks.kafka
     import streamling.sinks.memory
+    import streamling.sinks.postgres
+    import streamling.sinks.postgres_aggregate
     import streamling.sinks.print
+    import streamling.sinks.webhook
+    import streamling.sources.clickhouse
+    import streamling.sources.file
     import streamling.sources.generator
+    import streamling.sources.hybrid
+    import streamling.sources.kafka
+    import streamling.transforms.dynamic_table
+    import streamling.transforms.handler
+    import streamling.transforms.script
     import streamling.transforms.sql  # noqa: F401

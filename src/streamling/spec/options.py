@@ -163,22 +163,24 @@ class NodeOptions(Options):
         return destination
 
 
-def _key_columns(value: object) -> object:
+def _column_names(value: object) -> object:
     if value is None or isinstance(value, tuple):
         return value or None
     if not isinstance(value, str):
         raise wrong_type("must be one text with the columns separated by commas, never a list")
-    # A column named twice adds nothing to a key.
+    # A column named twice adds nothing.
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip())) or None
 
 
-PrimaryKey = Annotated[
+ColumnNames = Annotated[
     tuple[str, ...] | None,
-    BeforeValidator(_key_columns),
+    BeforeValidator(_column_names),
     PlainSerializer(lambda columns: ", ".join(columns) if columns else None, return_type=str | None),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["id", "tenant, id"]}),
 ]
-"""Key columns, written as one text with commas; None when the text names none."""
+"""Columns, written as one text with commas; None when the text names none."""
+
+PrimaryKey = ColumnNames
 
 
 class Keyed(Options):
@@ -211,6 +213,18 @@ class Parallel(Options):
     """Mix-in: the node may run on several streams."""
 
     parallelism: int | None = Field(default=None, ge=1, description="Number of parallel streams of the node.")
+
+
+class SingleStream(Options):
+    """Mix-in: the node runs on one stream unless it asks for more."""
+
+    parallelism: int = Field(default=1, ge=1, description="Number of parallel streams of the node.")
+
+
+class Deduplicating(Options):
+    """Mix-in: of the rows a batch has for one key, the sink writes the last."""
+
+    deduplicate: bool = Field(default=True, description="Write only the last row of each key in a batch.")
 
 
 class Reading(Options):

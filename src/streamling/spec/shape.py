@@ -51,7 +51,10 @@ class Shape:
         for part in loc:
             if (tagged := self._tagged(schema, part)) is not None:
                 schema = tagged
-            elif (inner := self._inner(self._alternatives(schema), part)) is not None:
+                continue
+            alternatives = self._alternatives(schema)
+            part = _as_written(alternatives, part)
+            if (inner := self._inner(alternatives, part)) is not None:
                 schema = inner
                 path.append(part)
         return tuple(path), schema
@@ -92,3 +95,12 @@ class Shape:
         while "$ref" in schema:
             schema = self.root["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
         return schema
+
+
+def _as_written(alternatives: Sequence[_Schema], part: str | int) -> str | int:
+    """A default that is found wrong goes by the name of its attribute: `schema_` for the field `schema`."""
+    if isinstance(part, str) and part.endswith("_"):
+        fields = {name for schema in alternatives for name in schema.get("properties", {})}
+        if part not in fields and part[:-1] in fields:
+            return part[:-1]
+    return part

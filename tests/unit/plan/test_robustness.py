@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,7 @@ def test_a_file_of_10_megabytes(tmp_path: Path, content: str, expected: str) -> 
             + "sinks:\n  out: {type: blackhole, from: t}\n",
             "ok 3",
         ),
-        ('{"sources": {"n": {"type": "generator", "primary_key": "id"}}, "sinks": {"o": {"type": "print", "from": "n"}}}',
+        ('{"sources": {"n": {"type": "generator", "rows": 1}}, "sinks": {"o": {"type": "memory", "from": "n"}}}',
          "ok 2"),
     ],
     ids=[
@@ -178,10 +179,10 @@ sinks:
   gone: {type: blackhole, from: both, batch_size: 10, batch_flush_interval: 1s}
 """
 FRAGMENTS = [
-    "", " ", "\n", "\n  ", "\t", ":", ": ", "'", '"', "{", "}", "[", "]", "|", ">", "&a ", "*a", "-", "- ", "#", "!", "%",
-    "null", "~", "true", "1e9", "-1", ".inf", "type", "sql", "from", "sources", "sinks", "generator", "SELECT ", "FROM ",
-    " FROM big", " JOIN x", "(", ")", ",", ";", "--", "/*", "*", "id", "::", "::banana", "_gs_op", "unnest(", " OVER ()",
-    "dead_letter", "é", "🚀", "\u2028", "\x85",
+    "", " ", "\n", "\n  ", "\t", ":", ": ", "'", '"', "{", "}", "[", "]", "|", ">", "&a ", "*a", "-", "- ", "#", "!",
+    "%", "null", "~", "true", "1e9", "-1", ".inf", "type", "sql", "from", "sources", "sinks", "generator", "SELECT ",
+    "FROM ", " FROM big", " JOIN x", "(", ")", ",", ";", "--", "/*", "*", "id", "::", "::banana", "_gs_op",
+    "unnest(", " OVER ()", "dead_letter", "é", "🚀", "\u2028", "\x85",
 ]  # fmt: skip
 
 
@@ -197,10 +198,8 @@ def test_a_mutated_pipeline_gives_a_plan_or_errors_with_places(tmp_path: Path, d
         start = data.draw(st.integers(0, len(text)))
         length = data.draw(st.integers(0, 12))
         text = text[:start] + data.draw(st.sampled_from(FRAGMENTS) | st.text(max_size=3)) + text[start + length :]
-    try:
+    with suppress(UnicodeEncodeError):  # a lone surrogate is no text that a file could hold
         outcome(tmp_path, text)
-    except UnicodeEncodeError:
-        pass  # a lone surrogate is no text that a file could hold
 
 
 VALUES = st.sampled_from(["", " ", "0", "-1", "1", "yes", "TRUE", "InMemory", "Sqlite", "1s", "5 m", "[]", "{}", "a,b"])
@@ -208,8 +207,9 @@ NAMES = st.sampled_from(
     [
         "APPLICATION_ID", "JOB_MODE", "STATE_BACKEND__BACKEND_TYPE", "STATE_BACKEND__SQLITE__DATABASE_PATH",
         "KAFKA_SOURCE__BROKERS", "KAFKA_SOURCE__SECURITY_PROTOCOL", "POSTGRES_SINK__PORT", "POSTGRES_SINK__BATCH_SIZE",
-        "POSTGRES_SINK_CONNECTIONS__A__PORT", "PLUGIN__PREPROCESSOR_IDS", "PLUGIN__X__Y", "EPOCH__ROWS", "SPARK__MASTER",
-        "CHECKPOINT_INTERVAL_SEC", "RECORD_BATCH_SIZE", "NO_SUCH_KEY", "STATE_BACKEND", "LOG_FORMAT", "",
+        "POSTGRES_SINK_CONNECTIONS__A__PORT", "PLUGIN__PREPROCESSOR_IDS", "PLUGIN__X__Y", "EPOCH__ROWS",
+        "SPARK__MASTER", "CHECKPOINT_INTERVAL_SEC", "RECORD_BATCH_SIZE", "NO_SUCH_KEY", "STATE_BACKEND",
+        "LOG_FORMAT", "",
     ]
 )  # fmt: skip
 

@@ -59,6 +59,8 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno
 class FileOptions(Batched, Parallel, SinkOptions):
     """Files that appear whole, each row in exactly one of them."""
 
+    identity_labels = ("path",)
+
     path: str = Field(min_length=1, description="Directory; made when missing.")
     format: FileFormat = Field(description="`parquet`, `json` (one object per line) or `csv` (with a header line).")
     batch_size: int | None = Field(default=100_000, ge=1, description="Rows worth a file of their own.")

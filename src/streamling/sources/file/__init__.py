@@ -1,0 +1,88 @@
+"""`file`: the rows of files in a directory or an object store."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from streamling.errors import StreamlingError
+from streamling.plugin import Discovery, Kind, register
+from streamling.spec.duration import Duration, parse_duration
+from streamling.spec.faults import invalid_value, wrong_type
+from streamling.spec.options import Keyed, Options, Parallel, SourceOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+SCHEMES = ("s3", "s3a", "gs")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class Bounded(Options):
+    """Lists the files once, reads each of them once and ends."""
+
+    type: Literal["bounded"] = Field(description="Lists the files once, reads each and ends.")
+
+
+class Continuous(Options):
+    """Goes on looking for new and changed files."""
+
+    type: Literal["continuous"] = Field(description="Goes on looking for new and changed files.")
+    poll_interval: Duration = Field(default=parse_duration("5s"), description="Pause after a look that found nothing.")
+
+
+def _as_map(value: object) -> object:
+    if isinstance(value, str):
+        known = value if value in ("bounded", "continuous") else "bounded"
+        raise wrong_type(f"must be a map, not text; write mode: {{type: {known}}}")
+    return value
+
+
+FileMode = Annotated[Annotated[Bounded | Continuous, Field(discriminator="type")], BeforeValidator(_as_map)]
+
+
+class FileSourceOptions(Parallel, Keyed, SourceOptions):
+    """Columns are taken from the files found at the start; `key=value` directories become columns too."""
+
+    identity_labels = ("path",)
+
+    path: str = Field(min_length=1, description="File, directory or pattern: local, `s3://`, `s3a://` or `gs://`.")
+    format: Literal["parquet", "csv", "json", "ndjson", "jsonl", "avro"] = Field(
+        description="Form of the files. The three JSON names mean the same: one object per line."
+    )
+    mode: FileMode = Field(
+        default=Continuous(type="continuous"),
+        description="`{type: bounded}` reads what is there and ends; `{type: continuous}` looks again every "
+        "`poll_interval`.",
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _check_scheme(cls, path: str) -> str:
+        scheme = _SCHEME.match(path)
+        if scheme is not None and scheme[1] not in SCHEMES:
+            accepted = ", ".join(f"{name}://" for name in SCHEMES)
+            raise invalid_value(f"has the unsupported scheme '{scheme[1]}'; accepted: {accepted} and local paths")
+        return path
+
+    @property
+    def ends(self) -> bool:
+        return isinstance(self.mode, Bounded)
+
+
+def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+    options = node.options
+    if not isinstance(options, FileSourceOptions):
+        raise TypeError(options)
+    from streamling.sources.file.columns import columns_of
+
+    try:
+        return Discovery(columns_of(options.path, options.format))
+    except StreamlingError as error:
+        raise type(error)(
+            error.condition, f"{node.described()}: {error.message}", node=node.name, where=node.locate("path")
+        ) from error
+
+
+register(Kind(Role.SOURCE, "file", FileSourceOptions, probe=_probe))

@@ -1,0 +1,118 @@
+"""`clickhouse`: rows in a table that keeps the last version of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from streamling.errors import INVALID_VALUE, KEY_REQUIRED
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.plan.types import Field as Column
+from streamling.plugin import Kind, register
+from streamling.sinks.clickhouse_types import NoClickHouseType, clickhouse_type
+from streamling.spec.blocks import Compression
+from streamling.spec.duration import Duration
+from streamling.spec.faults import invalid_value
+from streamling.spec.options import Deduplicating, RequiredKey, SingleStream, SinkOptions
+from streamling.spec.pipeline import NodeSpec, Role
+
+DELETED, INSERTED = "is_deleted", "insert_time"
+# Columns of the input that the table does not get as they are.
+_NOT_DATA = (OPERATION_COLUMN, DELETED)
+_TIMES = frozenset({"int32", "int64", "uint32", "uint64", "timestamp"})
+
+
+class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOptions):
+    """A missing table is made as a ReplacingMergeTree; one that is there is used as it is, columns paired by name."""
+
+    identity_labels = ("table",)
+    key_required = KEY_REQUIRED
+
+    table: str = Field(min_length=1, description="Table, or `database.table`; made when missing.")
+    batch_size: int | None = Field(
+        default=None, ge=1, description="Rows of one insert; by default `clickhouse_sink.batch_size`, which is 100000."
+    )
+    batch_flush_interval: Duration | None = Field(
+        default=None,
+        description="Longest wait of a partial batch; by default `clickhouse_sink.batch_flush_interval`, which is "
+        "`1s`.",
+    )
+    append_only_mode: bool = Field(
+        default=True, description="Write deletes as rows marked in `is_deleted` instead of deleting."
+    )
+    version_column_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column whose highest value wins; by default `insert_time`, which the table gets.",
+    )
+    schema_override: dict[str, str] | None = Field(
+        default=None, description="ClickHouse type of a column in a table that is made, put there as written."
+    )
+    schema_overrides: dict[str, str] | None = Field(
+        default=None, description="Another name of `schema_override`; only one of them may be used."
+    )
+    compression: Compression | None = Field(
+        default=None,
+        description="How inserts are packed; case does not matter; by default `clickhouse_sink.compression`.",
+    )
+    compression_level: int | None = Field(
+        default=None, ge=0, le=9, description="Level, for gzip only; by default `clickhouse_sink.compression_level`."
+    )
+
+    @field_validator("schema_overrides")
+    @classmethod
+    def _check_names(cls, overrides: dict[str, str] | None, info: ValidationInfo) -> dict[str, str] | None:
+        if overrides is not None and info.data.get("schema_override") is not None:
+            raise invalid_value("is another name of 'schema_override'; write one of them")
+        return overrides
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The types its author chose, by column."""
+        return self.schema_override or self.schema_overrides or {}
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        yield from self._check_version(node, columns)
+        yield from self._check_override(node, columns)
+        for column in columns:
+            yield from self._check_type(node, column)
+
+    def _check_version(self, node: NodeSpec, columns: Schema) -> Iterator[Finding]:
+        name = self.version_column_name
+        if name is None:
+            return
+        if not self.append_only_mode:
+            message = "'version_column_name' has no effect with 'append_only_mode: false'"
+            yield node.caution(INVALID_VALUE, message, "version_column_name")
+        elif name not in columns or name in _NOT_DATA:
+            message = f"the version column '{name}' is not in the input"
+            hint = f"columns: {', '.join(columns.names)}"
+            yield node.error(INVALID_VALUE, message, "version_column_name", hint=hint)
+
+    def _check_override(self, node: NodeSpec, columns: Schema) -> Iterator[Finding]:
+        field = "schema_overrides" if self.schema_overrides else "schema_override"
+        for name, text in self.overrides.items():
+            column = columns.get(name)
+            if name in _NOT_DATA:
+                continue
+            if column is None and name != INSERTED:
+                message = f"'{field}' names the column '{name}', which is not in the input"
+                yield node.caution(INVALID_VALUE, message, field, name)
+            elif column is not None and "datetime" in text.casefold() and column.type.kind not in _TIMES:
+                message = f"'{field}.{name}' is '{text}', but the column is {column.type}"
+                hint = "times are made of seconds (int32, int64, uint32, uint64) and of timestamps"
+                yield node.error(INVALID_VALUE, message, field, name, hint=hint)
+
+    def _check_type(self, node: NodeSpec, column: Column) -> Iterator[Finding]:
+        if "string" in self.overrides.get(column.name, "").casefold():
+            return
+        try:
+            clickhouse_type(column.type, nullable=column.nullable)
+        except NoClickHouseType as error:
+            hint = f"write schema_override: {{{column.name}: String}}, which keeps all digits"
+            yield node.error(INVALID_VALUE, f"the column '{column.name}' cannot be written: {error}", hint=hint)
+
+
+register(Kind(Role.SINK, "clickhouse", ClickHouseSinkOptions))

@@ -1,0 +1,77 @@
+"""`kafka`: rows as messages of a topic, Avro or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pydantic import Field
+
+from streamling.errors import INVALID_VALUE, MESSAGE_KEY
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import DataType, Schema
+from streamling.plugin import Kind, register
+from streamling.spec.coercion import Choice
+from streamling.spec.duration import Duration, parse_duration
+from streamling.spec.options import Deduplicating, SingleStream, SinkOptions
+from streamling.spec.pipeline import NodeSpec, Role
+
+_NOT_IN_AVRO = frozenset({"null", "time32", "time64", "duration", "interval"})
+
+
+class MessageFormat(StrEnum):
+    AVRO = "avro"
+    JSON = "json"
+
+
+class MessageCompression(Choice):
+    NONE = "none"
+    GZIP = "gzip"
+    LZ4 = "lz4"
+
+
+class KafkaSinkOptions(Deduplicating, SingleStream, SinkOptions):
+    """Every row becomes a message with its key and, in the header `dbz.op`, what happened to it; deletes are full
+    rows too."""
+
+    identity_labels = ("topic",)
+    key_required = MESSAGE_KEY
+
+    topic: str = Field(min_length=1, description="Topic, created when missing.")
+    data_format: MessageFormat = Field(description="Form of the payload.")
+    topic_partitions: int | None = Field(
+        default=None, ge=1, description="Partitions of a topic that is created; by default as the broker says."
+    )
+    batch_size: int = Field(default=10_000, ge=1, description="Messages the producer sends together.")
+    batch_flush_interval: Duration = Field(
+        default=parse_duration("200ms"), description="Longest wait of the producer for more messages."
+    )
+    message_max_bytes: int = Field(default=10_485_760, ge=1, description="Largest message.")
+    compression: MessageCompression = Field(
+        default=MessageCompression.LZ4, description="How messages are packed; case does not matter."
+    )
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        if self.data_format is not MessageFormat.AVRO:
+            return
+        for column in columns:
+            for path, type_ in without_avro(column.name, column.type):
+                message = f"no Avro encoding for the column '{path}' of the type {type_}"
+                yield node.error(INVALID_VALUE, message, "data_format", hint="cast it, leave it out, or write JSON")
+
+
+def without_avro(path: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
+    """The parts of a column that Avro has no form for, each with its path: `col.child`, `col[]`, `col{}`."""
+    match type_:
+        case DataType(kind="list", item=DataType() as item):
+            yield from without_avro(f"{path}[]", item)
+        case DataType(kind="struct", fields=fields):
+            for field in fields:
+                yield from without_avro(f"{path}.{field.name}", field.type)
+        case DataType(kind="map", key=DataType(kind="string"), item=DataType() as item):
+            yield from without_avro(f"{path}{{}}", item)
+        case DataType(kind=kind) if kind in _NOT_IN_AVRO or kind == "map":
+            yield path, type_
+
+
+register(Kind(Role.SINK, "kafka", KafkaSinkOptions))

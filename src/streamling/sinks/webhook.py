@@ -1,0 +1,23 @@
+"""`webhook`: rows posted to a URL."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from streamling.plugin import Kind, register
+from streamling.spec.endpoint import Endpoint
+from streamling.spec.options import Batched, SingleStream, SinkOptions
+from streamling.spec.pipeline import Role
+
+
+class WebhookOptions(Endpoint, SingleStream, Batched, SinkOptions):
+    """Rows are sent in order, one request at a time and stream; what the endpoint answers is not read."""
+
+    identity_labels = ("url",)
+
+    skip_on_error: bool = Field(
+        default=False, description="Drop rows that the endpoint refuses; what may pass is still sent again."
+    )
+
+
+register(Kind(Role.SINK, "webhook", WebhookOptions))

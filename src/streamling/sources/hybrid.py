@@ -1,0 +1,93 @@
+"""`hybrid`: the past of a topic from ClickHouse, then the topic itself from where the past ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import Schema
+from streamling.plugin import Discovery, Kind, register
+from streamling.sources.clickhouse import TableReading
+from streamling.sources.kafka import StartingOffsets, Tombstones, TopicReading, filter_problems, topic_columns
+from streamling.spec.faults import invalid_value, missing_field
+from streamling.spec.options import Keyed, Options, SourceOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+
+class BoundedSource(TableReading):
+    """A phase that reads a table and ends. `columns` is accepted and not used: columns follow the topic."""
+
+    source_type: Literal["clickhouse"] = Field(description="Kind of the phase.")
+
+
+class UnboundedSource(TopicReading):
+    """The last phase, which reads an Avro topic and does not end."""
+
+    source_type: Literal["kafka"] = Field(description="Kind of the phase.")
+    topic: str = Field(min_length=1, description="Topic to read; its schema is that of the source.")
+    filter: str | None = Field(
+        default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
+    )
+    start_at: StartingOffsets = Field(
+        default="earliest", description="Where reading starts when the offset table says nothing."
+    )
+
+
+class OffsetTable(Options):
+    """The table that says up to which offset a topic is in ClickHouse."""
+
+    topic_name: str = Field(min_length=1, description="Topic as the table calls it, used as written.")
+    table_name: str = Field(default="kafka_offsets", min_length=1, description="Name of the table.")
+    topic_column: str = Field(default="topic", min_length=1, description="Column of the topic.")
+    partition_column: str = Field(default="partition", min_length=1, description="Column of the partition.")
+    offset_column: str = Field(default="offset", min_length=1, description="Column of the offset.")
+
+
+class HybridOptions(Keyed, SourceOptions):
+    """Bounded phases in order, then the unbounded one, as one stream of rows with one schema. In job mode it ends
+    after the last bounded phase."""
+
+    identity_labels = ("table", "topic")
+
+    bounded_sources: tuple[BoundedSource, ...] = Field(description="Tables to read, in this order; at least one.")
+    unbounded_source: UnboundedSource = Field(description="Topic to read after them.")
+    offset_table: OffsetTable | None = Field(
+        default=None, description="Where the first offsets of the topic are found; by default made from its name."
+    )
+
+    @field_validator("bounded_sources")
+    @classmethod
+    def _check_phases(cls, phases: tuple[BoundedSource, ...]) -> tuple[BoundedSource, ...]:
+        if not phases:
+            raise invalid_value("must not be empty")
+        return phases
+
+    @field_validator("unbounded_source")
+    @classmethod
+    def _check_tombstones(cls, unbounded: UnboundedSource, info: ValidationInfo) -> UnboundedSource:
+        # Unlike a kafka source, this one takes no key from the Avro schema.
+        keyless = "primary_key" in info.data and info.data["primary_key"] is None
+        if keyless and unbounded.tombstones is Tombstones.DELETE:
+            raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
+        return unbounded
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        if self.unbounded_source.filter is not None:
+            yield from filter_problems(node, self.unbounded_source.filter, columns, "unbounded_source", "filter")
+
+
+def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+    options = node.options
+    if not isinstance(options, HybridOptions):
+        raise TypeError(options)
+    topic = options.unbounded_source
+    found = topic_columns(node, topic.topic, topic, options.primary_key, settings, seconds)
+    # The key is never taken from the schema: tables and topic together may have another.
+    return Discovery(found.schema, options.primary_key or ())
+
+
+register(Kind(Role.SOURCE, "hybrid", HybridOptions, probe=_probe))

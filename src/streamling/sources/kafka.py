@@ -1,0 +1,223 @@
+"""`kafka`: the messages of a topic, Avro or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from streamling.errors import MISSING_FIELD, SOURCE_FILTER, InvalidPipeline, StreamlingError, UserError
+from streamling.plan.contract import Finding, Key
+from streamling.plan.declared_columns import DeclaredColumns, declared_fields
+from streamling.plan.sql import compile_expression
+from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
+from streamling.plan.types import Field as Column
+from streamling.plugin import Discovery, Kind, register
+from streamling.sources.avro_columns import avro_columns
+from streamling.spec.coercion import Choice
+from streamling.spec.duration import Duration
+from streamling.spec.faults import invalid_value, missing_field, wrong_type
+from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+
+METADATA = (
+    Column("__kafka_partition", INT32, nullable=False),
+    Column("__kafka_offset", INT64, nullable=False),
+    Column("__kafka_timestamp", DataType("timestamp", unit="ms"), nullable=False),
+)
+_LAST_MILLISECOND = 2**63 - 1
+
+
+class DataFormat(Choice):
+    AVRO = "avro"
+    JSON = "json"
+
+
+class Tombstones(StrEnum):
+    SKIP = "skip"
+    DELETE = "delete"
+    ERROR = "error"
+
+
+class MissingOffsets(StrEnum):
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def _offsets_text(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise wrong_type(f"must be text; write the time in quotes: '{value}'")
+    return value
+
+
+def _known_offsets(value: str) -> str:
+    digits = value.isascii() and value.isdigit()
+    if value not in ("earliest", "latest") and not (digits and int(value) <= _LAST_MILLISECOND):
+        raise invalid_value(f"is '{value}'; accepted: earliest, latest, or milliseconds since 1970 as digits in quotes")
+    return value
+
+
+StartingOffsets = Annotated[str, BeforeValidator(_offsets_text), AfterValidator(_known_offsets)]
+"""Where reading starts: `earliest`, `latest`, or a time in milliseconds as digits."""
+
+
+class SchemaIdOverride(Options):
+    """Reads messages of one schema as if they had been written with another."""
+
+    from_: int = Field(alias="from", ge=0, description="Schema id found in messages.")
+    to: int = Field(ge=0, description="Schema id to read them with.")
+
+
+class TopicReading(Options):
+    """Mix-in: how messages of a topic become rows."""
+
+    validate_writer_schema_ordering: bool = Field(
+        default=True, description="Stop at a message that was written with a newer schema than the one read with."
+    )
+    schema_id_overrides: tuple[SchemaIdOverride, ...] = Field(
+        default=(), description="Schema ids to be read as others; each `from` once."
+    )
+    skip_schema_resolution: bool = Field(
+        default=False, description="Decode with the writer's schema only, then match columns by name."
+    )
+    skip_schema_resolution_for_reader_schema_ids: tuple[int, ...] = Field(
+        default=(), description="The same, as long as the schema read with has one of these ids."
+    )
+    tombstones: Tombstones = Field(
+        default=Tombstones.SKIP,
+        description="What a message without payload is: nothing, the deletion of its key, or a bad row. "
+        "`delete` needs a primary key.",
+    )
+    on_missing_offsets: MissingOffsets = Field(
+        default=MissingOffsets.FAIL,
+        description="Where to go on when the stored offset is no longer on the broker; `fail` stops at the start.",
+    )
+
+    @field_validator("schema_id_overrides")
+    @classmethod
+    def _check_overrides(cls, overrides: tuple[SchemaIdOverride, ...]) -> tuple[SchemaIdOverride, ...]:
+        ids = [override.from_ for override in overrides]
+        if twice := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
+            raise invalid_value(f"has the schema id {twice[0]} under 'from' more than once")
+        return overrides
+
+
+class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
+    """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
+
+    identity_labels = ("topic",)
+
+    topic: str = Field(min_length=1, description="Topic to read.")
+    data_format: DataFormat = Field(default=DataFormat.AVRO, description="Form of the payload; case does not matter.")
+    schema_: DeclaredColumns | None = Field(
+        default=None,
+        alias="schema",
+        validate_default=True,
+        description="Columns and their types; required for JSON, not allowed for Avro.",
+    )
+    include_metadata: bool = Field(
+        default=False, description="Add `__kafka_partition`, `__kafka_offset` and `__kafka_timestamp`."
+    )
+    starting_offsets: StartingOffsets = Field(
+        default="earliest",
+        description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
+        "of a time given as milliseconds since 1970 in quotes.",
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="Most rows of one batch; by default `record_batch_size`."
+    )
+    batch_flush_interval: Duration | None = Field(
+        default=None, description="Longest time a batch stays open; by default `record_batch_interval_ms`."
+    )
+    filter: str | None = Field(
+        default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
+    )
+
+    @field_validator("schema_")
+    @classmethod
+    def _check_schema(cls, columns: dict[str, DataType] | None, info: ValidationInfo) -> dict[str, DataType] | None:
+        data_format = info.data.get("data_format")
+        if data_format is DataFormat.JSON and columns is None:
+            raise missing_field("is missing: 'data_format: json' needs the columns and their types")
+        if data_format is DataFormat.AVRO and columns is not None:
+            raise invalid_value("is only allowed with 'data_format: json'; Avro columns come from the registry")
+        return columns
+
+    @field_validator("include_metadata")
+    @classmethod
+    def _check_metadata(cls, include: bool, info: ValidationInfo) -> bool:
+        declared = info.data.get("schema_") or {}
+        taken = [column.name for column in METADATA if column.name in declared]
+        if include and taken:
+            raise invalid_value(f"adds the column '{taken[0]}', which 'schema' declares too")
+        return include
+
+    @property
+    def ends(self) -> bool:
+        return False
+
+    def output_schema(self, node: NodeSpec) -> Schema | None:
+        """JSON columns are declared; those of Avro are in the registry."""
+        if self.schema_ is None:
+            return None
+        payload = declared_fields({name: type_ for name, type_ in self.schema_.items() if name != OPERATION_COLUMN})
+        return Schema((*payload, *(METADATA if self.include_metadata else ()), OPERATION_FIELD))
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        if self.tombstones is Tombstones.DELETE and not key:
+            message = "'tombstones: delete' needs a primary key, which tells the row to delete"
+            yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
+        if self.filter is not None:
+            yield from filter_problems(node, self.filter, columns, "filter")
+
+
+def filter_problems(node: NodeSpec, condition: str, columns: Schema, *path: str) -> Iterator[UserError]:
+    """What keeps a SQL condition, which stands at `path` in the node, from being used over `columns`."""
+    try:
+        compiled = compile_expression(condition, columns, node=node.name, locate=node.text_locator(*path))
+    except InvalidPipeline as error:
+        for problem in error.problems:
+            yield _refused(node, path, problem.message, problem)
+    except UserError as error:
+        yield _refused(node, path, error.message, error)
+    else:
+        if compiled.type not in (BOOLEAN, NULL):
+            yield _refused(node, path, f"it gives {compiled.type}, not true or false")
+
+
+def _refused(node: NodeSpec, path: tuple[str, ...], why: str, problem: StreamlingError | None = None) -> UserError:
+    # Tools look for the words after the node's name. The cause is in the message, so it is not chained again.
+    message = f"{node.described()}: failed to create Kafka source: its filter cannot be used: {why}"
+    where = (problem.where if problem else None) or node.locate(*path)
+    return UserError(SOURCE_FILTER, message, node=node.name, where=where, hint=problem.hint if problem else None)
+
+
+def topic_columns(
+    node: NodeSpec, topic: str, reading: TopicReading, key: Key | None, settings: Settings, seconds: float
+) -> Discovery:
+    """Columns and key of an Avro topic as its registry has them."""
+    found = avro_columns(node, topic, settings, seconds)
+    key = key or found.primary_key
+    payload, operation = found.schema.fields[:-1], found.schema.fields[-1]
+    if reading.tombstones is Tombstones.DELETE:
+        # The row of a tombstone has its key and nothing else.
+        payload = tuple(f if f.name in key else replace(f, nullable=True) for f in payload)
+    return Discovery(Schema((*payload, operation)), key)
+
+
+def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+    options = node.options
+    if not isinstance(options, KafkaSourceOptions):
+        raise TypeError(options)
+    found = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
+    if not options.include_metadata:
+        return found
+    return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
+
+
+register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, probe=_probe))

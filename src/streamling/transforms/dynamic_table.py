@@ -1,0 +1,106 @@
+"""`dynamic_table`: a set of texts that queries ask while the pipeline runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Self
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from streamling.errors import INVALID_VALUE
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import Schema
+from streamling.plugin import Kind, register
+from streamling.spec.faults import invalid_value
+from streamling.spec.options import TransformOptions
+from streamling.spec.pipeline import NodeSpec, Role
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Backend(StrEnum):
+    POSTGRES = "Postgres"
+    IN_MEMORY = "InMemory"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Case and punctuation do not matter: `in_memory`, `In-Memory`."""
+        letters = re.sub(r"[\W_]", "", value).casefold() if isinstance(value, str) else ""
+        return next((member for member in cls if member.value.casefold() == letters), None)
+
+
+class Populate(StrEnum):
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class DynamicTableOptions(TransformOptions):
+    """The texts are put there from outside, by a query of the pipeline, or both. It is no stream: nothing reads it
+    by `from`; queries ask it by its name in the pipeline with `dynamic_table_check`."""
+
+    namespace = "dynamic tables"
+    reads_by_query = True
+
+    backend_type: Backend = Field(description="Where the texts are kept; case and punctuation do not matter.")
+    backend_entity_name: str = Field(min_length=1, description="Name of the table in the backend.")
+    sql: str | None = Field(default=None, min_length=1, description="Query that fills the table: one column of text.")
+    schema_: str | None = Field(
+        default=None,
+        alias="schema",
+        min_length=1,
+        description="Postgres schema; by default `dynamic_table_backend.postgres.dt_schema_name`.",
+    )
+    column: str = Field(default="value", min_length=1, description="Column that holds the texts.")
+    time_column: str | None = Field(
+        default=None, min_length=1, description="Column with the time a text was added; a cache needs it."
+    )
+    cache: bool | None = Field(
+        default=None,
+        description="Keep the texts in memory; by default `dynamic_table_backend.postgres.cache_enabled`.",
+    )
+    cache_refresh_debounce_ms: int | None = Field(
+        default=None,
+        ge=0,
+        description="Least time between two looks for new texts, 0 looks for every batch; by default "
+        "`dynamic_table_backend.postgres.cache_refresh_debounce_ms`.",
+    )
+    populate: Populate = Field(
+        default=Populate.BEFORE,
+        description="Whether the texts of a row are in the table before the row itself is tested, or after; only "
+        "with `sql`.",
+    )
+    same_input: bool = Field(
+        default=True,
+        description="`false` lets queries over another input use the table; only with `sql`.",
+    )
+
+    @field_validator("backend_entity_name", "schema_", "column", "time_column")
+    @classmethod
+    def _check_identifier(cls, name: str | None, info: ValidationInfo) -> str | None:
+        postgres = info.data.get("backend_type") is Backend.POSTGRES
+        if postgres and name is not None and not _IDENTIFIER.fullmatch(name):
+            raise invalid_value(f"is '{name}'; in Postgres it must be letters, digits and '_', no digit first")
+        return name
+
+    @field_validator("populate", "same_input")
+    @classmethod
+    def _check_filled(cls, value: Populate | bool, info: ValidationInfo) -> Populate | bool:
+        if "sql" in info.data and info.data["sql"] is None:
+            raise invalid_value("is only allowed with 'sql'")
+        return value
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        """Nothing about columns; what its author should know of the cache."""
+        if self.backend_type is not Backend.POSTGRES:
+            return
+        if self.cache and self.time_column is None:
+            message = "'cache' has no effect without 'time_column': every lookup goes to the database"
+            yield node.caution(INVALID_VALUE, message, "cache", hint="name the time_column")
+        elif self.cache_refresh_debounce_ms and self.cache is not False:
+            message = f"new texts may be seen up to {self.cache_refresh_debounce_ms} ms late"
+            yield node.caution(INVALID_VALUE, message, "cache_refresh_debounce_ms")
+
+
+register(Kind(Role.TRANSFORM, "dynamic_table", DynamicTableOptions))

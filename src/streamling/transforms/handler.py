@@ -1,0 +1,50 @@
+"""`handler`: rows posted to a URL, whose answer takes their place."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from streamling.plan.declared_columns import DeclaredType, check_operation
+from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
+from streamling.plan.types import Field as Column
+from streamling.plugin import Kind, register
+from streamling.spec.endpoint import Endpoint
+from streamling.spec.faults import invalid_value
+from streamling.spec.options import Batched, Parallel, Reading, RequiredKey, TransformOptions
+from streamling.spec.pipeline import NodeSpec, Role
+
+
+class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, Reading, TransformOptions):
+    """The endpoint gets the input rows unchanged and answers with rows of the output columns, more or fewer."""
+
+    schema_override: dict[str, DeclaredType | None] = Field(
+        default_factory=dict,
+        description="How the columns of the answer differ: a type changes a column or adds one, nothing (`null`) "
+        "removes it.",
+    )
+
+    @field_validator("schema_override")
+    @classmethod
+    def _check_override(cls, override: dict[str, DataType | None]) -> dict[str, DataType | None]:
+        if "" in override:
+            raise invalid_value("has a column without a name")
+        check_operation(override)
+        return override
+
+    def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
+        """A changed column keeps its place and whether it may be null; new ones stand behind, in order of name."""
+        kept = [
+            Column(column.name, self.schema_override.get(column.name) or column.type, column.nullable)
+            for column in rows
+            if column.name not in self.schema_override or self.schema_override[column.name] is not None
+        ]
+        added = [
+            Column(name, type_)
+            for name, type_ in sorted(self.schema_override.items())
+            if type_ is not None and name not in rows
+        ]
+        operation = [column for column in kept if column.name == OPERATION_COLUMN]
+        return Schema((*(column for column in kept if column not in operation), *added, *operation))
+
+
+register(Kind(Role.TRANSFORM, "handler", HandlerOptions))
