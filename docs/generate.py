@@ -29,11 +29,15 @@ from pydantic.fields import FieldInfo
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import (
     FUNCTIONS,
+    chance,
     conditionals,
     conversions,
     digests,
+    json,
     lists,
     mathematics,
+    own,
+    pieces,
     regexps,
     structs,
     texts,
@@ -70,6 +74,7 @@ LIMITS = ("shutdown_budget_secs", "log_filter")
 
 FAMILIES = {
     "Text": texts,
+    "Pieces of text": pieces,
     "Numbers": mathematics,
     "Choosing": conditionals,
     "Dates and times": times,
@@ -78,6 +83,9 @@ FAMILIES = {
     "Structs and maps": structs,
     "Conversions": conversions,
     "Digests": digests,
+    "JSON": json,
+    "Chance": chance,
+    "Streamling's own": own,
 }
 
 _BLOCK = re.compile(r"(<!-- generated: (?P<what>[^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -112,7 +112,8 @@ def test_errors(sql: str) -> None:
 def test_an_unknown_column_comes_with_a_suggestion_and_the_valid_names() -> None:
     (problem,) = problems("SELECT userid FROM orders")
     assert problem.message.startswith('No field named userid. Did you mean "userId"? Valid fields are id, qty, ')
-    assert problem.message.endswith("attributes, _gs_op.")
+    assert "attributes, _gs_op." in problem.message
+    assert problem.message.count("userId") == 2
 
 
 def test_an_unknown_node_comes_with_the_nearest_one() -> None:
@@ -122,7 +123,7 @@ def test_an_unknown_node_comes_with_the_nearest_one() -> None:
 
 def test_an_unknown_function_comes_with_the_nearest_one() -> None:
     (problem,) = problems("SELECT uper(b) FROM pair")
-    assert problem.message == "function `uper` is not supported yet. Did you mean `upper`?"
+    assert problem.message.startswith("function `uper` is not supported yet. Did you mean `upper`?")
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_refused_by_name(sql: str) -> None:
 
 def test_all_problems_of_a_statement_are_found_in_order() -> None:
     found = problems("SELECT count(*) FROM pair, orders GROUP BY a ORDER BY a LIMIT 3")
-    assert [problem.message.removeprefix("unsupported SQL: ") for problem in found] == [
+    assert [problem.message.removeprefix("unsupported SQL: ").partition(" (in")[0] for problem in found] == [
         "aggregate function `count`",
         "several items in FROM",
         "GROUP BY",

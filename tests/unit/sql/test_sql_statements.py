@@ -6,11 +6,12 @@ import ast
 from pathlib import Path
 
 import pytest
-from sql_samples import codes, compiled, problems
+from sql_samples import codes, compiled, in_file, problems
 
 import streamling.plan.sql
 from streamling.errors import SQL_SYNTAX, UserError
-from streamling.plan.sql import parse
+from streamling.plan.sql import Function, Value, check_functions, parse
+from streamling.plan.types import INT64
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,56 @@ def test_text_that_does_not_parse_is_a_syntax_error(sql: str) -> None:
 )
 def test_errors_point_into_the_users_file(sql: str, place: str) -> None:
     assert [str(problem.where) for problem in problems(sql)] == [place]
+
+
+def test_messages_quote_the_line_and_name_the_node() -> None:
+    (problem,) = problems("SELECT a,\n  nope AS x\nFROM pair")
+    assert problem.message.endswith("(in the SQL of 'n', line 2: `nope AS x`)")
+
+
+def test_a_long_line_is_quoted_around_the_place() -> None:
+    (problem,) = problems("SELECT " + ", ".join(f"a AS c{n}" for n in range(200)) + ", nope FROM pair")
+    assert "`" in problem.message
+    assert "nope FROM pair`)" in problem.message
+    assert len(problem.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("sql", "checks"),
+    [
+        ("SELECT a FROM x", []),
+        ("SELECT a FROM x WHERE dynamic_table_check('Seen', b)", [("seen", False, "p.yaml:1:23")]),
+        ("SELECT a FROM x WHERE NOT (Dynamic_Table_Check('s', b))", [("s", True, "p.yaml:1:28")]),
+        (
+            "SELECT a FROM x WHERE NOT (dynamic_table_check('s', b) AND a = 1)\nUNION ALL\n"
+            "SELECT try_cast(dynamic_table_check('r', b) AS text) LIKE 't%' AS l FROM (SELECT * FROM y) q",
+            [("s", False, "p.yaml:1:28"), ("r", False, "p.yaml:3:17")],
+        ),
+        ("SELECT 'dynamic_table_check(''x'', a)' AS t FROM x", []),
+    ],
+)
+def test_dynamic_tables_are_found_anywhere(sql: str, checks: list[tuple[str, bool, str]]) -> None:
+    found = parse(sql, node="n", locate=in_file).checked_tables
+    assert [(check.table, check.negated, str(check.where)) for check in found] == checks
+
+
+def test_a_query_says_which_dynamic_tables_it_asks() -> None:
+    query = compiled("SELECT a FROM pair WHERE NOT dynamic_table_check('Blocked', b)")
+    assert [(check.table, check.negated) for check in query.dynamic_tables] == [("blocked", True)]
+    assert query.text.endswith("WHERE (NOT dynamic_table_check('Blocked', `b`))")
+
+
+def test_unknown_functions_are_found_before_the_inputs_are_known() -> None:
+    sql = "SELECT uper(x), lower(y), foo(bar(z)) AS f, unnest(w) AS u FROM nobody\nWHERE keccak(a) = 1"
+    found = check_functions(parse(sql, node="n", locate=in_file))
+    assert [(str(error.where), error.code) for error in found] == [
+        ("p.yaml:1:8", "SQL_UNKNOWN_FUNCTION"),
+        ("p.yaml:1:27", "SQL_UNKNOWN_FUNCTION"),
+        ("p.yaml:1:31", "SQL_UNKNOWN_FUNCTION"),
+        ("p.yaml:2:7", "SQL_UNKNOWN_FUNCTION"),
+    ]
+    added = {"keccak": Function("keccak(text)", (), lambda _: Value("1", INT64))}
+    assert len(check_functions(parse(sql, node="n"), added)) == 3
 
 
 def test_errors_name_the_node() -> None:

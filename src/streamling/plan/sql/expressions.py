@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from sqlglot import exp
 
-from streamling.errors import SQL_SYNTAX, SQL_UNKNOWN_FUNCTION, UserError
+from streamling.errors import SQL_SYNTAX, UserError
+from streamling.plan.sql.calls import UNNEST, called, function_name
 from streamling.plan.sql.casts import cast, named_type
 from streamling.plan.sql.coercions import condition, together
-from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
-from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function, lists, structs
+from streamling.plan.sql.constructs import construct, unsupported
+from streamling.plan.sql.functions import Function, lists, structs
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
 from streamling.plan.sql.operators import arithmetic, comparable, comparison, joined, like, matches, negative
@@ -59,20 +59,13 @@ class Compiler:
     def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
         return self.origin.error(refusal.condition, refusal.message, at=node, hint=refusal.hint)
 
-    def function(self, name: str, node: exp.Expr) -> Function:
-        found = self.functions.get(name) or FUNCTIONS.get(name)
-        if found is not None:
-            return found
-        if name in AGGREGATES:
-            raise unsupported(self.origin, f"{AGGREGATE} `{name}`", node)
-        if name in WINDOW_FUNCTIONS:
-            raise unsupported(self.origin, f"{WINDOW} `{name}`", node)
-        if name == "unnest":
+    def function(self, node: exp.Expr) -> Function:
+        if function_name(node) == UNNEST:
             raise unsupported(self.origin, "unnest inside an expression", node)
-        near = get_close_matches(name, [*self.functions, *FUNCTIONS], n=1)
-        suggestion = f". Did you mean `{near[0]}`?" if near else ""
-        message = f"function `{name}` is not supported yet{suggestion}"
-        raise self.origin.error(SQL_UNKNOWN_FUNCTION, message, at=node)
+        found = called(self.origin, node, self.functions)
+        if isinstance(found, UserError):
+            raise found
+        return found
 
 
 _Handler = Callable[[Compiler, exp.Expr], Value]
@@ -302,16 +295,10 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 
 
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
-    name = function_name(node)
-    function = compiler.function(name, node)
+    function = compiler.function(node)
     value = function.call([compiler.value(argument) for argument in node.expressions])
     compiler.uses_now = compiler.uses_now or function.reads_clock
     return value
-
-
-def function_name(node: exp.Expr) -> str:
-    """Names of functions are compared without regard to case."""
-    return node.name.lower()
 
 
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

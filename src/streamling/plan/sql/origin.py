@@ -13,6 +13,9 @@ Locate = Callable[[int, int], Where | None]
 """(line, column) inside the SQL text, from 1 -> place in the user's file."""
 
 
+_QUOTED = 120
+
+
 def nowhere(line: int, column: int) -> Where | None:
     """The `Locate` of SQL that is not in a file."""
     return None
@@ -38,7 +41,18 @@ class Origin:
         """An error at a tree node or at a character offset of the text."""
         offset = at if isinstance(at, int) else offset_of(at)
         where = None if offset is None else self.locate(*self.place(offset))
-        return UserError(condition, message, node=self.node, where=where, hint=hint, cause=cause)
+        whole = f"{message} ({self._quotation(offset)})"
+        return UserError(condition, whole, node=self.node, where=where, hint=hint, cause=cause)
+
+    def _quotation(self, offset: int | None) -> str:
+        """The line at fault, as the message quotes it: a report may show nothing but the message."""
+        if offset is None:
+            return f"in the SQL of '{self.node}'"
+        line, column = self.place(min(offset, len(self.sql)))
+        text = self.sql.split("\n")[line - 1]
+        start = 0 if len(text) <= _QUOTED else max(0, column - 1 - _QUOTED // 2)
+        shown = text[start : start + _QUOTED].strip()
+        return f"in the SQL of '{self.node}', line {line}: `{shown}`"
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, from 1, of a character offset."""

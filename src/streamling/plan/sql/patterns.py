@@ -6,6 +6,7 @@ Ours are PostgreSQL's LIKE and the regular expressions of Rust's `regex` crate; 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,6 +54,33 @@ def java_regexp(pattern: str, flags: str = "") -> str:
     flags   of `i` (no regard to case), `m` (lines), `s` (dot matches line ends)
     """
     return _Translation(pattern, flags).result()
+
+
+_BROKEN = (
+    "missing )", "unbalanced parenthesis", "nothing to repeat", "unterminated", "min repeat greater",
+    "bad escape (end",
+)  # fmt: skip
+# What Rust and Java know and Python does not, so that the rest can be judged.
+_FOREIGN = re.compile(r"\\[pP](\{\^?\w+\}|[A-Za-z])|\\x\{[0-9A-Fa-f]+\}|\\z|\[:\^?\w+:\]")
+
+
+def well_formed(pattern: str) -> bool:
+    """Whether the parts of a regular expression fit together: brackets closed, something to repeat."""
+    judged = _FOREIGN.sub("a", pattern).replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(judged)
+    except re.error as error:
+        return not error.msg.startswith(_BROKEN)
+    except OverflowError:
+        return False
+    return True
+
+
+def groups_of(pattern: str) -> int:
+    """How many capturing groups a well-formed pattern has."""
+    plain = re.sub(r"\\.|\[\^?\]?(\\.|\[:\w+:\]|[^\]])*\]", "", pattern, flags=re.DOTALL)
+    return len(re.findall(r"\((?!\?)|\(\?P?<(?![=!])", plain))
 
 
 _POSIX = {

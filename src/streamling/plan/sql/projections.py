@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamling.errors import UserError
+from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import sql_of, unsupported
-from streamling.plan.sql.expressions import Compiler, function_name
+from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.scope import name_of
 from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, Field
-
-UNNEST = "unnest"
 
 
 @dataclass(frozen=True, slots=True)

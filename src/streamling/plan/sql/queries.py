@@ -19,7 +19,7 @@ from streamling.plan.sql.origin import Locate, Origin, nowhere
 from streamling.plan.sql.projections import Column, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
-from streamling.plan.sql.statements import Statement, parse_tokens, raise_all, syntax_checked, too_deep
+from streamling.plan.sql.statements import DynamicCheck, Statement, parse_tokens, raise_all, syntax_checked, too_deep
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
@@ -32,11 +32,13 @@ class Query:
     text       Spark SQL; inputs go by the names of their views
     schema     the columns it gives, `_gs_op` included
     uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
+    dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
     """
 
     text: str
     schema: Schema
     uses_now: bool
+    dynamic_tables: tuple[DynamicCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def compile_query(
     raise_all(compiler.problems)
     if branch is None:
         raise AssertionError("a query is broken without a problem")
-    return Query(branch.text, Schema(branch.fields), branch.uses_now)
+    return Query(branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables)
 
 
 def compile_expression(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError
+from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError, Where
+from streamling.plan.sql.calls import UNNEST, called, function_name
 from streamling.plan.sql.constructs import unsupported
 from streamling.plan.sql.dialect import parsed, tokens
-from streamling.plan.sql.origin import Locate, Origin, nowhere
+from streamling.plan.sql.functions import Function
+from streamling.plan.sql.functions.own import DYNAMIC_TABLE_CHECK
+from streamling.plan.sql.origin import Locate, Origin, nowhere, offset_of
 from streamling.plan.sql.shapes import Shapes
 
 _OPENINGS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES})
@@ -26,14 +30,33 @@ _STATEMENTS = frozenset({
 # fmt: on
 
 
+_NO_FUNCTIONS: Mapping[str, Function] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicCheck:
+    """One call of `dynamic_table_check`.
+
+    table     the reference name of the table
+    negated   the call stands directly under NOT
+    """
+
+    table: str
+    negated: bool
+    where: Where | None
+
+
 @dataclass(frozen=True)
 class Statement:
     """A parsed query whose shapes are accepted.
 
-    tables   the inputs it reads, as reference names, each once, in order of appearance; CTE names are not tables
+    tables           the inputs it reads, as reference names, each once, in order of appearance; CTE names are not
+                     tables
+    checked_tables   the dynamic tables it asks, every call, in order of appearance
     """
 
     tables: tuple[str, ...]
+    checked_tables: tuple[DynamicCheck, ...]
     _tree: exp.Expr = field(repr=False, compare=False)
     _origin: Origin = field(compare=False)
 
@@ -48,7 +71,36 @@ def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
     except RecursionError as error:
         raise too_deep(origin, error) from None
     raise_all(shapes.problems)
-    return Statement(tuple(shapes.tables), tree, origin)
+    return Statement(tuple(shapes.tables), tuple(dynamic_checks(tree, origin)), tree, origin)
+
+
+def dynamic_checks(tree: exp.Expr, origin: Origin) -> list[DynamicCheck]:
+    """The calls of `dynamic_table_check` anywhere in a tree; a name that is no literal is refused when compiled."""
+    found: list[tuple[int, DynamicCheck]] = []
+    for call in tree.find_all(exp.Anonymous):
+        name = call.expressions[0] if call.expressions else None
+        if function_name(call) == DYNAMIC_TABLE_CHECK and isinstance(name, exp.Literal) and name.is_string:
+            offset = offset_of(call) or 0
+            where = origin.locate(*origin.place(offset))
+            found.append((offset, DynamicCheck(name.name.lower(), _under_not(call), where)))
+    return [check for _, check in sorted(found, key=lambda pair: pair[0])]
+
+
+def _under_not(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    return isinstance(parent, exp.Not)
+
+
+def check_functions(statement: Statement, functions: Mapping[str, Function] = _NO_FUNCTIONS) -> list[UserError]:
+    """Every call of a function that does not exist: what can be told of a query before its inputs are known.
+
+    functions   entries added to the function table
+    """
+    calls = [call for call in statement._tree.find_all(exp.Anonymous) if function_name(call) != UNNEST]
+    found = [called(statement._origin, call, functions) for call in calls]
+    return sorted((error for error in found if isinstance(error, UserError)), key=_place)
 
 
 def raise_all(problems: list[UserError]) -> None:

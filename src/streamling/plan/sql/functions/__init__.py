@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from streamling.plan.sql.functions import (
+    chance,
     conditionals,
     conversions,
     digests,
+    json,
     lists,
     mathematics,
+    own,
+    pieces,
     regexps,
     structs,
     texts,
@@ -25,6 +29,10 @@ FUNCTIONS: dict[str, Function] = {
     **structs.FUNCTIONS,
     **conversions.FUNCTIONS,
     **digests.FUNCTIONS,
+    **pieces.FUNCTIONS,
+    **json.FUNCTIONS,
+    **chance.FUNCTIONS,
+    **own.FUNCTIONS,
 }
 
 # fmt: off

@@ -116,7 +116,6 @@ FUNCTIONS: dict[str, Function] = {
     "floor": _whole("floor"),
     "round": Function("round(number[, places])", (NUMBER, LITERAL_INTEGER), _round, optional=1),
     "trunc": Function("trunc(number[, places])", (NUMBER, LITERAL_INTEGER), _trunc, optional=1),
-    "random": Function("random()", (), lambda _: Value("rand()", FLOAT64, nullable=False)),
     "pi": Function("pi()", (), lambda _: Value("pi()", FLOAT64, nullable=False)),
     "sqrt": Function("sqrt(number)", (DOUBLE,), _sqrt),
     "power": _POWER,

@@ -79,6 +79,12 @@ def form(template: str, result: DataType | None = None, *, nullable: bool | None
     return build
 
 
+def unless_null(arguments: Sequence[Value], text: str) -> str:
+    """The text, NULL where an argument is: for forms that would give something else."""
+    present = " AND ".join(f"{argument.text} IS NOT NULL" for argument in arguments if argument.nullable)
+    return f"CASE WHEN {present} THEN {text} END" if present else text
+
+
 def _wanted(what: str, value: Value) -> Refusal:
     return Refusal(f"expected {what}, got {value.type}")
 
