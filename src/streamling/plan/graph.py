@@ -18,6 +18,7 @@ from streamling.errors import (
     InvalidPipeline,
     StreamlingError,
     UserError,
+    Where,
 )
 from streamling.plan.sql import Statement, parse
 from streamling.spec.faults import did_you_mean
@@ -50,12 +51,16 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
     inputs = {node: tuple(builder.inputs(node, statements.get(node))) for node in builder.readers}
     order = builder.order(inputs)
     builder.check_consumers(inputs, statements)
+    builder.check_dynamic_tables(statements)
     return Graph(inputs, statements, tuple(order), tuple(builder.problems))
 
 
 def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[StreamlingError]:
-    """The problems in an error; those without a place of their own stand where the field of the node stands."""
+    """The problems in an error, named after the node; those without a place stand where the field of it stands."""
     for problem in error.problems if isinstance(error, InvalidPipeline) else (error,):
+        if not problem.message.startswith(node.described()):
+            problem.message = f"{node.described()}: {problem.message}"
+            problem.args = (problem.message,)
         problem.node = problem.node or node.name
         problem.where = problem.where or node.locate(*path)
         yield problem
@@ -104,30 +109,38 @@ class _Builder:
             if ref in self._streams:
                 yield ref
             else:
-                self.problems.append(self._not_readable(node, ref, written))
+                self.problems.append(self._not_readable(node, ref, written, statement))
 
-    def _not_readable(self, node: NodeSpec, ref: str, written: str) -> UserError:
-        by_query = reads_by_query(node)
-        field = "sql" if by_query else "from"
+    def _not_readable(self, node: NodeSpec, ref: str, written: str, statement: Statement | None) -> UserError:
+        where = statement.place_of(ref) if statement else node.locate("from")
         other = self._others.get(ref)
         if other is not None:
             what = "a sink" if other.role is Role.SINK else "a dynamic table"
-            if by_query:
+            if statement is not None:
                 message = f"unsupported SQL: '{written}' is {what} and cannot be read as a table"
-                return node.error(SQL_UNSUPPORTED, message, field)
+                return _placed(node.error(SQL_UNSUPPORTED, message, "sql"), where)
             hint = f"'{written}' is {what}; only sources and transforms that give rows can be read"
         else:
-            known = ", ".join(sorted(n.name for n in self._streams.values()))
-            hint = did_you_mean(written, self._streams) or f"nodes that can be read: {known}"
-        what = "table" if by_query else "plan" if node.role is Role.SINK else "source"
-        return node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", field, hint=hint)
+            hint = _near(written, [n.name for n in self._streams.values() if n is not node], "nodes that can be read")
+        what = "table" if statement else "plan" if node.role is Role.SINK else "source"
+        return _placed(node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", "sql", hint=hint), where)
+
+    def check_dynamic_tables(self, statements: Mapping[NodeSpec, Statement]) -> None:
+        tables = {n.ref: n.name for n in self._transforms if not is_stream(n)}
+        for node, statement in statements.items():
+            for check in statement.checked_tables:
+                if check.table not in tables:
+                    message = f"dynamic table '{check.table}' not defined in pipeline topology"
+                    hint = _near(check.table, tables.values(), "dynamic tables")
+                    self.problems.append(_placed(node.error(NODE_NOT_FOUND, message, "sql", hint=hint), check.where))
 
     def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
         """Ties stand by name, nodes that are no streams first. Circles are reported."""
         waiting = sorted(self._transforms, key=lambda n: (is_stream(n), n.ref))
         order: list[NodeSpec] = []
         while waiting:
-            missing = {n.ref for n in waiting if is_stream(n)}
+            # Of two nodes with one name the first is the one that is read.
+            missing = {n.ref for n in waiting if self._streams.get(n.ref) is n}
             ready = [n for n in waiting if not any(ref in missing for ref in inputs[n])]
             if not ready:
                 self._report_circles(waiting, inputs)
@@ -137,12 +150,14 @@ class _Builder:
         return order
 
     def _report_circles(self, waiting: Iterable[NodeSpec], inputs: Mapping[NodeSpec, tuple[str, ...]]) -> None:
-        edges = {n.ref: inputs[n] for n in waiting}
+        edges = {n.ref: inputs[n] for n in waiting if self._streams.get(n.ref) is n}
         reach = {ref: _reached(ref, edges) for ref in edges}
         told: set[str] = set()
         for node in waiting:
-            circle = [n for n in waiting if n.ref in reach[node.ref] and node.ref in reach[n.ref]]
-            if not circle or node.ref in told:
+            if node.ref in told or self._streams.get(node.ref) is not node:
+                continue
+            circle = [n for n in waiting if n.ref in reach[node.ref] and node.ref in reach.get(n.ref, ())]
+            if not circle:
                 continue
             told.update(n.ref for n in circle)
             names = ", ".join(f"'{n.name}'" for n in circle[:_NAMED])
@@ -168,6 +183,20 @@ class _Builder:
                         hint=hint,
                     )
                 )
+
+
+def _placed(problem: UserError, where: Where | None) -> UserError:
+    problem.where = where or problem.where
+    return problem
+
+
+def _near(name: str, known: Iterable[str], what: str) -> str:
+    """A hint: the nearest known name, else all of them."""
+    names = sorted(known)
+    if not names:
+        return f"there are no {what}"
+    more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
+    return did_you_mean(name, names) or f"{what}: {', '.join(names[:_NAMED])}{more}"
 
 
 def _mentions(sql: str, ref: str) -> bool:

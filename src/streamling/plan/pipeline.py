@@ -14,6 +14,7 @@ from streamling.errors import (
     EVENT_TIME,
     INTERNAL,
     JOB_MODE,
+    KEY_REQUIRED,
     NO_KEY,
     PRIMARY_KEY,
     SCHEMA_UNKNOWN,
@@ -26,10 +27,10 @@ from streamling.errors import (
 )
 from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
-from streamling.plan.sql import Query, Statement, compile_query
+from streamling.plan.sql import Query, Statement, check_functions, compile_query
 from streamling.plan.types import Field as Column
 from streamling.plan.types import Schema
-from streamling.spec.options import Keyed, RequiredKey, SinkOptions, SourceOptions
+from streamling.spec.options import Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
@@ -160,6 +161,8 @@ class _Planner:
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
         if len(schemas) < len(tables):
+            if unknown := check_functions(statement):
+                raise InvalidPipeline(unknown)
             return None
         return compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
 
@@ -243,6 +246,11 @@ class _Planner:
         required = node.options.key_required if isinstance(node.options, SinkOptions) else None
         if required is not None:
             self.problems.append(node.error(required, "requires a primary key", hint=hint))
+            return
+        # Of sinks that ask for a number of streams only those that place rows by key have one by default.
+        if node.role is Role.SINK and isinstance(node.options, SingleStream) and node.options.parallelism > 1:
+            message = "'parallelism' of more than 1 requires a primary key: rows of one key stay in order"
+            self.problems.append(node.error(KEY_REQUIRED, message, "parallelism", hint=hint))
             return
         text = f"{node.described()} has no primary key and none upstream"
         if self.enforce_primary_keys:
