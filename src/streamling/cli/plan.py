@@ -62,7 +62,7 @@ def text(plan: Plan, facts: dict[str, NodeFacts]) -> Iterator[str]:
         yield f"{node.spec.name}: {node.spec.type} {node.spec.role.value}"
         for name, value in _lines(plan, node, facts[node.view]):
             yield f"  {name + ':':<10} {value}"
-        if node.columns is not None:
+        if node.columns is not None and node.columns.fields:
             width = max((len(f.name) for f in node.columns), default=0)
             yield f"  {'columns:':<10} " + "\n             ".join(_column(f, width) for f in node.columns)
 
