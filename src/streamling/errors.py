@@ -336,6 +336,12 @@ SQL_DUPLICATE_COLUMN = condition(
     "A SELECT gives two columns of one name.",
     "Give one of them an alias, or leave it out of the star: * EXCEPT (name).",
 )
+DYNAMIC_TABLE = condition(
+    "DYNAMIC_TABLE",
+    "A dynamic table is asked or filled in a way that cannot work, or not as its author may think.",
+    "A table that is asked must be defined under `transforms`; the query that fills it gives one column of text; "
+    "queries that ask it read the same input, unless `same_input: false` says otherwise.",
+)
 DATA_ERROR = condition(
     "DATA_ERROR",
     "A row cannot be computed or written.",

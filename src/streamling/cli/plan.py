@@ -77,10 +77,12 @@ def mermaid(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         for ref in node.inputs:
             yield f"  {plan.node(ref).view} --> {node.view}"
+        for ref in node.asks:
+            yield f"  {plan.dynamic_table(ref).view} -.-> {node.view}"
 
 
 def _tree(plan: Plan, node: PlannedNode, shown: set[str], lead: str, below: str) -> Iterator[str]:
-    readers = plan.consumers(node.ref) if node.spec.role is not Role.SINK else ()
+    readers = _readers(plan, node)
     repeated = node.view in shown and bool(readers)
     yield f"{lead}{node.spec.name}" + (" (see above)" if repeated else "")
     shown.add(node.view)
@@ -91,17 +93,25 @@ def _tree(plan: Plan, node: PlannedNode, shown: set[str], lead: str, below: str)
         yield from _tree(plan, reader, shown, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
+def _readers(plan: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
+    return () if node in (*plan.sinks, *plan.dynamic_tables) else plan.consumers(node.ref)
+
+
 def _lines(plan: Plan, node: PlannedNode, facts: NodeFacts) -> Iterator[tuple[str, str]]:
     if node.inputs:
         yield "reads", ", ".join(plan.node(ref).spec.name for ref in node.inputs)
-    readers = plan.consumers(node.ref) if node.spec.role is not Role.SINK else ()
+    if node.asks:
+        yield "asks", ", ".join(plan.dynamic_table(ref).spec.name for ref in node.asks)
+    readers = _readers(plan, node)
     if readers:
         yield "feeds", ", ".join(n.spec.name for n in readers)
-    yield "key", ", ".join(node.primary_key) or "none"
+    table = node in plan.dynamic_tables
+    if not table:
+        yield "key", ", ".join(node.primary_key) or "none"
     if facts.delivery is not None:
         yield "delivery", facts.delivery
     yield "runs", facts.runs
-    if node.columns is None:
+    if node.columns is None and not table:
         yield "columns", "not known without --probe"
 
 
@@ -116,6 +126,7 @@ def _as_json(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, objec
         "role": node.spec.role.value,
         "type": node.spec.type,
         "reads": [plan.node(ref).spec.name for ref in node.inputs],
+        "asks": [plan.dynamic_table(ref).spec.name for ref in node.asks],
         "primary_key": list(node.primary_key),
         "delivery": facts.delivery,
         "runs": facts.runs,

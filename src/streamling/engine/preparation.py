@@ -14,7 +14,7 @@ from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source
 from streamling.spec.options import OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, read_pipeline
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
@@ -53,7 +53,7 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     plan = check(file, settings, probe=True)
     problems = list(_not_runnable(plan))
     if problems:
-        raise InvalidPipeline(problems)
+        raise InvalidPipeline(in_file_order(problems))
     sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
     return Prepared(plan, sources, {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks})
 

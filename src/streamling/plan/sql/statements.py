@@ -30,6 +30,9 @@ _STATEMENTS = frozenset({
 # fmt: on
 
 
+# A longer text takes the parser longer than anybody waits: lists of values belong into a dynamic table.
+LONGEST = 500_000
+
 _NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
@@ -60,10 +63,18 @@ class Statement:
     _tree: exp.Expr = field(repr=False, compare=False)
     _origin: Origin = field(compare=False)
 
+    @property
+    def plain(self) -> bool:
+        """Whether one row in gives at most one row out, of one input: projections and filters, nothing else."""
+        calls = (function_name(call) for call in self._tree.find_all(exp.Anonymous))
+        return len(self.tables) == 1 and self._tree.find(exp.Union, exp.Explode) is None and UNNEST not in calls
+
 
 def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
     """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape."""
     origin = Origin(sql, node, locate)
+    if len(sql) > LONGEST:
+        raise origin.error(SQL_UNSUPPORTED, f"unsupported SQL: longer than {LONGEST:,} characters")
     try:
         tree = _tree(origin)
         shapes = Shapes(origin)
