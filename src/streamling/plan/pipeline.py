@@ -14,6 +14,7 @@ from streamling.errors import (
     EVENT_TIME,
     INTERNAL,
     JOB_MODE,
+    KEY_REQUIRED,
     NO_KEY,
     PRIMARY_KEY,
     SCHEMA_UNKNOWN,
@@ -30,7 +31,7 @@ from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, rea
 from streamling.plan.sql import Query, Statement, check_functions, compile_query
 from streamling.plan.types import Field as Column
 from streamling.plan.types import Schema
-from streamling.spec.options import Keyed, RequiredKey, SinkOptions, SourceOptions
+from streamling.spec.options import Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
@@ -245,6 +246,7 @@ class _Planner:
             return key
         if certain:
             self._no_key(node)
+            self._check_streams(node)
         return ()
 
     def _check_key(self, node: NodeSpec, key: Key, columns: Schema | None) -> None:
@@ -269,6 +271,12 @@ class _Planner:
             self.problems.append(UserError(NO_KEY, text, node=node.name, where=node.where, hint=hint))
         else:
             self.cautions.append(Caution(NO_KEY, text, node=node.name, where=node.where, hint=hint))
+
+    def _check_streams(self, node: NodeSpec) -> None:
+        options = node.options
+        if isinstance(options, SinkOptions) and isinstance(options, SingleStream) and options.parallelism > 1:
+            message = f"{options.parallelism} streams need a primary key: rows of one key go to one stream"
+            self.problems.append(node.error(KEY_REQUIRED, message, "parallelism", hint="set primary_key"))
 
     # Rules
 
