@@ -7,8 +7,9 @@ A page is written by hand, except between two comments:
     <!-- end -->
 
 What stands between them is made from the code: field tables from the options models of node kinds, settings from
-the settings model, functions from the function table, error codes from their declarations. A node kind without a
-page gets one. `--check` changes nothing and fails if a page is out of date; the tests do the same.
+the settings model, functions from the function table, differences from DataFusion from the list its tests keep, error
+codes from their declarations. A node kind without a page gets one. `--check` changes nothing and fails if a page is
+out of date; the tests do the same.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
 
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import (
@@ -139,6 +141,8 @@ def _content(words: list[str]) -> str:
             lines = _limits()
         case ["functions"]:
             lines = _functions()
+        case ["differences"]:
+            lines = _differences()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -341,6 +345,13 @@ def _family(functions: dict[str, Any]) -> list[tuple[str, str]]:
         if name != function.usage.partition("(")[0]:
             others.append(f"`{name}`")
     return [(f"`{usage}`", ", ".join(others)) for usage, others in sorted(rows.items())]
+
+
+def _differences() -> list[str]:
+    """From the file that the comparison with the other engine is checked against."""
+    entries = YAML(typ="safe").load(DOCS.parent / "tests" / "unit" / "sql" / "differences.yaml")
+    rows = [(entry["reason"], ", ".join(f"`{sql}`" for sql in entry["expressions"][:3])) for entry in entries]
+    return _table(("difference", "for example"), rows)
 
 
 # Markdown

@@ -179,7 +179,8 @@ def like(value: Value, pattern: Value, *, ignore_case: bool, escape: str = "\\")
     if isinstance(pattern.constant, str):
         text = string_literal(like_pattern(pattern.constant, escape))
     elif escape == "\\":
-        text = wanted.text
+        # Spark fails for a backslash that escapes nothing; here it is dropped, as in a literal.
+        text = rf"regexp_replace({wanted.text}, '(\\\\[%_\\\\])|\\\\', '$1')"
     else:
         raise Refusal("ESCAPE needs a literal pattern: others are unsupported", condition=SQL_UNSUPPORTED)
     return Value(

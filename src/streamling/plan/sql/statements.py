@@ -153,6 +153,8 @@ def syntax_checked(origin: Origin) -> list[Token]:
     for token, following in pairwise(found):
         if token.token_type == TokenType.SEMICOLON:
             raise unsupported(origin, "several statements", following.start)
+        if token.token_type == TokenType.COMMA and following.token_type == TokenType.FROM:
+            raise origin.error(SQL_SYNTAX, "a column is missing between `,` and FROM", at=following.start)
         if token.token_type == TokenType.NUMBER and _glued(token, following):
             raise origin.error(SQL_SYNTAX, f"`{token.text}{following.text}` is not a number", at=token.start)
     return found

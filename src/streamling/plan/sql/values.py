@@ -50,13 +50,24 @@ NULL_VALUE = Value("NULL", NULL)
 
 
 class Refusal(Exception):
-    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression."""
+    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression.
 
-    def __init__(self, message: str, *, condition: Condition = SQL_TYPES, hint: str | None = None) -> None:
+    argument   the number, from 0, of the argument of a call that is at fault
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: Condition = SQL_TYPES,
+        hint: str | None = None,
+        argument: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.condition = condition
         self.hint = hint
+        self.argument = argument
 
 
 def any_nullable(values: Iterable[Value]) -> bool:

@@ -50,7 +50,7 @@ def _string_to_array(arguments: Sequence[Value]) -> Value:
         parts = characters(text.text)
     elif delimiter.nullable:
         parts = f"CASE WHEN {delimiter.text} IS NULL THEN {characters(text.text)} ELSE {parts} END"
-    parts = f"CASE WHEN {text.text} = '' THEN array() ELSE {parts} END"
+    parts = f"CASE WHEN {text.text} = '' THEN array() WHEN {text.text} IS NOT NULL THEN {parts} END"
     if rest:
         parts = f"transform({parts}, x -> nullif(x, {rest[0].text}))"
     return Value(parts, list_of(STRING), text.nullable)

@@ -56,6 +56,7 @@ class Function:
                 f"argument {position + 1} of `{self.usage}`: {refusal.message}",
                 condition=refusal.condition,
                 hint=refusal.hint,
+                argument=position,
             ) from None
 
 
