@@ -80,10 +80,13 @@ class StreamlingError(Exception):
         hint: str | None = None,
         cause: BaseException | None = None,
         context: str | None = None,
+        quote: str | None = None,
     ) -> None:
-        """`context` says what was being attempted, for reports that show the whole chain of causes."""
+        """For reports that show one text and no excerpt: `context` says what was being attempted, `quote` repeats
+        what the user wrote."""
         super().__init__(message)
         self.context = context
+        self.quote = quote
         self.condition = condition
         self.message = message
         self.node = node

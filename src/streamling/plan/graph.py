@@ -54,8 +54,11 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
 
 
 def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[StreamlingError]:
-    """The problems in an error; those without a place of their own stand where the field of the node stands."""
+    """The problems in an error, each with the node in its message and a place, if only that of the field."""
     for problem in error.problems if isinstance(error, InvalidPipeline) else (error,):
+        if not problem.message.startswith(node.described()):
+            problem.message = f"{node.described()}: {problem.message}"
+            problem.args = (problem.message,)
         problem.node = problem.node or node.name
         problem.where = problem.where or node.locate(*path)
         yield problem
