@@ -70,18 +70,18 @@ def _call_findings(
         yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where, hint="set 'populate: after' on the table")
 
 
-def filling_problem(node: NodeSpec, statement: Statement, query: Query | None) -> UserError | None:
+def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) -> Iterator[UserError]:
     """Why a query cannot fill a dynamic table; `query` is None where its columns are not known."""
     if not statement.plain:
-        return node.error(DYNAMIC_TABLE, f"unsupported SQL: {_PLAIN_ONLY}", "sql")
+        yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {_PLAIN_ONLY}", "sql")
+        return
     if query is None:
-        return None
+        return
     columns = [f for f in query.schema if f.name != OPERATION_COLUMN]
     if len(columns) != 1:
         names = ", ".join(f.name for f in columns) or "none"
         message = f"the query must give exactly one column of text, it gives {len(columns)}: {names}; {_PLAIN_ONLY}"
-        return node.error(DYNAMIC_TABLE, message, "sql")
-    if columns[0].type != STRING:
+        yield node.error(DYNAMIC_TABLE, message, "sql")
+    elif columns[0].type != STRING:
         message = f"the column '{columns[0].name}' must be text, it is {columns[0].type}"
-        return node.error(DYNAMIC_TABLE, message, "sql", hint=f"CAST({columns[0].name} AS TEXT)")
-    return None
+        yield node.error(DYNAMIC_TABLE, message, "sql", hint=f"CAST({columns[0].name} AS TEXT)")

@@ -26,7 +26,7 @@ from streamling.errors import (
     UserError,
 )
 from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
-from streamling.plan.dynamic_tables import filling_problem, table_findings
+from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.sql import Query, Statement, check_functions, compile_query
 from streamling.plan.types import Field as Column
@@ -179,9 +179,10 @@ class _Planner:
         if len(schemas) == len(tables):
             query = compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
         else:
-            self.problems.extend(check_functions(statement))
-        if _is_table(node) and (problem := filling_problem(node, statement, query)) is not None:
-            self.problems.append(problem)
+            for problem in check_functions(statement):
+                self.problems.extend(problems_of(problem, node, "sql"))
+        if _is_table(node):
+            self.problems.extend(filling_problems(node, statement, query))
         return query
 
     def _columns(self, node: NodeSpec, inputs: tuple[str, ...]) -> Schema | None:

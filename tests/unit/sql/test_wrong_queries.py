@@ -26,6 +26,6 @@ def test_a_wrong_query_is_refused_with_its_place(query: dict[str, Any]) -> None:
     ]
     for problem, (_, place, words) in zip(found, query["problems"], strict=True):
         assert words in problem.message
-        assert "SQL of 'n'" in problem.message
-        assert query["sql"].split("\n")[int(place.split(":")[0]) - 1].strip() in problem.message
+        assert problem.quote is not None and "SQL of 'n'" in problem.quote
+        assert query["sql"].split("\n")[int(place.split(":")[0]) - 1].strip() in problem.quote
         assert problem.message.count("Did you mean") <= 1
