@@ -20,7 +20,7 @@ from streamling.errors import (
     UserError,
 )
 from streamling.plan.sql import Statement, parse
-from streamling.spec.faults import did_you_mean
+from streamling.spec.faults import nearest
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
 
@@ -84,6 +84,7 @@ class _Builder:
         streams = [n for n in (*pipeline.sources, *pipeline.transforms) if is_stream(n)]
         self._streams = {n.ref: n for n in reversed(streams)}
         self._others = {n.ref: n for n in reversed(self.readers) if not is_stream(n)}
+        self._meant: set[str] = set()
         self.problems: list[StreamlingError] = []
 
     def statements(self) -> Iterator[tuple[NodeSpec, Statement]]:
@@ -120,8 +121,10 @@ class _Builder:
                 return node.error(SQL_UNSUPPORTED, message, field)
             hint = f"'{written}' is {what}; only sources and transforms that give rows can be read"
         else:
+            meant = nearest(written, self._streams)
+            self._meant.update((meant,) if meant else ())
             known = ", ".join(sorted(n.name for n in self._streams.values()))
-            hint = did_you_mean(written, self._streams) or f"nodes that can be read: {known}"
+            hint = f"did you mean '{self._streams[meant].name}'?" if meant else f"nodes that can be read: {known}"
         what = "table" if by_query else "plan" if node.role is Role.SINK else "source"
         return node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", field, hint=hint)
 
@@ -156,7 +159,8 @@ class _Builder:
     def check_consumers(
         self, inputs: Mapping[NodeSpec, tuple[str, ...]], statements: Mapping[NodeSpec, Statement]
     ) -> None:
-        read = {ref for refs in inputs.values() for ref in refs}
+        # Who is most likely meant by a misspelt name is not unread as well.
+        read = {ref for refs in inputs.values() for ref in refs} | self._meant
         # A query that does not parse reads at most the nodes its text mentions.
         broken = [n.text("sql") or "" for n in self._transforms if reads_by_query(n) and n not in statements]
         for ref, node in sorted(self._streams.items()):

@@ -160,6 +160,11 @@ def test_a_node_that_nobody_reads(name: str) -> None:
     assert error.where is not None
 
 
+def test_a_node_that_was_meant_by_a_misspelt_name_is_not_called_unread() -> None:
+    text = pipeline(sql("Some", "SELECT id FROM numbers"), "  out: {type: blackhole, from: soem}\n")
+    assert [(p.code, p.hint) for p in problems(text)] == [("NODE_NOT_FOUND", "did you mean 'Some'?")]
+
+
 def test_a_query_that_does_not_parse_reads_what_it_mentions_and_nothing_else() -> None:
     broken = sql("some", 'SELECT id FROM Shop.\\"Other\\" numbers WHERE (')
     text = pipeline(broken, "  out: {type: blackhole, from: some}\n")

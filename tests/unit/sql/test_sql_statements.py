@@ -77,7 +77,7 @@ def test_a_long_line_is_quoted_around_the_place() -> None:
     (problem,) = problems("SELECT " + ", ".join(f"a AS c{n}" for n in range(200)) + ", nope FROM pair")
     assert "`" in (problem.quote or "")
     assert "nope FROM pair`" in (problem.quote or "")
-    assert len((problem.quote or "")) < 300
+    assert len(problem.quote or "") < 300
 
 
 @pytest.mark.parametrize(
