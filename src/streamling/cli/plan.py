@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from streamling.cli.failure import rendered, rendered_caution
 from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
-from streamling.engine.facts import NodeFacts, facts_of
-from streamling.engine.preparation import check
-from streamling.plan.pipeline import Plan, PlannedNode
-from streamling.plan.types import Field
 from streamling.spec.pipeline import Role
+
+if TYPE_CHECKING:
+    from streamling.engine.facts import NodeFacts
+    from streamling.plan.pipeline import Plan, PlannedNode
+    from streamling.plan.types import Field
 
 _OPENING = {Role.SOURCE: "([", Role.TRANSFORM: "[", Role.SINK: "[("}
 _CLOSING = {Role.SOURCE: "])", Role.TRANSFORM: "]", Role.SINK: ")]"}
@@ -32,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
+    from streamling.engine.facts import facts_of
+    from streamling.engine.preparation import check
+
     try:
         loaded = settings_of(options, level="warn")
         plan = check(pipeline_file(options, loaded), loaded.settings, probe=options.probe)
