@@ -44,6 +44,7 @@ from streamling.plan.sql.functions import (
     structs,
     texts,
     times,
+    wide_integers,
 )
 from streamling.plugin.registry import kinds
 from streamling.spec.duration import format_duration
@@ -84,6 +85,7 @@ FAMILIES = {
     "Conversions": conversions,
     "Digests": digests,
     "JSON": json,
+    "Wide integers": wide_integers,
     "Chance": chance,
     "Streamling's own": own,
 }
