@@ -233,3 +233,14 @@ def test_a_wide_number_can_be_passed_on_and_compared_but_not_computed_with() -> 
     for sql in ("w + 1", "- w", "u * u", "abs(w)", "greatest(w, 1)", "w > 1.5", "coalesce(u, -1)", "w::date", "u || u"):
         with pytest.raises(UserError):
             compile_expression(sql, wide, node="n")
+
+
+@pytest.mark.parametrize("call", ["json_unquote({})", "json_value({}, '$.a')", "u256_to_string(to_u256({}))",
+                                  "_gs_conv_base({}, 10, 16)", "json_array({})"])  # fmt: skip
+def test_calls_inside_of_calls_do_not_grow_without_bound(call: str) -> None:
+    nested = "name"
+    lengths = []
+    for _ in range(6):
+        nested = call.format(nested)
+        lengths.append(len(spark(nested)))
+    assert lengths[5] - lengths[4] <= lengths[4] - lengths[3] + 50

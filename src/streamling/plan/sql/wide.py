@@ -7,8 +7,8 @@ compared by keys that order as texts the way the numbers order.
 from __future__ import annotations
 
 from streamling.plan.sql.spark_types import computed_type, digits, spark_type
-from streamling.plan.sql.values import Refusal, Value, string_literal
-from streamling.plan.types import INTEGERS, NULL, STRING, DataType
+from streamling.plan.sql.values import Refusal, Value, once, string_literal
+from streamling.plan.types import INTEGERS, STRING, DataType
 
 _RANGES = {"u256": (0, 2**256 - 1), "i256": (-(2**255), 2**255 - 1)}
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
@@ -18,7 +18,10 @@ def comparison_key(value: Value) -> Value:
     """A text that orders among others of its kind as the number orders among numbers."""
     if isinstance(value.constant, int) and not isinstance(value.constant, bool):
         return Value(string_literal(_key_of(value.constant)), STRING, nullable=False)
-    text = wide_text(value)
+    return Value(once(wide_text(value), "k", _key_text), STRING, value.nullable)
+
+
+def _key_text(text: str) -> str:
     magnitude = f"ltrim('-', {text})"
     whole = f"substring_index({magnitude}, '.', 1)"
     # Zeros at the end of a fraction do not count: 1.0 = 1.000.
@@ -26,7 +29,7 @@ def comparison_key(value: Value) -> Value:
     size = f"concat(lpad(char_length({whole}), 5, '0'), {whole}, '.', {fraction})"
     # A greater magnitude below zero is a smaller number; the mark puts a longer fraction before a shorter one.
     below = f"concat('0', translate({size}, '0123456789', '9876543210'), '~')"
-    return Value(f"CASE WHEN startswith({text}, '-') THEN {below} ELSE concat('1', {size}) END", STRING, value.nullable)
+    return f"CASE WHEN startswith({text}, '-') THEN {below} ELSE concat('1', {size}) END"
 
 
 def _key_of(number: int) -> str:
@@ -110,13 +113,16 @@ def bounds(type_: DataType) -> tuple[int, int]:
 
 def _in_range(text: str, source: DataType, target: DataType, *, safe: bool) -> str:
     low, high = bounds(target)
-    if is_whole(source) and source != NULL and _within(source, low, high):
+    if is_whole(source) and _within(source, low, high):
         return text
-    key = comparison_key(Value("v", target)).text
+    least, greatest = (string_literal(_key_of(bound)) for bound in (low, high))
     refusal = "NULL" if safe else f"raise_error({string_literal(f'a value is out of the range of {target}')})"
-    outside = f"{key} < {string_literal(_key_of(low))} OR {key} > {string_literal(_key_of(high))}"
-    # The text is long: a list of one item gives it a name.
-    return f"element_at(transform(array({text}), v -> CASE WHEN {outside} THEN {refusal} ELSE v END), 1)"
+
+    def checked(name: str) -> str:
+        key = _key_text(name)
+        return f"CASE WHEN {key} < {least} OR {key} > {greatest} THEN {refusal} ELSE {name} END"
+
+    return once(text, "v", checked)
 
 
 def _within(source: DataType, low: int, high: int) -> bool:

@@ -24,7 +24,7 @@ def _to(name: str, type_: DataType) -> Function:
         refusal = string_literal(f"{name}: the value is NULL")
         return Value(f"coalesce({found.text}, raise_error({refusal}))", type_, nullable=False)
 
-    return Function(f"{name}(value)", (ANY,), build)
+    return Function(f"{name}(value)", (ANY,), build, once=True)
 
 
 def _of(type_: DataType) -> Parameter:
