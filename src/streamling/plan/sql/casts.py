@@ -187,6 +187,9 @@ _UNITS = {"s": "second", "ms": "millisecond"}
 
 def _fitted(cast_: _Cast, text: str, source: DataType, target: DataType) -> str:
     """A value in the carrier of `target`, held to what `target` can hold."""
+    if source.kind == target.kind == "list" and source.item is not None and target.item is not None:
+        item = _fitted(cast_, "x", source.item, target.item)
+        return text if item == "x" else f"transform({text}, x -> {item})"
     if target.kind in _GREATEST and _GREATEST.get(source.kind, 2**64) > _GREATEST[target.kind]:
         most = f"{_GREATEST[target.kind]}{'BD' if target == UINT64 else 'L'}"
         refusal = f"raise_error({string_literal(f'a value is out of the range of {target}')})"

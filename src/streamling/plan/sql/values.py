@@ -88,7 +88,7 @@ def is_short(value: Value) -> bool:
 
 
 def once(text: str, name: str, build: Callable[[str], str]) -> str:
-    """What `build` makes of a text, which is computed once, however often it stands in the result, unless it is short."""
+    """What `build` makes of a text; unless it is short, it is computed once, however often it stands in the result."""
     return build(text) if len(text) <= _SHORT else named(text, name, build(name))
 
 
