@@ -44,6 +44,7 @@ from streamling.plan.sql.functions import (
     structs,
     texts,
     times,
+    wide_integers,
 )
 from streamling.plan.types import DataType
 from streamling.plugin.registry import kinds
@@ -86,6 +87,7 @@ FAMILIES = {
     "Conversions": conversions,
     "Digests": digests,
     "JSON": json,
+    "Wide integers": wide_integers,
     "Chance": chance,
     "Streamling's own": own,
 }

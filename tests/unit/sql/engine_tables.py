@@ -65,6 +65,8 @@ _TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "ss": (list_of(_ENTRY), pa.list_(pa.struct([("k", pa.string()), ("v", pa.int64())]))),
     "m": (map_of(INT64), pa.map_(pa.string(), pa.int64())),
     "mi": (map_of(STRING, INT64), pa.map_(pa.int64(), pa.string())),
+    "w": (decimal(60, 5), pa.decimal256(60, 5)),
+    "wi": (decimal(60, 0), pa.decimal256(60, 0)),
 }
 COLUMNS = Schema(tuple(Field(name, logical) for name, (logical, _) in _TYPES.items()))
 
@@ -100,6 +102,8 @@ _ORDINARY: dict[str, list[Any]] = {
     "ss": [[{"k": "a", "v": 1}, {"k": "b", "v": None}], [], [None], [{"k": None, "v": 5}]],
     "m": [[("a", 1), ("b", None)], [], [("", 3)], [("😀", 4)]],
     "mi": [[(1, "one"), (2, None)], [], [(-1, "")], [(99, "x")]],
+    "w": [Decimal("1.5"), Decimal("-1.50000"), Decimal("0"), Decimal("7")],
+    "wi": [Decimal(10**50), Decimal(-(10**50)), Decimal(-1), Decimal(7)],
 }
 _MOMENTS = [
     dt.datetime.fromisoformat(text)
@@ -126,6 +130,8 @@ _EXTREME: dict[str, list[Any]] = {
     "tags": [[], [""], [None], ["😀", "é", "a,b"], ["", None, ""]],
     "ns": [[], [None], [-(2**63), 2**63 - 1], [0, 0, 0], [1]],
     "nn": [[], [[]], [[None]], [[1], [], [2, 3]], [[1, 1]]],
+    "w": [Decimal("-1.55"), Decimal("-1.5"), Decimal("0.00001"), Decimal("-0.00001"), Decimal("10")],
+    "wi": [Decimal(0), Decimal(10**60 - 1), Decimal(-(10**60) + 1), Decimal(9), Decimal(10)],
     "m": [[], [("", 0)], [("😀", -(2**63))], [("a", None)], [("x", 2**63 - 1)]],
 }
 

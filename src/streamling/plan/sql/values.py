@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamling.errors import SQL_TYPES, Condition
@@ -77,6 +77,24 @@ def any_nullable(values: Iterable[Value]) -> bool:
 def identifier(name: str) -> str:
     """A name as a Spark identifier."""
     return "`" + name.replace("`", "``") + "`"
+
+
+_SHORT = 60
+
+
+def is_short(value: Value) -> bool:
+    """Whether a text may be repeated: a column, a literal, little more."""
+    return value.constant is not None or len(value.text) <= _SHORT
+
+
+def once(text: str, name: str, build: Callable[[str], str]) -> str:
+    """What `build` makes of a text; unless it is short, it is computed once, however often it stands in the result."""
+    return build(text) if len(text) <= _SHORT else named(text, name, build(name))
+
+
+def named(text: str, name: str, body: str) -> str:
+    """`body`, in which `name` stands for `text`: Spark SQL has no such names, but a list of one item gives one."""
+    return f"element_at(transform(array({text}), {name} -> {body}), 1)"
 
 
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}

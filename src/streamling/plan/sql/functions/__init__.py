@@ -16,6 +16,7 @@ from streamling.plan.sql.functions import (
     structs,
     texts,
     times,
+    wide_integers,
 )
 from streamling.plan.sql.functions.signature import Function
 
@@ -33,6 +34,7 @@ FUNCTIONS: dict[str, Function] = {
     **json.FUNCTIONS,
     **chance.FUNCTIONS,
     **own.FUNCTIONS,
+    **wide_integers.FUNCTIONS,
 }
 
 # fmt: off

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from streamling.plan.sql.coercions import converted
 from streamling.plan.sql.functions.signature import ANY, LITERAL_TEXT, TEXT, Function, Parameter, unless_null
@@ -197,7 +198,7 @@ def _path(value: Value) -> Value:
 _PATH = Parameter("a path", _path)
 _ARGUMENTS = (TEXT, _PATH, LITERAL_TEXT, LITERAL_TEXT, ANY, LITERAL_TEXT, ANY)
 
-FUNCTIONS: dict[str, Function] = {
+_BY_NAME: dict[str, Function] = {
     "json_quote": Function("json_quote(text)", (TEXT,), _quote),
     "json_unquote": Function("json_unquote(text)", (TEXT,), _unquote),
     "json": _parsed("json", flag=False),
@@ -222,3 +223,6 @@ FUNCTIONS: dict[str, Function] = {
     "json_object_absent_on_null": _object("json_object_absent_on_null", absent=True),
     "json_string": Function("json_string(value)", (ANY,), lambda a: Value(json_of(a[0]), STRING, a[0].nullable)),
 }
+
+# A text is asked whether it is JSON before it is read.
+FUNCTIONS: dict[str, Function] = {name: replace(function, once=True) for name, function in _BY_NAME.items()}

@@ -114,7 +114,9 @@ FUNCTIONS: dict[str, Function] = {
         "string_to_array(text, delimiter[, null])", (TEXT, TEXT, TEXT), _string_to_array, optional=1
     ),
     "locate": Function("locate(part, text[, start])", (TEXT, TEXT, INTEGER), _locate, optional=1),
-    "instr": Function("instr(text, part[, start[, occurrence]])", (TEXT, TEXT, INTEGER, INTEGER), _instr, optional=2),
+    "instr": Function(
+        "instr(text, part[, start[, occurrence]])", (TEXT, TEXT, INTEGER, INTEGER), _instr, optional=2, once=True
+    ),
     "bin": Function("bin(integer)", (INTEGER,), form(_BIN, STRING)),
     "elt": Function("elt(index, value, ..)", (INTEGER, AS_TEXT), _elt, variadic=True),
     "parse_url": Function("parse_url(url, part[, key])", (TEXT, TEXT, TEXT), _parse_url, optional=1),
