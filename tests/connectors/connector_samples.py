@@ -15,7 +15,7 @@ from streamling.plan.pipeline import make_plan
 from streamling.plan.types import OPERATION_FIELD, STRING, Field, Schema
 from streamling.plugin import registry
 from streamling.plugin.contract import Ack, Epoch, Sink, SinkContext, Slice, Source, Task
-from streamling.spec.pipeline import load_pipeline
+from streamling.spec.pipeline import NodeSpec, load_pipeline
 from streamling.spec.settings import Settings
 
 SCHEMA = Schema((Field("name", STRING), OPERATION_FIELD))
@@ -23,9 +23,13 @@ SCHEMA = Schema((Field("name", STRING), OPERATION_FIELD))
 
 def sink(fields: str, *, name: str = "out", settings: Settings | None = None) -> Any:
     """A sink made from its YAML fields, not opened."""
+    return registry.build(sink_node(fields, name=name), settings or Settings())
+
+
+def sink_node(fields: str, *, name: str = "out") -> NodeSpec:
     text = f"sources: {{numbers: {{type: generator}}}}\nsinks: {{'{name}': {{from: numbers, {fields}}}}}"
     plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
-    return registry.build(plan.sinks[0].spec, settings or Settings())
+    return plan.sinks[0].spec
 
 
 def opened(fields: str, *, name: str = "out", schema: Schema = SCHEMA, settings: Settings | None = None) -> Any:

@@ -18,6 +18,7 @@ from streamling.errors import (
     InvalidPipeline,
     StreamlingError,
     UserError,
+    Where,
 )
 from streamling.plan.sql import Statement, parse
 from streamling.spec.faults import nearest
@@ -108,32 +109,33 @@ class _Builder:
             if ref in self._streams:
                 yield ref
             else:
-                self.problems.append(self._not_readable(node, ref, written))
+                self.problems.append(self._not_readable(node, ref, written, statement))
 
-    def _not_readable(self, node: NodeSpec, ref: str, written: str) -> UserError:
-        by_query = reads_by_query(node)
-        field = "sql" if by_query else "from"
+    def _not_readable(self, node: NodeSpec, ref: str, written: str, statement: Statement | None) -> UserError:
+        where = statement.place_of(ref) if statement else node.locate("from")
         other = self._others.get(ref)
         if other is not None:
             what = "a sink" if other.role is Role.SINK else "a dynamic table"
-            if by_query:
+            if statement is not None:
                 message = f"unsupported SQL: '{written}' is {what} and cannot be read as a table"
-                return node.error(SQL_UNSUPPORTED, message, field)
+                return _placed(node.error(SQL_UNSUPPORTED, message, "sql"), where)
             hint = f"'{written}' is {what}; only sources and transforms that give rows can be read"
         else:
-            meant = nearest(written, self._streams)
+            names = {ref: n.name for ref, n in self._streams.items() if n is not node}
+            meant = nearest(written, names)
             self._meant.update((meant,) if meant else ())
-            known = ", ".join(sorted(n.name for n in self._streams.values()))
-            hint = f"did you mean '{self._streams[meant].name}'?" if meant else f"nodes that can be read: {known}"
-        what = "table" if by_query else "plan" if node.role is Role.SINK else "source"
-        return node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", field, hint=hint)
+            known = ", ".join(sorted(names.values())) or "none"
+            hint = f"did you mean '{names[meant]}'?" if meant else f"nodes that can be read: {known}"
+        what = "table" if statement else "plan" if node.role is Role.SINK else "source"
+        return _placed(node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", "sql", hint=hint), where)
 
     def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
         """Ties stand by name, nodes that are no streams first. Circles are reported."""
         waiting = sorted(self._transforms, key=lambda n: (is_stream(n), n.ref))
         order: list[NodeSpec] = []
         while waiting:
-            missing = {n.ref for n in waiting if is_stream(n)}
+            # Of two nodes with one name the first is the one that is read.
+            missing = {n.ref for n in waiting if self._streams.get(n.ref) is n}
             ready = [n for n in waiting if not any(ref in missing for ref in inputs[n])]
             if not ready:
                 self._report_circles(waiting, inputs)
@@ -143,12 +145,14 @@ class _Builder:
         return order
 
     def _report_circles(self, waiting: Iterable[NodeSpec], inputs: Mapping[NodeSpec, tuple[str, ...]]) -> None:
-        edges = {n.ref: inputs[n] for n in waiting}
+        edges = {n.ref: inputs[n] for n in waiting if self._streams.get(n.ref) is n}
         reach = {ref: _reached(ref, edges) for ref in edges}
         told: set[str] = set()
         for node in waiting:
-            circle = [n for n in waiting if n.ref in reach[node.ref] and node.ref in reach[n.ref]]
-            if not circle or node.ref in told:
+            if node.ref in told or self._streams.get(node.ref) is not node:
+                continue
+            circle = [n for n in waiting if n.ref in reach[node.ref] and node.ref in reach.get(n.ref, ())]
+            if not circle:
                 continue
             told.update(n.ref for n in circle)
             names = ", ".join(f"'{n.name}'" for n in circle[:_NAMED])
@@ -175,6 +179,11 @@ class _Builder:
                         hint=hint,
                     )
                 )
+
+
+def _placed(problem: UserError, where: Where | None) -> UserError:
+    problem.where = where or problem.where
+    return problem
 
 
 def _mentions(sql: str, ref: str) -> bool:

@@ -247,7 +247,6 @@ class _Planner:
             return key
         if certain:
             self._no_key(node)
-            self._check_streams(node)
         return ()
 
     def _check_key(self, node: NodeSpec, key: Key, columns: Schema | None) -> None:
@@ -267,17 +266,16 @@ class _Planner:
         if required is not None:
             self.problems.append(node.error(required, "requires a primary key", hint=hint))
             return
+        # Of sinks that ask for a number of streams only those that place rows by key have one by default.
+        if node.role is Role.SINK and isinstance(node.options, SingleStream) and node.options.parallelism > 1:
+            message = "'parallelism' of more than 1 requires a primary key: rows of one key stay in order"
+            self.problems.append(node.error(KEY_REQUIRED, message, "parallelism", hint=hint))
+            return
         text = f"{node.described()} has no primary key and none upstream"
         if self.enforce_primary_keys:
             self.problems.append(UserError(NO_KEY, text, node=node.name, where=node.where, hint=hint))
         else:
             self.cautions.append(Caution(NO_KEY, text, node=node.name, where=node.where, hint=hint))
-
-    def _check_streams(self, node: NodeSpec) -> None:
-        options = node.options
-        if isinstance(options, SinkOptions) and isinstance(options, SingleStream) and options.parallelism > 1:
-            message = f"{options.parallelism} streams need a primary key: rows of one key go to one stream"
-            self.problems.append(node.error(KEY_REQUIRED, message, "parallelism", hint="set primary_key"))
 
     # Rules
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from streamling.errors import SQL_TYPES
 from streamling.plan.sql import Expression, Function, Value, compile_expression
-from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, Schema
+from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, STRING, Schema
 from streamling.plan.types import Field as Column
 from streamling.plugin import Json, Kind, Offer, Projection, Room, Slice, register
 from streamling.spec.options import Keyed, SourceOptions
@@ -49,6 +50,10 @@ class GeneratorOptions(Keyed, SourceOptions):
     def output_schema(self, node: NodeSpec) -> Schema:
         """Types follow from the expressions; nothing outside is touched."""
         compiled = self.compiled(node)
+        operation = compiled[OPERATION_COLUMN].type
+        if operation != STRING:
+            message = f"`{OPERATION_COLUMN}` must be text, this is {operation}"
+            raise node.error(SQL_TYPES, message, "columns", OPERATION_COLUMN)
         fields = [Column(name, e.type, e.nullable) for name, e in compiled.items() if name != OPERATION_COLUMN]
         return Schema((*fields, OPERATION_FIELD))
 

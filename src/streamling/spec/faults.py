@@ -48,6 +48,9 @@ _BOUNDS = {
     "multiple_of": ("multiple_of", "a multiple of"),
 }
 _OURS = {"wrong_type": WRONG_TYPE, "missing_field": MISSING_FIELD, "invalid_value": INVALID_VALUE}
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+# What YAML 1.1 took for truth values is text in YAML 1.2.
+_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 _SECRETIVE = re.compile(r"pass|secret|token|header|credential", re.IGNORECASE)
 
 
@@ -88,7 +91,8 @@ def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
             words = expected.setdefault(path, [])
             if word not in words:
                 words.append(word)
-            fault = Fault(WRONG_TYPE, path, f"{_subject(path)} must be {_either(words)}, not {_shown(path, detail)}")
+            sentence = f"{_subject(path)} must be {_either(words)}, not {_shown(path, detail)}"
+            fault = Fault(WRONG_TYPE, path, sentence, _retyped(path, detail))
         else:
             fault = _fault(detail, shape)
         found[(fault.path, fault.condition.code)] = fault
@@ -141,7 +145,9 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
             return Fault(INVALID_VALUE, path, f"{subject} must be no longer than {context['max_length']}")
         case _ if kind in _BOUNDS:
             key, words = _BOUNDS[kind]
-            return Fault(INVALID_VALUE, path, f"{subject} must be {words} {context[key]}, not {_shown(path, detail)}")
+            return Fault(
+                INVALID_VALUE, path, f"{subject} must be {words} {_plain(context[key])}, not {_shown(path, detail)}"
+            )
         case _ if kind in _OURS:
             fault = Fault(_OURS[kind], path, str(context["text"]))
             if isinstance(field := context.get("field"), str):
@@ -179,9 +185,30 @@ def _shown(path: Path, detail: ErrorDetails) -> str:
             return f"the number {_value(path, value)}" if detail["type"] in _EXPECTED else _value(path, value)
 
 
+def _retyped(path: Path, detail: ErrorDetails) -> str | None:
+    """How to write the same value as the type that is asked for, where there is no doubt."""
+    value = detail["input"]
+    if _is_secretive(path):
+        return None
+    match detail["type"]:
+        case "string_type" if isinstance(value, bool):
+            return f'write it in quotes: "{str(value).lower()}"'
+        case "string_type" if isinstance(value, int):
+            return f'write it in quotes: "{value}"'
+        case "int_type" if isinstance(value, str) and _WHOLE.fullmatch(value):
+            return f"write it without quotes: {value}"
+        case "bool_type" if isinstance(value, str) and value.casefold() in _WORDS:
+            return f"write {_WORDS[value.casefold()]}"
+    return None
+
+
+def _is_secretive(path: Path) -> bool:
+    return any(isinstance(part, str) and _SECRETIVE.search(part) for part in path)
+
+
 def _value(path: Path, value: object) -> str:
     """The offending value, short, and never one that may be a secret."""
-    if any(isinstance(part, str) and _SECRETIVE.search(part) for part in path):
+    if _is_secretive(path):
         return "*****"
     match value:
         case None:
@@ -196,6 +223,10 @@ def _value(path: Path, value: object) -> str:
             return "a list"
         case _:
             return str(value)[:60]
+
+
+def _plain(bound: object) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 def _either(words: Sequence[str]) -> str:

@@ -70,15 +70,17 @@ class Telemetry(Options):
             raise invalid_value(f"has {len(labels)} labels; at most {MAX_LABELS} are allowed")
         for key, value in labels.items():
             if key in RESERVED_LABELS:
-                raise invalid_value(f"has the key '{key}', which is reserved")
+                raise invalid_value(f"has the name '{key}', which is reserved", field=key)
             if key.startswith("__"):
-                raise invalid_value(f"has the key '{key}'; keys must not start with two underscores")
+                raise invalid_value("has a name that starts with two underscores, which is reserved", field=key)
             if not _LABEL.fullmatch(key):
-                raise invalid_value(f"has the key '{key}'; keys consist of letters, digits and '_', no digit first")
+                raise invalid_value(
+                    f"has the name '{key}'; names are letters, digits and '_', no digit first", field=key
+                )
             if len(value.encode()) > MAX_LABEL_BYTES:
-                raise invalid_value(f"has a value longer than {MAX_LABEL_BYTES} bytes under the key '{key}'")
+                raise invalid_value(f"must be no longer than {MAX_LABEL_BYTES} bytes", field=key)
             if _CONTROL.search(value):
-                raise invalid_value(f"has a value with control characters under the key '{key}'")
+                raise invalid_value("must not have control characters", field=key)
         return labels
 
 
@@ -149,7 +151,7 @@ class NodeOptions(Options):
     def _check_identity(cls, telemetry: Telemetry) -> Telemetry:
         taken = [key for key in cls.identity_labels if key in telemetry.labels]
         if taken:
-            raise invalid_value(f"has the label '{taken[0]}', which nodes of this kind set themselves")
+            raise invalid_value(f"has the label '{taken[0]}', which nodes of this kind set themselves", field="labels")
         return telemetry
 
     @field_validator("dead_letter")

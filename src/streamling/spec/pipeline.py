@@ -36,7 +36,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
-from streamling.spec.faults import Fault, did_you_mean, faults
+from streamling.spec.faults import Fault, did_you_mean, faults, nearest
 from streamling.spec.options import NodeOptions
 from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
 
@@ -182,7 +182,8 @@ class _Loader:
         if entry is None:
             if role is not Role.TRANSFORM:
                 message = f"missing section '{role.section}': a pipeline needs the maps 'sources' and 'sinks'"
-                hint = did_you_mean(role.section, (other.key for other in tree.entries))
+                near = nearest(role.section, (other.key for other in tree.entries))
+                hint = f"is '{near}' meant to be '{role.section}'?" if near else None
                 self.problems.append(UserError(MISSING_SECTION, message, where=tree.where, hint=hint))
         elif isinstance(entry.value, MapNode):
             for node in entry.value.entries:

@@ -9,7 +9,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 MASK: Final = "*****"
-_USERINFO = re.compile(r"(?<=://)([^/@:]*):([^/@]*)@")
+# One slash is a slip, which is no reason to show the password.
+_USERINFO = re.compile(r"(:/{1,3}[^/@:]*):([^/@]*)@")
 
 
 class Secret:

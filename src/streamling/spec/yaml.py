@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark
@@ -40,6 +40,12 @@ MAX_DEPTH = 100
 # Python itself refuses to print integers of some thousand digits.
 MAX_NUMBER = 1_000
 
+# What the parser says of the two most frequent slips, in words of people.
+_IN_WORDS = (
+    ("expected <block end>", "the indentation does not fit that of the lines above"),
+    ("mapping values are not allowed here", "a ':' where no key can stand: text with ': ' in it needs quotes, and the "
+     "keys of a map stand in one column"),
+)  # fmt: skip
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -209,7 +215,13 @@ class _Composer:
         where = self._where(mark) if mark is not None else last
         if "'\\t'" in problem:
             return _invalid("a tab stands where only blanks may stand", where, hint="use spaces to indent and separate")
-        return _invalid(problem, where)
+        begun = error.context_mark
+        if "unexpected end of stream" in problem and begun is not None:
+            return _invalid("the quote that opens here is never closed", self._where(begun))
+        if str(error.context).startswith("while parsing a flow") and begun is not None:
+            opening = self._where(begun)
+            return _invalid(f"{problem}, inside the brackets that open in line {opening.line}", where)
+        return _invalid(next((ours for theirs, ours in _IN_WORDS if theirs in problem), problem), where)
 
     def _node(self, event: Event, depth: int) -> _Sized:
         if depth > MAX_DEPTH:
@@ -259,7 +271,7 @@ class _Composer:
             value = self._node(next(self._events), depth + 1)
             size, height = size + 1 + value.size, max(height, value.height)
             self._check_size(size, key_where)
-            entries[key.text] = Entry(key.text, key_where, value.node)
+            entries[key.text] = Entry(key.text, key_where, _visible(value.node, key_where))
         return _Sized(MapNode(where, tuple(entries.values())), size, height + 1)
 
     def _list(self, event: SequenceStartEvent, depth: int) -> _Sized:
@@ -333,6 +345,11 @@ class _Composer:
 
 def _invalid(problem: str, where: Where, *, hint: str | None = None) -> UserError:
     return UserError(INVALID_YAML, f"invalid YAML: {problem}", where=where, hint=hint)
+
+
+def _visible(node: Node, key: Where) -> Node:
+    """A value that was left out, shown at its key: the parser sees it where the next thing begins."""
+    return replace(node, where=key) if isinstance(node, ScalarNode) and node.value is None and not node.text else node
 
 
 def _tag(event: NodeEvent) -> str | None:

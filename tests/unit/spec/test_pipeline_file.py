@@ -107,7 +107,7 @@ def test_missing_sections_are_all_named() -> None:
     found = problems("source: {}\n")
     assert [error.code for error in found] == ["MISSING_SECTION", "MISSING_SECTION"]
     assert "'sources'" in found[0].message
-    assert found[0].hint == "did you mean 'source'?"
+    assert found[0].hint == "is 'source' meant to be 'sources'?"
 
 
 def test_a_section_of_the_wrong_type_is_refused() -> None:

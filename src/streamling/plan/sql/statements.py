@@ -17,7 +17,7 @@ from streamling.plan.sql.dialect import parsed, tokens
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.functions.own import DYNAMIC_TABLE_CHECK
 from streamling.plan.sql.origin import Locate, Origin, nowhere, offset_of
-from streamling.plan.sql.shapes import Shapes
+from streamling.plan.sql.shapes import Shapes, table_name
 
 _OPENINGS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES})
 # fmt: off
@@ -68,6 +68,12 @@ class Statement:
         """Whether one row in gives at most one row out, of one input: projections and filters, nothing else."""
         calls = (function_name(call) for call in self._tree.find_all(exp.Anonymous))
         return len(self.tables) == 1 and self._tree.find(exp.Union, exp.Explode) is None and UNNEST not in calls
+
+    def place_of(self, table: str) -> Where | None:
+        """Where the query names a table first."""
+        offsets = [offset_of(node) for node in self._tree.find_all(exp.Table) if table_name(node) == table]
+        first = min((offset for offset in offsets if offset is not None), default=None)
+        return None if first is None else self._origin.locate(*self._origin.place(first))
 
 
 def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
@@ -187,12 +193,11 @@ def _syntax_error(origin: Origin, error: ParseError) -> UserError:
 
 
 def _token_error(origin: Origin, error: SqlglotError) -> UserError:
-    """sqlglot's message is `Missing ' from 1:7`, the place being the last character before the open quote."""
+    """sqlglot's message is `Missing ' from 2:19`: a line, and the offset of the open quote in the whole text."""
     message = str(error.__cause__ or error).split("\n")[0]
     missing = re.fullmatch(r"Missing (.+) from (\d+):(\d+)", message)
     if missing is None:
         return origin.error(SQL_SYNTAX, f"the SQL does not parse: {message}", cause=error)
-    end, line, column = missing.groups()
-    offset = origin.offset(int(line), int(column) + 1)
+    end, offset = missing[1], int(missing[3])
     place = "{}:{}".format(*origin.place(offset))
     return origin.error(SQL_SYNTAX, f"the SQL does not parse: {end} is missing, opened at {place}", at=offset)

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError, UserError
+from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import Schema
 from streamling.plugin import (
     Ack,
     Applied,
@@ -67,6 +69,13 @@ class FileOptions(Batched, Parallel, SinkOptions):
     batch_flush_interval: Duration | None = Field(
         default=parse_duration("5s"), description="Longest wait before rows appear in a file."
     )
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        unfit = [column.name for column in columns if column.type.kind in _NOT_IN_CSV]
+        if self.format == "csv" and unfit:
+            message = f"csv has no form for the nested columns {', '.join(unfit)}"
+            hint = "use parquet or json, or leave the columns out in a sql transform"
+            yield node.error(INVALID_VALUE, message, "format", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +128,6 @@ class FileSink:
         self._name = safe if safe == node.ref else f"{safe or 'sink'}-{digest}"
 
     def open(self, context: SinkContext) -> None:
-        unfit = [f.name for f in context.schema if f.type.kind in _NOT_IN_CSV]
-        if self._options.format == "csv" and unfit:
-            raise UserError(
-                INVALID_VALUE,
-                f"{self._node.described()}: csv has no form for the nested columns {', '.join(unfit)}",
-                node=self._node.name,
-                where=self._node.locate("format"),
-                hint="use parquet or json, or leave the columns out in a sql transform",
-            )
         home = self._target / _HIDDEN / self._name / context.generation
         self._staging, self._log = home / "staging", CommitLog(home / "log")
         with disk_errors(self._node):
