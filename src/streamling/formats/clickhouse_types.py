@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from streamling.errors import SCHEMA_UNUSABLE, UserError
-from streamling.formats.clickhouse_syntax import NAME, plain_name, plain_text, quoted_name, split_list
+from streamling.formats.clickhouse_syntax import NAME, plain_name, plain_text, quoted, split_list
 from streamling.plan.types import (
     BOOLEAN,
     DATE,
@@ -96,9 +96,13 @@ def _bare(type_: DataType) -> str:
         case DataType(kind="map", key=DataType() as key, item=DataType() as item):
             return f"Map({clickhouse_type(key, nullable=False)}, {clickhouse_type(item, nullable=False)})"
         case DataType(kind="struct", fields=fields):
-            parts = (f"{quoted_name(f.name)} {clickhouse_type(f.type, nullable=f.nullable)}" for f in fields)
+            parts = (f"{_member_name(f.name)} {clickhouse_type(f.type, nullable=f.nullable)}" for f in fields)
             return f"Tuple({', '.join(parts)})"
     return _PLAIN[type_.kind]
+
+
+def _member_name(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else quoted(name)
 
 
 def _number(type_: DataType) -> str:

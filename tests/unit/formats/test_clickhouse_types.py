@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamling.errors import UserError
-from streamling.formats.clickhouse_syntax import plain_name, plain_text, quoted_name, split_list
+from streamling.formats.clickhouse_syntax import call_arguments, plain_name, plain_text, quoted, split_list
 from streamling.formats.clickhouse_types import clickhouse_type, column_type
 from streamling.plan.types import I256, U256, DataType, Field, decimal, struct_of
 
@@ -159,14 +159,19 @@ def test_garbage_is_never_more_than_an_error_of_the_user(text: str) -> None:
         assert error.code == "SCHEMA_UNUSABLE"
 
 
-@given(st.text(min_size=1).filter(lambda name: name.isprintable()))
+@given(st.text(min_size=1))
 def test_quoted_names_are_read_back(name: str) -> None:
-    assert plain_name(quoted_name(name)) == name
+    assert plain_name(quoted(name)) == name
 
 
 def test_lists_are_split_outside_of_parentheses_and_quotes() -> None:
     assert split_list("a, intDiv(b, 2), `c, (d`, 'e\\', f'") == ("a", "intDiv(b, 2)", "`c, (d`", "'e\\', f'")
     assert split_list(" ") == ()
+
+
+def test_the_arguments_of_a_call_end_where_its_parentheses_do() -> None:
+    assert call_arguments("Engine('a)', b, [c, d]) ORDER BY (e, f)") == ("'a)'", "b", "[c, d]")
+    assert call_arguments("Engine ORDER BY (e, f)") == ()
 
 
 def test_texts_and_names_lose_their_quotes_and_escapes() -> None:
