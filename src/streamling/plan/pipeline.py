@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from streamling.errors import (
     EVENT_TIME,
@@ -65,41 +66,46 @@ class PlannedNode:
         return self.columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Nodes in dependency order."""
 
     nodes: tuple[PlannedNode, ...]
     cautions: tuple[Caution, ...] = ()
 
-    def role(self, role: Role) -> tuple[PlannedNode, ...]:
-        return tuple(n for n in self.nodes if n.spec.role is role)
-
-    @property
+    @cached_property
     def sources(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.SOURCE)
+        return tuple(n for n in self.nodes if n.spec.role is Role.SOURCE)
 
-    @property
+    @cached_property
     def transforms(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.TRANSFORM)
+        return tuple(n for n in self.nodes if n.spec.role is Role.TRANSFORM)
 
-    @property
+    @cached_property
     def sinks(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.SINK)
+        return tuple(n for n in self.nodes if n.spec.role is Role.SINK)
+
+    @cached_property
+    def dynamic_tables(self) -> tuple[PlannedNode, ...]:
+        return tuple(n for n in self.transforms if _is_table(n.spec))
 
     def node(self, ref: str) -> PlannedNode:
         """A node by name; dynamic tables have names of their own and are found with `dynamic_table`."""
-        return next(n for n in self.nodes if n.ref == ref and n not in self.dynamic_tables)
+        return self._by_ref[ref]
 
     def dynamic_table(self, ref: str) -> PlannedNode:
         return next(n for n in self.dynamic_tables if n.ref == ref)
 
-    @property
-    def dynamic_tables(self) -> tuple[PlannedNode, ...]:
-        return tuple(n for n in self.transforms if _is_table(n.spec))
-
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
-        return tuple(n for n in self.nodes if ref in n.inputs)
+        return self._consumers.get(ref, ())
+
+    @cached_property
+    def _by_ref(self) -> dict[str, PlannedNode]:
+        return {n.ref: n for n in self.nodes if not _is_table(n.spec)}
+
+    @cached_property
+    def _consumers(self) -> dict[str, tuple[PlannedNode, ...]]:
+        return {ref: tuple(n for n in self.nodes if ref in n.inputs) for ref in self._by_ref}
 
     @property
     def fingerprint(self) -> str:
