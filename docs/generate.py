@@ -7,8 +7,9 @@ A page is written by hand, except between two comments:
     <!-- end -->
 
 What stands between them is made from the code: field tables from the options models of node kinds, settings from
-the settings model, functions from the function table, error codes from their declarations. A node kind without a
-page gets one. `--check` changes nothing and fails if a page is out of date; the tests do the same.
+the settings model, functions from the function table, differences from DataFusion from the list its tests keep, error
+codes from their declarations. A node kind without a page gets one. `--check` changes nothing and fails if a page is
+out of date; the tests do the same.
 """
 
 from __future__ import annotations
@@ -25,24 +26,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
 
 from streamling.errors import CONDITIONS
-from streamling.plan.sql.functions import (
-    FUNCTIONS,
-    chance,
-    conditionals,
-    conversions,
-    digests,
-    json,
-    lists,
-    mathematics,
-    own,
-    pieces,
-    regexps,
-    structs,
-    texts,
-    times,
-)
+from streamling.plan.sql.functions import FAMILIES
 from streamling.plan.types import DataType
 from streamling.plugin.registry import kinds
 from streamling.spec.duration import format_duration
@@ -71,22 +58,6 @@ SETTINGS = {
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
 LIMITS = ("shutdown_budget_secs", "log_filter")
-
-FAMILIES = {
-    "Text": texts,
-    "Pieces of text": pieces,
-    "Numbers": mathematics,
-    "Choosing": conditionals,
-    "Dates and times": times,
-    "Regular expressions": regexps,
-    "Lists": lists,
-    "Structs and maps": structs,
-    "Conversions": conversions,
-    "Digests": digests,
-    "JSON": json,
-    "Chance": chance,
-    "Streamling's own": own,
-}
 
 _BLOCK = re.compile(r"(<!-- generated: (?P<what>[^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -139,6 +110,8 @@ def _content(words: list[str]) -> str:
             lines = _limits()
         case ["functions"]:
             lines = _functions()
+        case ["differences"]:
+            lines = _differences()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -323,9 +296,6 @@ def _limits() -> list[str]:
 
 
 def _functions() -> list[str]:
-    listed = [name for family in FAMILIES.values() for name in family.FUNCTIONS]
-    if sorted(listed) != sorted(FUNCTIONS):
-        raise SystemExit("docs/generate.py does not list every family of functions")
     lines: list[str] = []
     for title, family in FAMILIES.items():
         note = " ".join((inspect.getdoc(family) or "").split())
@@ -341,6 +311,13 @@ def _family(functions: dict[str, Any]) -> list[tuple[str, str]]:
         if name != function.usage.partition("(")[0]:
             others.append(f"`{name}`")
     return [(f"`{usage}`", ", ".join(others)) for usage, others in sorted(rows.items())]
+
+
+def _differences() -> list[str]:
+    """From the file that the comparison with the other engine is checked against."""
+    entries = YAML(typ="safe").load(DOCS.parent / "tests" / "unit" / "sql" / "differences.yaml")
+    rows = [(entry["reason"], ", ".join(f"`{sql}`" for sql in entry["expressions"][:3])) for entry in entries]
+    return _table(("difference", "for example"), rows)
 
 
 # Markdown

@@ -80,10 +80,13 @@ class StreamlingError(Exception):
         hint: str | None = None,
         cause: BaseException | None = None,
         context: str | None = None,
+        quote: str | None = None,
     ) -> None:
-        """`context` says what was being attempted, for reports that show the whole chain of causes."""
+        """For reports that show one text and no excerpt: `context` says what was being attempted, `quote` repeats
+        what the user wrote."""
         super().__init__(message)
         self.context = context
+        self.quote = quote
         self.condition = condition
         self.message = message
         self.node = node
@@ -335,6 +338,12 @@ SQL_DUPLICATE_COLUMN = condition(
     "SQL_DUPLICATE_COLUMN",
     "A SELECT gives two columns of one name.",
     "Give one of them an alias, or leave it out of the star: * EXCEPT (name).",
+)
+DYNAMIC_TABLE = condition(
+    "DYNAMIC_TABLE",
+    "A dynamic table is asked or filled in a way that cannot work, or not as its author may think.",
+    "A table that is asked must be defined under `transforms`; the query that fills it gives one column of text; "
+    "queries that ask it read the same input, unless `same_input: false` says otherwise.",
 )
 DATA_ERROR = condition(
     "DATA_ERROR",

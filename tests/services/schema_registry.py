@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -15,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from installation import check_hash, free_ports, installed
 
 from streamling.engine.java import find_java
 
@@ -51,8 +48,8 @@ class SchemaRegistry:
 
 @contextmanager
 def schema_registry() -> Iterator[SchemaRegistry]:
-    home = _installed()
-    port, management = _free_ports(2)
+    home = installed(f"apicurio-{VERSION}", _unpacked)
+    port, management = free_ports(2)
     arguments = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     properties = {
         "quarkus.http.host": "127.0.0.1",
@@ -95,18 +92,10 @@ def _wait_for(registry: SchemaRegistry, server: subprocess.Popen[bytes]) -> None
     raise RuntimeError(f"the schema registry did not answer within {START_SECONDS} s")
 
 
-def _installed() -> Path:
-    """Unpacked once per user; a half-made installation is never found under its final name."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling" / "servers"
-    home = cache / f"apicurio-{VERSION}"
-    if not home.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as temporary:
-            archive = _fetched(Path(temporary))
-            with tarfile.open(archive) as content:
-                content.extractall(Path(temporary) / "home", filter="data")
-            shutil.move(Path(temporary) / "home", home)
-    return home
+def _unpacked(directory: Path) -> Path:
+    with tarfile.open(_fetched(directory)) as content:
+        content.extractall(directory / "home", filter="data")
+    return directory / "home"
 
 
 def _fetched(directory: Path) -> Path:
@@ -127,15 +116,5 @@ def _fetched(directory: Path) -> Path:
         timeout=600,
     )
     (archive,) = directory.glob("*.tar.gz")
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise RuntimeError(f"the schema registry's archive has the hash {found}, not {SHA256}")
+    check_hash(archive, SHA256)
     return archive
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports

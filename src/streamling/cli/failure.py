@@ -37,7 +37,9 @@ def chain(error: BaseException) -> str:
     seen: list[str] = [error.context] if isinstance(error, StreamlingError) and error.context else []
     current: BaseException | None = error
     while current is not None:
-        text = str(current) or type(current).__name__
+        text = current.message if isinstance(current, StreamlingError) else str(current) or type(current).__name__
+        if isinstance(current, StreamlingError) and current.quote:
+            text += f" ({current.quote})"
         if not any(text in earlier for earlier in seen):
             seen.append(text)
         current = current.__cause__
@@ -51,8 +53,8 @@ def _one(error: BaseException) -> str:
     if error.where:
         lines.append(f"  at {error.where}")
         lines.extend(excerpt(error.where))
-    elif error.node:
-        lines.append(f"  node: {error.node}")
+    elif error.quote or error.node:
+        lines.append(f"  {error.quote}" if error.quote else f"  node: {error.node}")
     cause = error.__cause__
     if cause is not None and str(cause).split("\n")[0] not in error.message:
         lines.append(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}")

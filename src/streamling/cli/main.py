@@ -74,6 +74,8 @@ def entry() -> None:
         code = main()
     except SystemExit as leaving:  # usage errors and --help
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    except BrokenPipeError:  # who reads our output has had enough
+        code = 1
     except BaseException:  # nothing may end this program without a word
         traceback.print_exc()
     finally:

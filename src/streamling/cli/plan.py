@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from streamling.cli.failure import rendered, rendered_caution
 from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
-from streamling.engine.facts import NodeFacts, facts_of
-from streamling.engine.preparation import check
-from streamling.plan.pipeline import Plan, PlannedNode
-from streamling.plan.types import Field
 from streamling.spec.pipeline import Role
+
+if TYPE_CHECKING:
+    from streamling.engine.facts import NodeFacts
+    from streamling.plan.pipeline import Plan, PlannedNode
+    from streamling.plan.types import Field
 
 _OPENING = {Role.SOURCE: "([", Role.TRANSFORM: "[", Role.SINK: "[("}
 _CLOSING = {Role.SOURCE: "])", Role.TRANSFORM: "]", Role.SINK: ")]"}
@@ -32,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
+    from streamling.engine.facts import facts_of
+    from streamling.engine.preparation import check
+
     try:
         loaded = settings_of(options, level="warn")
         plan = check(pipeline_file(options, loaded), loaded.settings, probe=options.probe)
@@ -77,10 +82,12 @@ def mermaid(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         for ref in node.inputs:
             yield f"  {plan.node(ref).view} --> {node.view}"
+        for ref in node.asks:
+            yield f"  {plan.dynamic_table(ref).view} -.-> {node.view}"
 
 
 def _tree(plan: Plan, node: PlannedNode, shown: set[str], lead: str, below: str) -> Iterator[str]:
-    readers = plan.consumers(node.ref) if node.spec.role is not Role.SINK else ()
+    readers = _readers(plan, node)
     repeated = node.view in shown and bool(readers)
     yield f"{lead}{node.spec.name}" + (" (see above)" if repeated else "")
     shown.add(node.view)
@@ -91,17 +98,25 @@ def _tree(plan: Plan, node: PlannedNode, shown: set[str], lead: str, below: str)
         yield from _tree(plan, reader, shown, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
+def _readers(plan: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
+    return () if node in (*plan.sinks, *plan.dynamic_tables) else plan.consumers(node.ref)
+
+
 def _lines(plan: Plan, node: PlannedNode, facts: NodeFacts) -> Iterator[tuple[str, str]]:
     if node.inputs:
         yield "reads", ", ".join(plan.node(ref).spec.name for ref in node.inputs)
-    readers = plan.consumers(node.ref) if node.spec.role is not Role.SINK else ()
+    if node.asks:
+        yield "asks", ", ".join(plan.dynamic_table(ref).spec.name for ref in node.asks)
+    readers = _readers(plan, node)
     if readers:
         yield "feeds", ", ".join(n.spec.name for n in readers)
-    yield "key", ", ".join(node.primary_key) or "none"
+    table = node in plan.dynamic_tables
+    if not table:
+        yield "key", ", ".join(node.primary_key) or "none"
     if facts.delivery is not None:
         yield "delivery", facts.delivery
     yield "runs", facts.runs
-    if node.columns is None:
+    if node.columns is None and not table:
         yield "columns", "not known without --probe"
 
 
@@ -116,6 +131,7 @@ def _as_json(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, objec
         "role": node.spec.role.value,
         "type": node.spec.type,
         "reads": [plan.node(ref).spec.name for ref in node.inputs],
+        "asks": [plan.dynamic_table(ref).spec.name for ref in node.asks],
         "primary_key": list(node.primary_key),
         "delivery": facts.delivery,
         "runs": facts.runs,

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from streamling.errors import NOT_RUNNABLE, Caution, InvalidPipeline, StreamlingError, UserError
+from streamling.errors import (
+    NOT_RUNNABLE,
+    SCHEMA_NOT_FOUND,
+    Caution,
+    InvalidPipeline,
+    StreamlingError,
+    TransientError,
+    UserError,
+)
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source
 from streamling.spec.options import OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, read_pipeline
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
 PROBE_SECONDS = 10.0
 PROBES_AT_ONCE = 8
+# A lookup measures its own time; ours starts earlier and must not end first.
+_GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     plan = check(file, settings, probe=True)
     problems = list(_not_runnable(plan))
     if problems:
-        raise InvalidPipeline(problems)
+        raise InvalidPipeline(in_file_order(problems))
     sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
     return Prepared(plan, sources, {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks})
 
@@ -63,9 +74,22 @@ def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
     wanted = [(node, probe) for node in pipeline.sources if (probe := _probe_for(node)) is not None]
     if not wanted:
         return {}
-    with ThreadPoolExecutor(min(PROBES_AT_ONCE, len(wanted)), thread_name_prefix="probe") as pool:
-        found = pool.map(lambda one: _asked(one[1], one[0], settings), wanted)
-        return {node.ref: answer for (node, _), answer in zip(wanted, found, strict=True)}
+    pool = ThreadPoolExecutor(min(PROBES_AT_ONCE, len(wanted)), thread_name_prefix="probe")
+    # A lookup that does not keep to its time is left to itself: the check goes on without it.
+    deadline = time.monotonic() + PROBE_SECONDS * (1 + (len(wanted) - 1) // PROBES_AT_ONCE) + _GRACE_SECONDS
+    asked = [(node, pool.submit(_asked, probe, node, settings)) for node, probe in wanted]
+    pool.shutdown(wait=False)
+    return {node.ref: _answer(node, future, deadline) for node, future in asked}
+
+
+def _answer(
+    node: NodeSpec, future: Future[Discovery | StreamlingError], deadline: float
+) -> Discovery | StreamlingError:
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        message = f"{node.described()}: its columns could not be looked up within {PROBE_SECONDS:g} s"
+        return TransientError(SCHEMA_NOT_FOUND, message, node=node.name, where=node.where)
 
 
 def _probe_for(node: NodeSpec) -> registry.Probe | None:

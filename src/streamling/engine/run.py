@@ -31,8 +31,10 @@ from streamling.spec.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamling.engine.capacity import Capacity
     from streamling.engine.delivery import Outlet
     from streamling.engine.loop import EpochLoop
+    from streamling.engine.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
@@ -116,46 +118,22 @@ class Run:
             store.close()
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
-        # Heavy imports happen here, while the JVM boots.
-        from streamling.engine.capacity import Capacity, start_workers
+        # Heavy imports happen here and in what is called from here, while the JVM boots.
         from streamling.engine.dataflow import Dataflow
-        from streamling.engine.delivery import Delivery, Outlet
+        from streamling.engine.delivery import Delivery
         from streamling.engine.loop import EpochLoop
         from streamling.engine.pending import Ledger
-        from streamling.engine.readahead import ReadAhead
 
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
-        self._outlets = [
-            Outlet(node, prepared.sinks[node.ref], _wish(node.spec.options), _limit(node.spec.options, settings))
-            for node in plan.sinks
-        ]
-        for outlet in self._outlets:
-            node = outlet.node
-            context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
-            outlet.sink.open(context)
+        self._outlets = self._opened_outlets(prepared, epoch_generation)
         stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
-        capacity = Capacity(
-            settings,
-            collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),
-            sources=len(plan.sources),
-            limit=min((o.limit for o in self._outlets if o.limit), default=None),
-            warm_up=lambda: start_workers(session),
-        )
-        sources = [
-            ReadAhead(
-                node.ref,
-                prepared.sources[node.ref],
-                capacity.caps,
-                poll_s=max(settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S),
-                wake=stop.wake,
-            )
-            for node in plan.sources
-        ]
+        capacity = self._capacity(session, sources=len(plan.sources))
+        sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
         delivery = Delivery(session, self._outlets, stop)
         self._loop = EpochLoop(
@@ -182,6 +160,40 @@ class Run:
             for source in sources:
                 source.stop()
             delivery.close()
+
+    def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
+        from streamling.engine.delivery import Outlet
+
+        settings = self._settings
+        outlets = [
+            Outlet(node, prepared.sinks[node.ref], _wish(node.spec.options), _limit(node.spec.options, settings))
+            for node in prepared.plan.sinks
+        ]
+        for outlet in outlets:
+            node = outlet.node
+            context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
+            outlet.sink.open(context)
+        return outlets
+
+    def _capacity(self, session: SparkSession, *, sources: int) -> Capacity:
+        from streamling.engine.capacity import Capacity, start_workers
+
+        return Capacity(
+            self._settings,
+            collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),
+            sources=sources,
+            limit=min((o.limit for o in self._outlets if o.limit), default=None),
+            warm_up=lambda: start_workers(session),
+        )
+
+    def _reading_ahead(self, prepared: Prepared, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
+        from streamling.engine.readahead import ReadAhead
+
+        poll_s = max(self._settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S)
+        return [
+            ReadAhead(node.ref, prepared.sources[node.ref], capacity.caps, poll_s=poll_s, wake=stop.wake)
+            for node in prepared.plan.sources
+        ]
 
     def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
         """If the JVM is gone, that is the news, whatever the symptom was."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 
 from streamling.errors import DATA_ERROR, INTERNAL, SCHEMA_UNUSABLE, BugError, PermanentError, UserError
@@ -147,9 +150,36 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
         if index < 0:
             raise PermanentError(DATA_ERROR, f"column {field.name!r} is missing in the rows of this node", node=node)
         try:
-            columns.append(batch.column(index).cast(field.type))
+            columns.append(_carried(batch.column(index), field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PermanentError(
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column as `type_`. Arrow would write decimals with an exponent, `1E-20`, where ours are plain digits."""
+    if not _holds_decimals(column.type) or _holds_decimals(type_) == _holds_decimals(column.type):
+        return column.cast(type_)
+    return pa.array([_written(value, type_) for value in column.to_pylist()], type_)
+
+
+def _holds_decimals(type_: pa.DataType) -> int:
+    """How many decimal types a type is made of."""
+    if pa.types.is_decimal(type_):
+        return 1
+    return sum(_holds_decimals(type_.field(index).type) for index in range(type_.num_fields))
+
+
+def _written(value: Any, type_: pa.DataType) -> Any:
+    """A value with its decimals as canonical text, where `type_` wants text."""
+    if isinstance(value, Decimal) and pa.types.is_string(type_):
+        return f"{value:f}" if value else "0"
+    if isinstance(value, list) and pa.types.is_map(type_):
+        return [(_written(key, type_.key_type), _written(item, type_.item_type)) for key, item in value]
+    if isinstance(value, list):
+        return [_written(item, type_.value_type) for item in value]
+    if isinstance(value, dict):
+        return {field.name: _written(value.get(field.name), field.type) for field in type_}
+    return value

@@ -74,10 +74,9 @@ class Registry:
         place = mask_url(self._url)
         try:
             response = self._client.get(self._url + path)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise self._failed(
-                PermanentError, f"the address of the schema registry, {place}, is no URL", error
-            ) from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            # Without the cause, which may quote a password as the port.
+            raise self._failed(PermanentError, f"the address of the schema registry, {place}, is no URL") from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise self._failed(

@@ -77,6 +77,8 @@ class UnknownType(ValueError):
 
 def declared_type(text: str) -> DataType:
     """The type a text names, whatever its case. Raises UnknownType."""
+    if "(" in text and ")" not in text:
+        raise UnknownType(f"'{text}' is cut off: between braces a comma ends the value; put the type in quotes")
     found = _PARAMETERS.fullmatch(text.strip())
     if found is None:
         raise _unknown(text)

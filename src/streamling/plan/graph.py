@@ -21,7 +21,7 @@ from streamling.errors import (
     Where,
 )
 from streamling.plan.sql import Statement, parse
-from streamling.spec.faults import did_you_mean
+from streamling.spec.faults import nearest
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
 
@@ -51,12 +51,11 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
     inputs = {node: tuple(builder.inputs(node, statements.get(node))) for node in builder.readers}
     order = builder.order(inputs)
     builder.check_consumers(inputs, statements)
-    builder.check_dynamic_tables(statements)
     return Graph(inputs, statements, tuple(order), tuple(builder.problems))
 
 
 def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[StreamlingError]:
-    """The problems in an error, named after the node; those without a place stand where the field of it stands."""
+    """The problems in an error, each with the node in its message and a place, if only that of the field."""
     for problem in error.problems if isinstance(error, InvalidPipeline) else (error,):
         if not problem.message.startswith(node.described()):
             problem.message = f"{node.described()}: {problem.message}"
@@ -86,6 +85,7 @@ class _Builder:
         streams = [n for n in (*pipeline.sources, *pipeline.transforms) if is_stream(n)]
         self._streams = {n.ref: n for n in reversed(streams)}
         self._others = {n.ref: n for n in reversed(self.readers) if not is_stream(n)}
+        self._meant: set[str] = set()
         self.problems: list[StreamlingError] = []
 
     def statements(self) -> Iterator[tuple[NodeSpec, Statement]]:
@@ -121,18 +121,13 @@ class _Builder:
                 return _placed(node.error(SQL_UNSUPPORTED, message, "sql"), where)
             hint = f"'{written}' is {what}; only sources and transforms that give rows can be read"
         else:
-            hint = _near(written, [n.name for n in self._streams.values() if n is not node], "nodes that can be read")
+            names = {ref: n.name for ref, n in self._streams.items() if n is not node}
+            meant = nearest(written, names)
+            self._meant.update((meant,) if meant else ())
+            known = ", ".join(sorted(names.values())) or "none"
+            hint = f"did you mean '{names[meant]}'?" if meant else f"nodes that can be read: {known}"
         what = "table" if statement else "plan" if node.role is Role.SINK else "source"
         return _placed(node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", "sql", hint=hint), where)
-
-    def check_dynamic_tables(self, statements: Mapping[NodeSpec, Statement]) -> None:
-        tables = {n.ref: n.name for n in self._transforms if not is_stream(n)}
-        for node, statement in statements.items():
-            for check in statement.checked_tables:
-                if check.table not in tables:
-                    message = f"dynamic table '{check.table}' not defined in pipeline topology"
-                    hint = _near(check.table, tables.values(), "dynamic tables")
-                    self.problems.append(_placed(node.error(NODE_NOT_FOUND, message, "sql", hint=hint), check.where))
 
     def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
         """Ties stand by name, nodes that are no streams first. Circles are reported."""
@@ -168,7 +163,8 @@ class _Builder:
     def check_consumers(
         self, inputs: Mapping[NodeSpec, tuple[str, ...]], statements: Mapping[NodeSpec, Statement]
     ) -> None:
-        read = {ref for refs in inputs.values() for ref in refs}
+        # Who is most likely meant by a misspelt name is not unread as well.
+        read = {ref for refs in inputs.values() for ref in refs} | self._meant
         # A query that does not parse reads at most the nodes its text mentions.
         broken = [n.text("sql") or "" for n in self._transforms if reads_by_query(n) and n not in statements]
         for ref, node in sorted(self._streams.items()):
@@ -188,15 +184,6 @@ class _Builder:
 def _placed(problem: UserError, where: Where | None) -> UserError:
     problem.where = where or problem.where
     return problem
-
-
-def _near(name: str, known: Iterable[str], what: str) -> str:
-    """A hint: the nearest known name, else all of them."""
-    names = sorted(known)
-    if not names:
-        return f"there are no {what}"
-    more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
-    return did_you_mean(name, names) or f"{what}: {', '.join(names[:_NAMED])}{more}"
 
 
 def _mentions(sql: str, ref: str) -> bool:

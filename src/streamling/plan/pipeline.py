@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from streamling.errors import (
     EVENT_TIME,
@@ -26,6 +27,7 @@ from streamling.errors import (
     UserError,
 )
 from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
+from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.sql import Query, Statement, check_functions, compile_query
 from streamling.plan.types import Field as Column
@@ -49,6 +51,8 @@ class PlannedNode:
     view: str
     """The name its rows have in Spark."""
     query: Query | None = None
+    asks: tuple[str, ...] = ()
+    """The dynamic tables its query asks."""
 
     @property
     def ref(self) -> str:
@@ -62,33 +66,46 @@ class PlannedNode:
         return self.columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Nodes in dependency order."""
 
     nodes: tuple[PlannedNode, ...]
     cautions: tuple[Caution, ...] = ()
 
-    def role(self, role: Role) -> tuple[PlannedNode, ...]:
-        return tuple(n for n in self.nodes if n.spec.role is role)
-
-    @property
+    @cached_property
     def sources(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.SOURCE)
+        return tuple(n for n in self.nodes if n.spec.role is Role.SOURCE)
 
-    @property
+    @cached_property
     def transforms(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.TRANSFORM)
+        return tuple(n for n in self.nodes if n.spec.role is Role.TRANSFORM)
 
-    @property
+    @cached_property
     def sinks(self) -> tuple[PlannedNode, ...]:
-        return self.role(Role.SINK)
+        return tuple(n for n in self.nodes if n.spec.role is Role.SINK)
+
+    @cached_property
+    def dynamic_tables(self) -> tuple[PlannedNode, ...]:
+        return tuple(n for n in self.transforms if _is_table(n.spec))
 
     def node(self, ref: str) -> PlannedNode:
-        return next(n for n in self.nodes if n.ref == ref)
+        """A node by name; dynamic tables have names of their own and are found with `dynamic_table`."""
+        return self._by_ref[ref]
+
+    def dynamic_table(self, ref: str) -> PlannedNode:
+        return next(n for n in self.dynamic_tables if n.ref == ref)
 
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
-        return tuple(n for n in self.nodes if ref in n.inputs)
+        return self._consumers.get(ref, ())
+
+    @cached_property
+    def _by_ref(self) -> dict[str, PlannedNode]:
+        return {n.ref: n for n in self.nodes if not _is_table(n.spec)}
+
+    @cached_property
+    def _consumers(self) -> dict[str, tuple[PlannedNode, ...]]:
+        return {ref: tuple(n for n in self.nodes if ref in n.inputs) for ref in self._by_ref}
 
     @property
     def fingerprint(self) -> str:
@@ -129,6 +146,8 @@ class _Planner:
     def plan(self) -> Plan:
         self.problems.extend((*self.pipeline.problems, *self.graph.problems))
         self._check_job_mode()
+        for finding in table_findings(self.pipeline, self.graph):
+            self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
         if self.problems:
@@ -143,28 +162,34 @@ class _Planner:
         query: Query | None = None
         try:
             if statement is not None:
-                query = self._compiled(statement)
+                query = self._compiled(node, statement)
                 columns = query.schema if query else None
             else:
                 columns = self._columns(node, inputs)
         except StreamlingError as error:
             self._refused(node, error)
         key = self._key(node, columns, inputs, certain=len(self.problems) == noted)
-        if columns is not None and node.sound:
-            self._check(node, columns, key)
-        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query)
+        if node.sound and (columns is not None or _is_table(node)):
+            self._check(node, columns or Schema(()), key)
+        asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
+        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks)
         self.planned.append(planned)
         if is_stream(node):
             self.streams.setdefault(node.ref, planned)
 
-    def _compiled(self, statement: Statement) -> Query | None:
+    def _compiled(self, node: NodeSpec, statement: Statement) -> Query | None:
+        """The query, or None where the columns of an input are not known; then only its calls are checked."""
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
-        if len(schemas) < len(tables):
-            if unknown := check_functions(statement):
-                raise InvalidPipeline(unknown)
-            return None
-        return compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+        query: Query | None = None
+        if len(schemas) == len(tables):
+            query = compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+        else:
+            for problem in check_functions(statement):
+                self.problems.extend(problems_of(problem, node, "sql"))
+        if _is_table(node):
+            self.problems.extend(filling_problems(node, statement, query))
+        return query
 
     def _columns(self, node: NodeSpec, inputs: tuple[str, ...]) -> Schema | None:
         """The columns of a node that is no query; None where they cannot be told."""
@@ -219,7 +244,7 @@ class _Planner:
         if own:
             self._check_key(node, own, columns)
             return own
-        if not node.sound or (not is_stream(node) and node.role is not Role.SINK):
+        if not node.sound or _is_table(node):
             return ()
         found = self.discoveries.get(node.ref)
         upstream = self.streams.get(inputs[0]) if inputs else None
@@ -294,3 +319,8 @@ class _Planner:
             message = f"job_mode does not support sources that never end: {names}"
             hint = "bound them, or run without job_mode"
             self.problems.append(UserError(JOB_MODE, message, where=endless[0].where, hint=hint))
+
+
+def _is_table(node: NodeSpec) -> bool:
+    """Whether the node is a dynamic table: a transform that nobody reads, only asks."""
+    return node.role is Role.TRANSFORM and not is_stream(node)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
 from streamling.plugin.contract import Sink, Source
 from streamling.spec.options import NodeOptions
-from streamling.spec.pipeline import Kinds, NodeSpec, Role
+from streamling.spec.pipeline import Kinds, NodeSpec, OptionsModel, Role
 from streamling.spec.settings import Settings
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]
@@ -39,24 +40,42 @@ class Kind:
         return self.build is not None or self.compiled
 
 
+# The module of every built-in kind is named after it and registers it when it is imported, which happens when a
+# pipeline first asks for it. None of them imports Arrow or Spark before it runs.
+_BUILT_IN = {
+    Role.SOURCE: ("clickhouse", "file", "generator", "hybrid", "kafka"),
+    Role.TRANSFORM: ("dynamic_table", "handler", "script", "sql"),
+    Role.SINK: (
+        "blackhole",
+        "clickhouse",
+        "file",
+        "kafka",
+        "memory",
+        "postgres",
+        "postgres_aggregate",
+        "print",
+        "webhook",
+    ),
+}
 _kinds: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    if (kind.role, kind.name) in _kinds:
+    """Make a kind known. A name is taken once per role, by whoever has it first; built-in ones have theirs always."""
+    key = (kind.role, kind.name)
+    taken = _is_built_in(*key) and not kind.options.__module__.startswith(_module_of(*key))
+    if taken or key in _kinds:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
-    _kinds[kind.role, kind.name] = kind
+    _kinds[key] = kind
 
 
 def kinds() -> Kinds:
     """The options model of every kind, as the pipeline loader wants them."""
-    _load_built_in()
-    return {key: kind.options for key, kind in _kinds.items()}
+    return _OptionsModels()
 
 
 def kind_of(node: NodeSpec) -> Kind:
-    _load_built_in()
-    return _kinds[node.role, node.type]
+    return _kind(node.role, node.type)
 
 
 def build(node: NodeSpec, settings: Settings) -> Source | Sink:
@@ -67,23 +86,29 @@ def build(node: NodeSpec, settings: Settings) -> Source | Sink:
     return make(node, settings)
 
 
-def _load_built_in() -> None:
-    """Importing a connector registers it. None of them imports Arrow or Spark before it runs."""
-    import streamling.sinks.blackhole
-    import streamling.sinks.clickhouse
-    import streamling.sinks.file
-    import streamling.sinks.kafka
-    import streamling.sinks.memory
-    import streamling.sinks.postgres
-    import streamling.sinks.postgres_aggregate
-    import streamling.sinks.print
-    import streamling.sinks.webhook
-    import streamling.sources.clickhouse
-    import streamling.sources.file
-    import streamling.sources.generator
-    import streamling.sources.hybrid
-    import streamling.sources.kafka
-    import streamling.transforms.dynamic_table
-    import streamling.transforms.handler
-    import streamling.transforms.script
-    import streamling.transforms.sql  # noqa: F401
+class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
+    """All kinds by role and name; one is loaded when it is looked up."""
+
+    def __getitem__(self, key: tuple[Role, str]) -> OptionsModel:
+        return _kind(*key).options
+
+    def __iter__(self) -> Iterator[tuple[Role, str]]:
+        built_in = [(role, name) for role, names in _BUILT_IN.items() for name in names]
+        return iter(dict.fromkeys((*built_in, *_kinds)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _kind(role: Role, name: str) -> Kind:
+    if (role, name) not in _kinds and _is_built_in(role, name):
+        import_module(_module_of(role, name))
+    return _kinds[role, name]
+
+
+def _is_built_in(role: Role, name: str) -> bool:
+    return name in _BUILT_IN[role]
+
+
+def _module_of(role: Role, name: str) -> str:
+    return f"streamling.{role.section}.{name}"

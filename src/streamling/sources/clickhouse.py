@@ -6,10 +6,12 @@ import re
 
 from pydantic import Field, field_validator
 
-from streamling.plugin import Kind, register
+from streamling.plugin import Discovery, Kind, register
+from streamling.sources.clickhouse_columns import chosen_columns, look_up_table
 from streamling.spec.faults import invalid_value
 from streamling.spec.options import ColumnNames, Keyed, Options, SourceOptions
-from streamling.spec.pipeline import Role
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 
@@ -44,4 +46,12 @@ class ClickHouseSourceOptions(TableReading, Keyed, SourceOptions):
     identity_labels = ("table",)
 
 
-register(Kind(Role.SOURCE, "clickhouse", ClickHouseSourceOptions))
+def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+    options = node.options
+    if not isinstance(options, ClickHouseSourceOptions):
+        raise TypeError(options)
+    table = look_up_table(node, options.table_name, settings, seconds, "table_name")
+    return Discovery(chosen_columns(node, table, options.columns), options.primary_key or table.primary_key)
+
+
+register(Kind(Role.SOURCE, "clickhouse", ClickHouseSourceOptions, probe=_probe))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.errors import SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError, TransientError
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.plugin import Discovery, Kind, register
 from streamling.sources.clickhouse import TableReading
+from streamling.sources.clickhouse_columns import look_up_table
 from streamling.sources.kafka import StartingOffsets, Tombstones, TopicReading, filter_problems, topic_columns
 from streamling.spec.faults import invalid_value, missing_field
 from streamling.spec.options import Keyed, Options, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
+
+# What a table gets when a slow registry has used up the time.
+_LEAST_SECONDS = 1.0
 
 
 class BoundedSource(TableReading):
@@ -84,10 +90,32 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, HybridOptions):
         raise TypeError(options)
+    deadline = time.monotonic() + seconds
     topic = options.unbounded_source
     found = topic_columns(node, topic.topic, topic, options.primary_key, settings, seconds)
+    problems: list[StreamlingError] = []
+    for number, phase in enumerate(options.bounded_sources):
+        left = max(deadline - time.monotonic(), _LEAST_SECONDS)
+        try:
+            _check_table(node, phase.table_name, found.schema, settings, left, "bounded_sources", number, "table_name")
+        except TransientError:
+            raise  # the other tables are on the same server
+        except StreamlingError as error:
+            problems.append(error)
+    if problems:
+        raise InvalidPipeline(problems)
     # The key is never taken from the schema: tables and topic together may have another.
     return Discovery(found.schema, options.primary_key or ())
+
+
+def _check_table(
+    node: NodeSpec, name: str, columns: Schema, settings: Settings, seconds: float, *path: str | int
+) -> None:
+    """The columns are those of the topic: every table must have them. Their types may differ, values are cast."""
+    table = look_up_table(node, name, settings, seconds, *path)
+    if missing := table.missing(columns.names):
+        message = f"table '{name}' lacks columns of the topic: [{', '.join(missing)}]"
+        raise node.error(SCHEMA_UNUSABLE, message, *path, hint=f"columns of the table: {', '.join(table.types)}")
 
 
 register(Kind(Role.SOURCE, "hybrid", HybridOptions, probe=_probe))

@@ -29,6 +29,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
+from streamling.spec.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
 
@@ -65,18 +66,20 @@ class ScalarNode:
     text: str
     origin: Where | None = None
     """Place of the first character of `text`; known only where the lines of `text` stand in the file unchanged."""
+    written: WrittenText | None = None
+    """Where they do not: what stands in the file instead."""
 
     def plain(self) -> Scalar:
         return self.value
 
     def locate(self, line: int, column: int) -> Where | None:
-        """The place in the file of a position (counted from 1) inside the text; None if there is no such line.
-
-        Exact for values on one line and for literal blocks (`|`); otherwise the start of the value.
-        """
+        """The place in the file of a position (counted from 1) inside the text; None if there is no such line."""
         lines = self.text.split("\n")
         if not 1 <= line <= len(lines) or column < 1:
             return None
+        if self.written is not None:
+            offset = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+            return self.written.locate(self.text, offset)
         if self.origin is None:
             return self.where
         column = min(column, len(lines[line - 1]) + 1)
@@ -295,7 +298,12 @@ class _Composer:
             value = _core_value(text, where)
         else:
             raise _invalid(f"the tag '{tag}' is not part of the core schema", where)
-        return ScalarNode(where, value, text, self._origin(event, text))
+        origin = self._origin(event, text)
+        written = None
+        if origin is None and text:
+            raw = self._text[event.start_mark.index : event.end_mark.index]
+            written = WrittenText(raw, event.style, where)
+        return ScalarNode(where, value, text, origin, written)
 
     def _origin(self, event: ScalarEvent, text: str) -> Where | None:
         start, end = event.start_mark, event.end_mark

@@ -91,6 +91,10 @@ class DynamicTableOptions(TransformOptions):
             raise invalid_value("is only allowed with 'sql'")
         return value
 
+    @property
+    def filled_first(self) -> bool:
+        return self.populate is Populate.BEFORE
+
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         """Nothing about columns; what its author should know of the cache."""
         if self.backend_type is not Backend.POSTGRES:

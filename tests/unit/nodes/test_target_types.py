@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamling.formats.clickhouse_types import NoClickHouseType, clickhouse_type
 from streamling.plan.types import (
     BINARY,
     BOOLEAN,
@@ -36,7 +37,6 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
-from streamling.sinks.clickhouse_types import NoClickHouseType, clickhouse_type
 from streamling.sinks.postgres_types import postgres_type
 
 

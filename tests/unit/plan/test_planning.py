@@ -160,6 +160,11 @@ def test_a_node_that_nobody_reads(name: str) -> None:
     assert error.where is not None
 
 
+def test_a_node_that_was_meant_by_a_misspelt_name_is_not_called_unread() -> None:
+    text = pipeline(sql("Some", "SELECT id FROM numbers"), "  out: {type: blackhole, from: soem}\n")
+    assert [(p.code, p.hint) for p in problems(text)] == [("NODE_NOT_FOUND", "did you mean 'Some'?")]
+
+
 def test_a_query_that_does_not_parse_reads_what_it_mentions_and_nothing_else() -> None:
     broken = sql("some", 'SELECT id FROM Shop.\\"Other\\" numbers WHERE (')
     text = pipeline(broken, "  out: {type: blackhole, from: some}\n")
@@ -269,3 +274,71 @@ def test_another_source_has_another_fingerprint() -> None:
 def test_how_a_sink_batches_does_not_change_the_fingerprint() -> None:
     batched = pipeline(sinks="  out: {type: blackhole, from: numbers, batch_size: 5}\n")
     assert planned(batched).fingerprint == planned(pipeline()).fingerprint
+
+
+# Around nodes that are broken
+
+
+def test_a_query_is_checked_although_its_node_lacks_a_field() -> None:
+    text = pipeline('  some: {type: sql, sql: "SELECT nope FROM numbers"}\n', "  out: {type: blackhole, from: some}\n")
+    assert [(p.code, p.node) for p in problems(text)] == [("MISSING_FIELD", "some"), ("SQL_UNKNOWN_COLUMN", "some")]
+
+
+def test_what_a_broken_node_reads_is_read_and_what_it_is_called_exists() -> None:
+    text = pipeline(
+        "  odd: {type: banana, from: numbers}\n" + sql("next", "SELECT id FROM odd"),
+        "  out: {type: blackhole, from: next, batch_size: many}\n  more: {type: blackhole, from: odd}\n",
+    )
+    assert [(p.code, p.node) for p in problems(text)] == [("KIND_NOT_AVAILABLE", "odd"), ("WRONG_TYPE", "out")]
+
+
+def test_a_node_that_is_no_map_exists_all_the_same() -> None:
+    text = pipeline(sinks="  out: {type: blackhole, from: odd}\n  raw: {type: blackhole, from: numbers}\n")
+    text = text.replace("sinks:", "transforms:\n  odd: SELECT 1\nsinks:")
+    assert [(p.code, p.node) for p in problems(text)] == [("WRONG_TYPE", "odd")]
+
+
+def test_a_wrong_query_hides_nothing_behind_it() -> None:
+    text = pipeline(
+        sql("first", "SELECT nope FROM numbers") + sql("second", "SELECT uper(x) FROM first"),
+        "  out: {type: blackhole, from: second, primary_key: y}\n",
+    )
+    found = [(p.code, p.node) for p in problems(text)]
+    assert found == [("SQL_UNKNOWN_COLUMN", "first"), ("SQL_UNKNOWN_FUNCTION", "second")]
+
+
+def test_a_type_error_names_the_sinks_that_would_get_the_rows() -> None:
+    text = pipeline(
+        sql("first", "SELECT id, name + 1 AS x FROM numbers") + sql("second", "SELECT * FROM first"),
+        "  b: {type: blackhole, from: second}\n  a: {type: blackhole, from: first}\n"
+        "  c: {type: blackhole, from: numbers}\n",
+    )
+    error = problem(text)
+    assert (error.code, error.context) == ("SQL_TYPES", "SQL validation failed for sink [a, b]")
+
+
+# Rules between options and columns
+
+
+def test_several_streams_of_a_sink_need_a_key() -> None:
+    text = NO_KEY.replace("type: blackhole", "type: webhook, url: 'http://h', parallelism: 2")
+    error = problem(text)
+    assert (error.code, error.node, error.where and error.where.line) == ("KEY_REQUIRED", "out", 4)
+
+
+def test_a_sink_that_needs_a_key_says_so() -> None:
+    error = problem(NO_KEY.replace("type: blackhole", "type: kafka, topic: t, data_format: json"))
+    assert (error.code, error.message) == ("MESSAGE_KEY", "kafka sink 'out': requires a primary key")
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong"),
+    [("id", None), ("at", None), ("name", "is string"), ("nope", "does not exist")],
+)
+def test_an_event_time_column_that_cannot_be_used_is_warned_of(column: str, wrong: str | None) -> None:
+    node = "numbers: {type: generator, primary_key: id, columns: {id: id, name: \"'x'\", at: now()}, telemetry: "
+    text = f"sources:\n  {node}{{event_time: {{column: {column}, unit: seconds}}}}}}\n"
+    plan = planned(text + "sinks:\n  out: {type: blackhole, from: numbers}\n")
+    found = [c.message for c in plan.cautions if c.code == "EVENT_TIME"]
+    assert len(found) == (wrong is not None)
+    assert wrong is None or wrong in found[0]

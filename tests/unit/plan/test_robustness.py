@@ -91,7 +91,9 @@ MEGABYTES = 10_000_000
         (
             SOURCE
             + "transforms:\n"
-            + sql("t", f"SELECT id FROM n0 WHERE id IN (1{', 1' * (MEGABYTES // 3)})")
+            + "  t:\n    type: sql\n    primary_key: id\n    sql: |\n      SELECT id FROM n0 WHERE id IN (1\n"
+            + f"      {', 1' * 100}\n" * (MEGABYTES // 300)
+            + "      )\n"
             + "sinks:\n  out: {type: blackhole, from: t}\n",
             "SQL_UNSUPPORTED",
         ),

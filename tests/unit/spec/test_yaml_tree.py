@@ -173,9 +173,16 @@ LITERAL = "v: |\n  SELECT a,\n\n    b\n  FROM t\n"
         ("v: |-\n\n\n   x\n", (3, 1), (4, 4)),
         ("v: |2+ # comment\n    x\n", (1, 3), (2, 5)),
         (LITERAL.replace("\n", "\r\n"), (4, 1), (5, 3)),
-        ("v: >\n  SELECT a\n  FROM t\n", (1, 12), (1, 4)),
-        ("v: SELECT a\n  FROM t\n", (1, 12), (1, 4)),
-        ('v: "SELECT \\"a\\""\n', (1, 9), (1, 4)),
+        ("v: >\n  SELECT a\n  FROM t\n", (1, 10), (3, 3)),
+        ("v: >-  # folded\n\n    SELECT a,\n\n    b\n  \n    FROM t\n", (2, 10), (5, 5)),
+        ("v: >\r\n  SELECT a\r\n  FROM t\r\n", (1, 15), (3, 8)),
+        ("v: SELECT a\n  FROM t\n", (1, 10), (2, 3)),
+        ('v: "SELECT \\"a\\""\n', (1, 9), (1, 14)),
+        ('v: "SELECT\\n  \\u0061,\\\n   b"\n', (2, 3), (1, 15)),
+        ('v: "SELECT\\n  \\u0061,\\\n   b"\n', (2, 5), (2, 4)),
+        ("v: 'it''s\n  a'\n", (1, 4), (1, 9)),
+        ("v: 'it''s\n  a'\n", (1, 6), (2, 3)),
+        ("v: &x |\n  SELECT a\n", (1, 8), (2, 10)),
         ("v: SELECT a\n", (1, 99), (1, 12)),
     ],
 )
@@ -186,6 +193,31 @@ def test_a_position_in_a_text_leads_to_the_file(text: str, position: tuple[int, 
 def test_a_position_outside_of_the_text_is_nowhere() -> None:
     assert scalar("v: SELECT a\n").locate(2, 1) is None
     assert scalar("v: SELECT a\n").locate(1, 0) is None
+
+
+WORDS = st.lists(st.text("abc'\"\\#,: é", min_size=1, max_size=6).map(str.strip).filter(bool), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(WORDS, st.sampled_from(["plain", "folded", "single", "double"]))
+def test_texts_over_several_lines_are_located_exactly(words: list[str], style: str) -> None:
+    lines = {
+        "plain": ["v: x", *(f"  {word}" for word in words)],
+        "folded": ["v: >", *(f"  {word}" for word in words)],
+        "single": ["v: '", *("  " + word.replace("'", "''") for word in words), "  '"],
+        "double": ['v: "', *("  " + word.replace("\\", "\\\\").replace('"', '\\"') for word in words), '  "'],
+    }[style]
+    try:
+        node = scalar("\n".join(lines) + "\n")
+    except (UserError, AssertionError):
+        return  # not every heap of words is a text
+    for number, line in enumerate(node.text.split("\n"), start=1):
+        for column, char in enumerate(line, start=1):
+            where = node.locate(number, column)
+            assert where is not None
+            if not char.isspace():
+                source = lines[where.line - 1][where.column - 1 :]
+                assert source[0] == char or source[:2] == "\\" + char
 
 
 @settings(max_examples=150, deadline=None)

@@ -223,11 +223,24 @@ def test_an_expression_is_one_expression(sql: str) -> None:
     assert caught.value.code == "SQL_SYNTAX"
 
 
-def test_a_wide_number_can_be_passed_on_but_not_computed_with() -> None:
+def test_a_wide_number_can_be_passed_on_and_compared_but_not_computed_with() -> None:
     from streamling.plan.types import U256, Field, Schema, decimal
 
     wide = Schema((Field("w", decimal(60, 0)), Field("u", U256)))
     assert compile_expression("w", wide, node="n").text == "`w`"
-    for sql in ("w + 1", "w > 1", "- w", "w::text", "u = u", "abs(w)"):
+    assert compile_expression("coalesce(u, 0)", wide, node="n").type == U256
+    assert str(compile_expression("CASE WHEN w > u THEN w ELSE u END", wide, node="n").type) == "decimal_arb(78,0)"
+    for sql in ("w + 1", "- w", "u * u", "abs(w)", "greatest(w, 1)", "w > 1.5", "coalesce(u, -1)", "w::date", "u || u"):
         with pytest.raises(UserError):
             compile_expression(sql, wide, node="n")
+
+
+@pytest.mark.parametrize("call", ["json_unquote({})", "json_value({}, '$.a')", "u256_to_string(to_u256({}))",
+                                  "_gs_conv_base({}, 10, 16)", "json_array({})"])  # fmt: skip
+def test_calls_inside_of_calls_do_not_grow_without_bound(call: str) -> None:
+    nested = "name"
+    lengths = []
+    for _ in range(6):
+        nested = call.format(nested)
+        lengths.append(len(spark(nested)))
+    assert lengths[5] - lengths[4] <= lengths[4] - lengths[3] + 50

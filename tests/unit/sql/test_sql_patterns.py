@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.plan.sql.patterns import java_regexp, like_pattern
+from streamling.plan.sql.patterns import groups_of, java_regexp, like_pattern, similar_pattern, well_formed
 from streamling.plan.sql.values import Refusal
 
 REGEXPS = {
@@ -56,3 +56,36 @@ def test_like_patterns_keep_only_the_escapes_spark_knows(pattern: str, spark: st
 
 def test_another_escape_character_makes_the_backslash_ordinary() -> None:
     assert like_pattern(r"a!%\b", "!") == r"a\%\\b"
+
+
+@pytest.mark.parametrize("pattern", REGEXPS)
+def test_what_can_be_translated_is_well_formed(pattern: str) -> None:
+    assert well_formed(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a)", "[a", "[", "*a", "+", "a{3,2}", "a\\", "(?:a", "x(?<n>y"])
+def test_broken_regexps_are_known(pattern: str) -> None:
+    assert not well_formed(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups"),
+    [("a", 0), ("(a)(b)", 2), ("((a))", 2), ("(?:a)(b)", 1), (r"\(a\)", 0), ("[(](a)", 1), ("[^)(]]*(a)", 1),
+     ("(?P<n>a)(?<m>b)(?i)c", 2), ("(?i:a)", 0)],
+)  # fmt: skip
+def test_groups_are_counted(pattern: str, groups: int) -> None:
+    assert groups_of(pattern) == groups
+
+
+@pytest.mark.parametrize(
+    ("pattern", "regexp"),
+    [("a%", "^(?s:a.*)$"), ("a_c", "^(?s:a.c)$"), ("a.c", r"^(?s:a\.c)$"), ("(a|b)+", "^(?s:(a|b)+)$"),
+     (r"50\%", "^(?s:50%)$"), ("^$", r"^(?s:\^\$)$"), ("[a-c]*", "^(?s:[a-c]*)$")],
+)  # fmt: skip
+def test_similar_patterns_become_regexps(pattern: str, regexp: str) -> None:
+    assert similar_pattern(pattern) == regexp
+
+
+def test_a_similar_pattern_does_not_end_with_its_escape() -> None:
+    with pytest.raises(Refusal):
+        similar_pattern("a!", "!")

@@ -56,7 +56,9 @@ def test_text_that_does_not_parse_is_a_syntax_error(sql: str) -> None:
         ("SELECT a\nFROM pair\nWHERE a = = 1", "p.yaml:3:11"),
         ("SELECT a FROM pair\nORDER BY a", "p.yaml:2:10"),
         ("SELECT a,\n  nope FROM pair", "p.yaml:2:3"),
-        ("SELECT a,\n  upper(a) FROM pair", "p.yaml:2:3"),
+        ("SELECT a,\n  upper(a) FROM pair", "p.yaml:2:9"),
+        ("SELECT a,\n  upper(b, b) FROM pair", "p.yaml:2:3"),
+        ("SELECT a, b,\n  FROM pair", "p.yaml:2:3"),
         ("SELECT a FROM pair;\nSELECT b FROM pair", "p.yaml:2:1"),
         ("SELECT 'open", "p.yaml:1:8"),
         ("SELECT a FROM\n  missing", "p.yaml:2:3"),
@@ -68,14 +70,14 @@ def test_errors_point_into_the_users_file(sql: str, place: str) -> None:
 
 def test_messages_quote_the_line_and_name_the_node() -> None:
     (problem,) = problems("SELECT a,\n  nope AS x\nFROM pair")
-    assert problem.message.endswith("(in the SQL of 'n', line 2: `nope AS x`)")
+    assert problem.quote == "in the SQL of 'n', line 2: `nope AS x`"
 
 
 def test_a_long_line_is_quoted_around_the_place() -> None:
     (problem,) = problems("SELECT " + ", ".join(f"a AS c{n}" for n in range(200)) + ", nope FROM pair")
-    assert "`" in problem.message
-    assert "nope FROM pair`)" in problem.message
-    assert len(problem.message) < 300
+    assert "`" in (problem.quote or "")
+    assert "nope FROM pair`" in (problem.quote or "")
+    assert len(problem.quote or "") < 300
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from streamling.errors import SQL_UNSUPPORTED
 from streamling.plan.declared import UnknownType, declared_type
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, spark_type
 from streamling.plan.sql.values import Refusal, Value, string_literal
+from streamling.plan.sql.wide import wide_cast
 from streamling.plan.types import (
     BINARY,
     BOOLEAN,
     DATE,
+    DECIMAL256_DIGITS,
     FLOAT32,
     FLOAT64,
     INT8,
@@ -91,9 +93,10 @@ def _decimal(node: exp.DataType) -> DataType:
     if len(parameters) != len(node.expressions) or len(parameters) > 2:
         raise Refusal(f"type name `{node.sql()}` is unsupported", condition=SQL_UNSUPPORTED)
     precision, scale = (*parameters, 0, 0)[:2] if parameters else (MAX_PRECISION, 10)
-    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+    if not 1 <= precision <= DECIMAL256_DIGITS or scale > precision:
         raise Refusal(
-            f"decimal({precision},{scale}) is unsupported: precision is 1 to {MAX_PRECISION}, scale at most precision",
+            f"decimal({precision},{scale}) is unsupported: precision is 1 to {DECIMAL256_DIGITS}, "
+            "scale at most precision",
             condition=SQL_UNSUPPORTED,
         )
     return decimal(precision, scale)
@@ -166,6 +169,8 @@ def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
         return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
     if type_ == FLOAT64 and isinstance(value.constant, int) and abs(value.constant) < 2**53:
         return Value(_double(value.constant), type_, nullable=False, constant=value.constant)
+    if value.type.wide or type_.wide:
+        return wide_cast(value, type_, safe=safe)
     for side in (value.type, type_):
         check_computable(side)
     if not safe:
@@ -182,6 +187,9 @@ _UNITS = {"s": "second", "ms": "millisecond"}
 
 def _fitted(cast_: _Cast, text: str, source: DataType, target: DataType) -> str:
     """A value in the carrier of `target`, held to what `target` can hold."""
+    if source.kind == target.kind == "list" and source.item is not None and target.item is not None:
+        item = _fitted(cast_, "x", source.item, target.item)
+        return text if item == "x" else f"transform({text}, x -> {item})"
     if target.kind in _GREATEST and _GREATEST.get(source.kind, 2**64) > _GREATEST[target.kind]:
         most = f"{_GREATEST[target.kind]}{'BD' if target == UINT64 else 'L'}"
         refusal = f"raise_error({string_literal(f'a value is out of the range of {target}')})"

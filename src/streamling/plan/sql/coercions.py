@@ -9,6 +9,7 @@ from functools import reduce
 from streamling.plan.sql.casts import cast
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, digits
 from streamling.plan.sql.values import Refusal, Value
+from streamling.plan.sql.wide import common_wide
 from streamling.plan.types import (
     BOOLEAN,
     FLOAT64,
@@ -72,7 +73,7 @@ def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> 
     if left == right:
         return left
     if left.wide or right.wide:
-        return None
+        return common_wide(left, right)
     if is_number(left) and is_number(right):
         return _common_number(left, right)
     if is_time(left) and is_time(right):

@@ -106,7 +106,11 @@ class Streamling(Postgres):
 
     class Tokenizer(Postgres.Tokenizer):
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {**Postgres.Tokenizer.KEYWORDS, "FLOAT": TokenType.FLOAT}
+        # `regexp` is a function here, and FLOAT is short for the type of 32 bits.
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            **{word: kind for word, kind in Postgres.Tokenizer.KEYWORDS.items() if word not in ("REGEXP", "RLIKE")},
+            "FLOAT": TokenType.FLOAT,
+        }
 
     Parser = _Parser
 

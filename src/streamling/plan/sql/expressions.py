@@ -57,6 +57,8 @@ class Compiler:
             raise self.error(refusal, node) from None
 
     def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
+        if refusal.argument is not None and refusal.argument < len(node.expressions):
+            node = node.expressions[refusal.argument]
         return self.origin.error(refusal.condition, refusal.message, at=node, hint=refusal.hint)
 
     def function(self, node: exp.Expr) -> Function:

@@ -22,6 +22,8 @@ def json_of(value: Value, depth: int = 0) -> str:
     type_ = computed_type(value.type)
     if value.type == NULL:
         return "CAST(NULL AS STRING)"
+    if type_.kind == "decimal" and type_.wide:
+        return value.text
     if type_ == STRING or type_.wide:
         return quoted(value.text)
     if type_.kind in _NUMBERS:

@@ -21,9 +21,10 @@ from streamling.plan.sql.coercions import (
     wider_integer,
 )
 from streamling.plan.sql.intervals import time_arithmetic
-from streamling.plan.sql.patterns import java_regexp, like_pattern
+from streamling.plan.sql.patterns import java_regexp, like_pattern, well_formed
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, digits, spark_type
 from streamling.plan.sql.values import Interval, Refusal, Value, any_nullable, string_literal
+from streamling.plan.sql.wide import comparison_key
 from streamling.plan.types import (
     BOOLEAN,
     DURATION,
@@ -154,6 +155,8 @@ def comparison(operator: str, left: Value, right: Value) -> Value:
 
 def comparable(values: Sequence[Value]) -> tuple[DataType, list[Value]]:
     """The values converted to a type in which they can be compared: text beside a number becomes the number."""
+    if any(value.type.wide for value in values):
+        return STRING, [value if value.type == NULL else comparison_key(value) for value in values]
     type_, items = together(values)
     if type_.kind == "map":
         raise Refusal("maps cannot be compared")
@@ -179,7 +182,8 @@ def like(value: Value, pattern: Value, *, ignore_case: bool, escape: str = "\\")
     if isinstance(pattern.constant, str):
         text = string_literal(like_pattern(pattern.constant, escape))
     elif escape == "\\":
-        text = wanted.text
+        # Spark fails for a backslash that escapes nothing; here it is dropped, as in a literal.
+        text = rf"regexp_replace({wanted.text}, '(\\\\[%_\\\\])|\\\\', '$1')"
     else:
         raise Refusal("ESCAPE needs a literal pattern: others are unsupported", condition=SQL_UNSUPPORTED)
     return Value(
@@ -199,6 +203,8 @@ def regexp(pattern: Value, flags: str = "") -> str:
         return "CAST(NULL AS STRING)"
     if not isinstance(pattern.constant, str):
         raise Refusal("a regular expression that is not a literal is unsupported yet", condition=SQL_UNSUPPORTED)
+    if not well_formed(pattern.constant):
+        raise Refusal(f"'{pattern.constant}' is not a regular expression")
     return string_literal(java_regexp(pattern.constant, flags))
 
 

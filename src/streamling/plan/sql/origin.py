@@ -41,11 +41,11 @@ class Origin:
         """An error at a tree node or at a character offset of the text."""
         offset = at if isinstance(at, int) else offset_of(at)
         where = None if offset is None else self.locate(*self.place(offset))
-        whole = f"{message} ({self._quotation(offset)})"
-        return UserError(condition, whole, node=self.node, where=where, hint=hint, cause=cause)
+        quote = self._quotation(offset)
+        return UserError(condition, message, node=self.node, where=where, hint=hint, cause=cause, quote=quote)
 
     def _quotation(self, offset: int | None) -> str:
-        """The line at fault, as the message quotes it: a report may show nothing but the message."""
+        """The line at fault, for reports that show no excerpt of the file."""
         if offset is None:
             return f"in the SQL of '{self.node}'"
         line, column = self.place(min(offset, len(self.sql)))

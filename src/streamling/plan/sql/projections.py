@@ -102,7 +102,7 @@ def _left_out(node: exp.Expr, compiler: Compiler) -> str:
         raise unsupported(compiler.origin, "* EXCEPT with an expression", node)
     name = name_of(node.this if isinstance(node, exp.Column) else node)
     if name not in compiler.scope.columns:
-        raise compiler.scope.unknown([name])
+        raise compiler.error(compiler.scope.unknown([name]), node)
     return name
 
 

@@ -6,7 +6,7 @@ as its last column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -115,21 +115,21 @@ class _Queries:
         """A query compiled; `known` are the common table expressions in sight."""
         parts = branches(node)
         if len(parts) > 1:
-            return self._union([self.query(part, known) for part in parts], node)
+            return self._union(parts, known)
         known = self._ctes(node.args.get("with_"), known)
         if isinstance(node, exp.Union):
-            return self._union([self.query(part, known) for part in (node.this, node.expression)], node)
+            return self._union([node.this, node.expression], known)
         if isinstance(node, exp.Subquery):
             return self.query(node.this, known)
         if isinstance(node, exp.Select):
             return self._select(node, known)
         raise AssertionError(f"shapes let {type(node).__name__} through")
 
-    def _union(self, parts: list[Branch], node: exp.Expr) -> Branch:
-        joined = union(parts)
+    def _union(self, parts: Sequence[exp.Expr], known: Mapping[str, Branch]) -> Branch:
+        joined = union([self.query(part, known) for part in parts])
         if isinstance(joined, Branch):
             return joined
-        self._problem(self.origin.error(SQL_TYPES, joined, at=node))
+        self._problem(self.origin.error(SQL_TYPES, joined.message, at=parts[joined.branch]))
         raise _Broken
 
     def _problem(self, error: UserError) -> None:

@@ -72,7 +72,7 @@ class Shapes:
             self._select(node, known)
         elif isinstance(node, exp.Union):
             if node.args.get("distinct"):
-                self.refuse("UNION (distinct), only UNION ALL is", node)
+                self.refuse("UNION (distinct), only UNION ALL is", node.expression)
             self.query(node.this, known)
             self.query(node.expression, known)
         elif isinstance(node, exp.Subquery):

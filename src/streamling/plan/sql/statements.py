@@ -30,6 +30,9 @@ _STATEMENTS = frozenset({
 # fmt: on
 
 
+# A longer text takes the parser longer than anybody waits: lists of values belong into a dynamic table.
+LONGEST = 500_000
+
 _NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
@@ -60,6 +63,12 @@ class Statement:
     _tree: exp.Expr = field(repr=False, compare=False)
     _origin: Origin = field(compare=False)
 
+    @property
+    def plain(self) -> bool:
+        """Whether one row in gives at most one row out, of one input: projections and filters, nothing else."""
+        calls = (function_name(call) for call in self._tree.find_all(exp.Anonymous))
+        return len(self.tables) == 1 and self._tree.find(exp.Union, exp.Explode) is None and UNNEST not in calls
+
     def place_of(self, table: str) -> Where | None:
         """Where the query names a table first."""
         offsets = [offset_of(node) for node in self._tree.find_all(exp.Table) if table_name(node) == table]
@@ -70,6 +79,8 @@ class Statement:
 def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
     """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape."""
     origin = Origin(sql, node, locate)
+    if len(sql) > LONGEST:
+        raise origin.error(SQL_UNSUPPORTED, f"unsupported SQL: longer than {LONGEST:,} characters")
     try:
         tree = _tree(origin)
         shapes = Shapes(origin)
@@ -148,6 +159,8 @@ def syntax_checked(origin: Origin) -> list[Token]:
     for token, following in pairwise(found):
         if token.token_type == TokenType.SEMICOLON:
             raise unsupported(origin, "several statements", following.start)
+        if token.token_type == TokenType.COMMA and following.token_type == TokenType.FROM:
+            raise origin.error(SQL_SYNTAX, "a column is missing between `,` and FROM", at=following.start)
         if token.token_type == TokenType.NUMBER and _glued(token, following):
             raise origin.error(SQL_SYNTAX, f"`{token.text}{following.text}` is not a number", at=token.start)
     return found

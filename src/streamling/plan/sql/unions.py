@@ -54,7 +54,18 @@ def _converted(field: Field, target: Field) -> str:
     return value.text if value.text == name else f"{value.text} AS {name}"
 
 
-def union(parts: Sequence[Branch]) -> Branch | str:
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why branches do not fit together.
+
+    branch   the number, from 0, of the one that does not fit those before it
+    """
+
+    branch: int
+    message: str
+
+
+def union(parts: Sequence[Branch]) -> Branch | Mismatch:
     """UNION ALL of all parts, or why it is impossible.
 
     Columns meet by position, except the operation column, which is the same column wherever a branch has it: its
@@ -63,16 +74,18 @@ def union(parts: Sequence[Branch]) -> Branch | str:
     first = parts[0]
     for number, part in enumerate(parts, start=1):
         if len(part.fields) != len(first.fields):
-            return (
+            return Mismatch(
+                number - 1,
                 f"UNION ALL: branch 1 has {len(first.fields)} columns ({_names(first)}), "
-                f"branch {number} has {len(part.fields)} ({_names(part)})"
+                f"branch {number} has {len(part.fields)} ({_names(part)})",
             )
     orders = [_aligned(part, _operation(first)) for part in parts]
     targets: list[Field] = []
     for position in range(len(first.fields)):
         met = _met([part.fields[order[position]] for part, order in zip(parts, orders, strict=True)])
-        if isinstance(met, str):
-            return f"UNION ALL: column {position + 1} `{first.fields[position].name}`: {met}"
+        if isinstance(met, Mismatch):
+            name = first.fields[position].name
+            return Mismatch(met.branch, f"UNION ALL: column {position + 1} `{name}`: {met.message}")
         targets.append(met)
     texts = [f"({part.selected(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
     return Branch(" UNION ALL ".join(texts), tuple(targets), any(p.uses_now for p in parts), first.appended)
@@ -93,11 +106,11 @@ def _aligned(branch: Branch, place: int) -> list[int]:
     return [*order[:place], own, *order[place:]]
 
 
-def _met(fields: Sequence[Field]) -> Field | str:
+def _met(fields: Sequence[Field]) -> Field | Mismatch:
     type_ = fields[0].type
     for number, field in enumerate(fields, start=1):
         met = common_type(type_, field.type, text_wins=True)
         if met is None:
-            return f"{type_} does not go together with {field.type} of branch {number}"
+            return Mismatch(number - 1, f"{type_} does not go together with {field.type} of branch {number}")
         type_ = met
     return Field(fields[0].name, type_, any(field.nullable for field in fields))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamling.errors import SQL_TYPES, Condition
@@ -50,13 +50,24 @@ NULL_VALUE = Value("NULL", NULL)
 
 
 class Refusal(Exception):
-    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression."""
+    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression.
 
-    def __init__(self, message: str, *, condition: Condition = SQL_TYPES, hint: str | None = None) -> None:
+    argument   the number, from 0, of the argument of a call that is at fault
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: Condition = SQL_TYPES,
+        hint: str | None = None,
+        argument: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.condition = condition
         self.hint = hint
+        self.argument = argument
 
 
 def any_nullable(values: Iterable[Value]) -> bool:
@@ -66,6 +77,24 @@ def any_nullable(values: Iterable[Value]) -> bool:
 def identifier(name: str) -> str:
     """A name as a Spark identifier."""
     return "`" + name.replace("`", "``") + "`"
+
+
+_SHORT = 60
+
+
+def is_short(value: Value) -> bool:
+    """Whether a text may be repeated: a column, a literal, little more."""
+    return value.constant is not None or len(value.text) <= _SHORT
+
+
+def once(text: str, name: str, build: Callable[[str], str]) -> str:
+    """What `build` makes of a text; unless it is short, it is computed once, however often it stands in the result."""
+    return build(text) if len(text) <= _SHORT else named(text, name, build(name))
+
+
+def named(text: str, name: str, body: str) -> str:
+    """`body`, in which `name` stands for `text`: Spark SQL has no such names, but a list of one item gives one."""
+    return f"element_at(transform(array({text}), {name} -> {body}), 1)"
 
 
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}

@@ -16,23 +16,30 @@ from streamling.plan.sql.functions import (
     structs,
     texts,
     times,
+    wide_integers,
 )
 from streamling.plan.sql.functions.signature import Function
 
+FAMILIES = {
+    "Text": texts,
+    "Pieces of text": pieces,
+    "Numbers": mathematics,
+    "Choosing": conditionals,
+    "Dates and times": times,
+    "Regular expressions": regexps,
+    "Lists": lists,
+    "Structs and maps": structs,
+    "Conversions": conversions,
+    "Digests": digests,
+    "JSON": json,
+    "Wide integers": wide_integers,
+    "Chance": chance,
+    "Streamling's own": own,
+}
+"""Modules by what their functions are about, in the order of the documentation."""
+
 FUNCTIONS: dict[str, Function] = {
-    **texts.FUNCTIONS,
-    **mathematics.FUNCTIONS,
-    **conditionals.FUNCTIONS,
-    **times.FUNCTIONS,
-    **regexps.FUNCTIONS,
-    **lists.FUNCTIONS,
-    **structs.FUNCTIONS,
-    **conversions.FUNCTIONS,
-    **digests.FUNCTIONS,
-    **pieces.FUNCTIONS,
-    **json.FUNCTIONS,
-    **chance.FUNCTIONS,
-    **own.FUNCTIONS,
+    name: function for family in FAMILIES.values() for name, function in family.FUNCTIONS.items()
 }
 
 # fmt: off
@@ -52,4 +59,4 @@ WINDOW_FUNCTIONS = frozenset({
 })
 # fmt: on
 
-__all__ = ["AGGREGATES", "FUNCTIONS", "WINDOW_FUNCTIONS", "Function"]
+__all__ = ["AGGREGATES", "FAMILIES", "FUNCTIONS", "WINDOW_FUNCTIONS", "Function"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from streamling.plan.sql.coercions import together
 from streamling.plan.sql.functions.signature import ANY, Function
 from streamling.plan.sql.operators import comparable
+from streamling.plan.sql.spark_types import check_computable
 from streamling.plan.sql.values import Value
 
 
@@ -35,6 +36,8 @@ def _extreme(name: str) -> Function:
     """NULLs are skipped."""
 
     def build(arguments: Sequence[Value]) -> Value:
+        for argument in arguments:
+            check_computable(argument.type)
         type_, items = comparable(arguments)
         nullable = all(argument.nullable for argument in arguments)
         texts = ", ".join(item.text for item in items)

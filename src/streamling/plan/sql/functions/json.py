@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from streamling.plan.sql.functions.signature import ANY, LITERAL_TEXT, TEXT, Function, Parameter
+from streamling.plan.sql.coercions import converted
+from streamling.plan.sql.functions.signature import ANY, LITERAL_TEXT, TEXT, Function, Parameter, unless_null
 from streamling.plan.sql.json_paths import spark_path
 from streamling.plan.sql.json_texts import (
     compacted,
@@ -80,13 +82,7 @@ def _exists(arguments: Sequence[Value]) -> Value:
     otherwise = {"UNKNOWN": "NULL", "ERROR": _error("json_exists: the text is not JSON")}.get(on_error, on_error)
     found = f"get_json_object({text.text}, {path.text}) IS NOT NULL"
     whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {otherwise} END"
-    return Value(_present(text, path, whole), BOOLEAN, text.nullable or on_error == "UNKNOWN")
-
-
-def _present(text: Value, path: Value, whole: str) -> str:
-    if path.type == NULL:
-        return "NULL"
-    return f"CASE WHEN {text.text} IS NOT NULL THEN {whole} END" if text.nullable else whole
+    return Value(unless_null((text, path), whole), BOOLEAN, text.nullable or on_error == "UNKNOWN")
 
 
 _MODES = ("NULL", "ERROR", "DEFAULT")
@@ -107,7 +103,7 @@ def _value(arguments: Sequence[Value]) -> Value:
     scalar = f"{kind} <> 'VOID' AND NOT startswith({kind}, 'OBJECT') AND NOT startswith({kind}, 'ARRAY')"
     found = f"CASE WHEN {scalar} THEN CAST({at} AS STRING) ELSE {on_empty} END"
     whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {on_error} END"
-    return Value(_present(text, path, whole), STRING)
+    return Value(unless_null((text, path), whole), STRING)
 
 
 def _otherwise(failure: str, mode: Value, default: Value) -> str:
@@ -143,7 +139,7 @@ def _query(arguments: Sequence[Value]) -> Value:
     empty = _instead("json_query: nothing at the path", on_empty)
     broken = _instead("json_query: the text is not JSON", on_error)
     whole = f"CASE WHEN {is_json(text.text)} THEN coalesce({result}, {empty}) ELSE {broken} END"
-    whole = _present(text, path, whole)
+    whole = unless_null((text, path), whole)
     if returned == "ARRAY":
         return Value(f"from_json({whole}, 'array<string>')", list_of(STRING))
     return Value(whole, STRING)
@@ -195,14 +191,14 @@ def _object(name: str, *, absent: bool) -> Function:
 
 def _path(value: Value) -> Value:
     if value.type == NULL:
-        return value
+        return converted(value, STRING)
     return Value(string_literal(spark_path(str(LITERAL_TEXT.admit(value).constant))), STRING, nullable=False)
 
 
 _PATH = Parameter("a path", _path)
 _ARGUMENTS = (TEXT, _PATH, LITERAL_TEXT, LITERAL_TEXT, ANY, LITERAL_TEXT, ANY)
 
-FUNCTIONS: dict[str, Function] = {
+_BY_NAME: dict[str, Function] = {
     "json_quote": Function("json_quote(text)", (TEXT,), _quote),
     "json_unquote": Function("json_unquote(text)", (TEXT,), _unquote),
     "json": _parsed("json", flag=False),
@@ -227,3 +223,6 @@ FUNCTIONS: dict[str, Function] = {
     "json_object_absent_on_null": _object("json_object_absent_on_null", absent=True),
     "json_string": Function("json_string(value)", (ANY,), lambda a: Value(json_of(a[0]), STRING, a[0].nullable)),
 }
+
+# A text is asked whether it is JSON before it is read.
+FUNCTIONS: dict[str, Function] = {name: replace(function, once=True) for name, function in _BY_NAME.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamling.plan.sql.coercions import converted, is_integer
-from streamling.plan.sql.functions.signature import DOUBLE, LITERAL_INTEGER, NUMBER, Function, form
+from streamling.plan.sql.functions.signature import DOUBLE, LITERAL_INTEGER, NUMBER, Function, form, unless_null
 from streamling.plan.sql.operators import arithmetic, quotient
 from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
 from streamling.plan.sql.values import Value, string_literal
-from streamling.plan.types import FLOAT32, FLOAT64, DataType, decimal
+from streamling.plan.types import BOOLEAN, FLOAT32, FLOAT64, DataType, decimal
 
 # From here on a float64 is whole, and Spark's ceil and floor, which go through BIGINT, are not needed.
 _WHOLE = "4503599627370496D"
@@ -107,10 +107,26 @@ def _sqrt(arguments: Sequence[Value]) -> Value:
     return Value(text, FLOAT64, value.nullable)
 
 
+def _of_double(name: str) -> Function:
+    return Function(f"{name}(number)", (DOUBLE,), form(f"{name}({{0}})", FLOAT64))
+
+
+_SAME = (
+    "cbrt", "degrees", "radians", "sin", "cos", "tan", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh",
+)  # fmt: skip
 _POWER = Function("power(base, exponent)", (DOUBLE, DOUBLE), form("power({0}, {1})", FLOAT64))
 _SIGN = Function("signum(number)", (DOUBLE,), form("signum({0})", FLOAT64))
 
 FUNCTIONS: dict[str, Function] = {
+    **{name: _of_double(name) for name in _SAME},
+    "isnan": Function(
+        "isnan(number)", (DOUBLE,), lambda a: Value(unless_null(a, f"isnan({a[0].text})"), BOOLEAN, a[0].nullable)
+    ),
+    "nanvl": Function(
+        "nanvl(number, instead)", (DOUBLE, DOUBLE), form("CASE WHEN isnan({0}) THEN {1} ELSE {0} END", FLOAT64)
+    ),
+    "atan2": Function("atan2(y, x)", (DOUBLE, DOUBLE), form("atan2({0}, {1})", FLOAT64)),
     "abs": Function("abs(number)", (NUMBER,), form("abs({0})")),
     "ceil": _whole("ceil"),
     "floor": _whole("floor"),

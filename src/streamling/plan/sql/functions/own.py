@@ -220,10 +220,10 @@ FUNCTIONS: dict[str, Function] = {
     "array_struct_field": Function("array_struct_field(structs, field)", (_STRUCTS, LITERAL_TEXT), _struct_field),
     "to_large_list": Function("to_large_list(list)", (LIST,), lambda a: a[0]),
     "_gs_map_to_array_struct": Function("_gs_map_to_array_struct(map)", (MAP,), map_entries),
-    "_gs_hex_to_byte": Function("_gs_hex_to_byte(text)", (TEXT,), _hex_to_byte),
+    "_gs_hex_to_byte": Function("_gs_hex_to_byte(text)", (TEXT,), _hex_to_byte, once=True),
     "_gs_byte_to_hex": Function("_gs_byte_to_hex(bytes)", (BYTES,), form("lower(hex({0}))", STRING)),
     "_gs_conv_base": Function(
-        "_gs_conv_base(number, from, to)", (Parameter("a number", _number_text), ANY, ANY), _conv_base
+        "_gs_conv_base(number, from, to)", (Parameter("a number", _number_text), ANY, ANY), _conv_base, once=True
     ),
     "reverse_bytes32": Function("reverse_bytes32(bytes)", (ANY,), _reverse_bytes),
     "coalesce_meta": Function("coalesce_meta(value, ..)", (ANY,), _coalesce_meta, variadic=True),

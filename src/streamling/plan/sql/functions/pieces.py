@@ -50,7 +50,7 @@ def _string_to_array(arguments: Sequence[Value]) -> Value:
         parts = characters(text.text)
     elif delimiter.nullable:
         parts = f"CASE WHEN {delimiter.text} IS NULL THEN {characters(text.text)} ELSE {parts} END"
-    parts = f"CASE WHEN {text.text} = '' THEN array() ELSE {parts} END"
+    parts = f"CASE WHEN {text.text} = '' THEN array() WHEN {text.text} IS NOT NULL THEN {parts} END"
     if rest:
         parts = f"transform({parts}, x -> nullif(x, {rest[0].text}))"
     return Value(parts, list_of(STRING), text.nullable)
@@ -114,7 +114,9 @@ FUNCTIONS: dict[str, Function] = {
         "string_to_array(text, delimiter[, null])", (TEXT, TEXT, TEXT), _string_to_array, optional=1
     ),
     "locate": Function("locate(part, text[, start])", (TEXT, TEXT, INTEGER), _locate, optional=1),
-    "instr": Function("instr(text, part[, start[, occurrence]])", (TEXT, TEXT, INTEGER, INTEGER), _instr, optional=2),
+    "instr": Function(
+        "instr(text, part[, start[, occurrence]])", (TEXT, TEXT, INTEGER, INTEGER), _instr, optional=2, once=True
+    ),
     "bin": Function("bin(integer)", (INTEGER,), form(_BIN, STRING)),
     "elt": Function("elt(index, value, ..)", (INTEGER, AS_TEXT), _elt, variadic=True),
     "parse_url": Function("parse_url(url, part[, key])", (TEXT, TEXT, TEXT), _parse_url, optional=1),

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streamling.plan.sql.functions.signature import INTEGER, LITERAL_INTEGER, LITERAL_TEXT, TEXT, Function, unless_null
+from streamling.plan.sql.functions.signature import (
+    INTEGER,
+    LITERAL_INTEGER,
+    LITERAL_TEXT,
+    TEXT,
+    Function,
+    Parameter,
+    unless_null,
+)
 from streamling.plan.sql.operators import matches, regexp
 from streamling.plan.sql.patterns import groups_of, java_regexp, well_formed
 from streamling.plan.sql.spark_types import spark_type
@@ -28,8 +36,8 @@ def _with_pattern(build: _Build, type_: DataType) -> _Build:
     """NULL where the pattern is no regular expression."""
 
     def checked(arguments: Sequence[Value]) -> Value:
-        pattern = arguments[1].constant
-        if isinstance(pattern, str) and not well_formed(pattern):
+        pattern = arguments[1]
+        if pattern.type == NULL or (isinstance(pattern.constant, str) and not well_formed(pattern.constant)):
             return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
         return build(arguments)
 
@@ -66,7 +74,7 @@ def _extract_all(arguments: Sequence[Value]) -> Value:
 
 def _group(arguments: Sequence[Value], *, default: int) -> tuple[str, str]:
     """The number of a group, and the condition that the pattern has it."""
-    most = groups_of(str(arguments[1].constant)) if arguments[1].type != NULL else 0
+    most = groups_of(str(arguments[1].constant))
     if len(arguments) < 3 or arguments[2].type == NULL:
         return str(default), "true" if default <= most else "false"
     chosen = arguments[2]
@@ -95,8 +103,6 @@ def _instr(arguments: Sequence[Value]) -> Value:
     occurrence = arguments[3].constant if len(arguments) > 3 else 1
     if not isinstance(occurrence, int) or occurrence < 1 or (isinstance(start.constant, int) and start.constant < 1):
         raise Refusal("start and occurrence count from 1")
-    if arguments[1].type == NULL:
-        return Value("CAST(NULL AS BIGINT)", INT64)
     pattern = java_regexp(str(arguments[1].constant))
     before = f"(?>(?s:.*?)(?:{pattern})){{{occurrence - 1}}}" if occurrence > 1 else ""
     whole = string_literal(f"\\A({before}(?s:.*?))(?:{pattern})")
@@ -109,29 +115,35 @@ def _instr(arguments: Sequence[Value]) -> Value:
     return Value(unless_null((text, start), place), INT64, any_nullable((text, start)))
 
 
-_REGEXP_LIKE = Function("regexp_like(text, pattern[, flags])", (TEXT, TEXT, LITERAL_TEXT), _regexp_like, optional=1)
+def _pattern(value: Value) -> Value:
+    """NULL stays a literal."""
+    return value if value.type == NULL else TEXT.admit(value)
+
+
+_PATTERN = Parameter("text", _pattern)
+_REGEXP_LIKE = Function("regexp_like(text, pattern[, flags])", (TEXT, _PATTERN, LITERAL_TEXT), _regexp_like, optional=1)
 
 FUNCTIONS: dict[str, Function] = {
     "regexp_like": _REGEXP_LIKE,
     "regexp": _REGEXP_LIKE,
     "similar": _REGEXP_LIKE,
     "regexp_replace": Function(
-        "regexp_replace(text, pattern, replacement)", (TEXT, TEXT, TEXT), _with_pattern(_regexp_replace, STRING)
+        "regexp_replace(text, pattern, replacement)", (TEXT, _PATTERN, TEXT), _with_pattern(_regexp_replace, STRING)
     ),
     "regexp_extract": Function(
-        "regexp_extract(text, pattern[, group])", (TEXT, TEXT, INTEGER), _with_pattern(_extract, STRING), optional=1
+        "regexp_extract(text, pattern[, group])", (TEXT, _PATTERN, INTEGER), _with_pattern(_extract, STRING), optional=1
     ),
     "regexp_extract_all": Function(
         "regexp_extract_all(text, pattern[, group])",
-        (TEXT, TEXT, INTEGER),
+        (TEXT, _PATTERN, INTEGER),
         _with_pattern(_extract_all, list_of(STRING)),
         optional=1,
     ),
-    "regexp_substr": Function("regexp_substr(text, pattern)", (TEXT, TEXT), _with_pattern(_substr, STRING)),
-    "regexp_count": Function("regexp_count(text, pattern)", (TEXT, TEXT), _with_pattern(_count, INT64)),
+    "regexp_substr": Function("regexp_substr(text, pattern)", (TEXT, _PATTERN), _with_pattern(_substr, STRING)),
+    "regexp_count": Function("regexp_count(text, pattern)", (TEXT, _PATTERN), _with_pattern(_count, INT64)),
     "regexp_instr": Function(
         "regexp_instr(text, pattern[, start[, occurrence]])",
-        (TEXT, TEXT, INTEGER, LITERAL_INTEGER),
+        (TEXT, _PATTERN, INTEGER, LITERAL_INTEGER),
         _with_pattern(_instr, INT64),
         optional=2,
     ),

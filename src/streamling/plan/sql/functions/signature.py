@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamling.plan.sql.coercions import computed, converted, is_integer, is_number, is_time
-from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable
+from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable, is_short, named
 from streamling.plan.types import BINARY, FLOAT64, INT64, NULL, STRING, TIMESTAMP, UINT64, DataType
 
 Build = Callable[[Sequence[Value]], Value]
@@ -31,6 +31,7 @@ class Function:
     parameters   in order; the last `optional` ones may be left out, the last one repeats if `variadic`
     build        the call as a value, from admitted arguments in the number the usage allows
     reads_clock  the text has the parameter marker :epoch_now
+    once         arguments stand in the text many times: calls inside of calls would grow without bound
     """
 
     usage: str
@@ -39,13 +40,23 @@ class Function:
     optional: int = 0
     variadic: bool = False
     reads_clock: bool = False
+    once: bool = False
 
     def call(self, arguments: Sequence[Value]) -> Value:
         """The call with these arguments; raises Refusal when their number or types are not accepted."""
         least = len(self.parameters) - self.optional
         if len(arguments) < least or (len(arguments) > len(self.parameters) and not self.variadic):
             raise Refusal(f"`{self.usage}` does not take {_count(len(arguments))}")
-        return self.build([self._admitted(position, value) for position, value in enumerate(arguments)])
+        admitted = [self._admitted(position, value) for position, value in enumerate(arguments)]
+        return self._built_once(admitted) if self.once else self.build(admitted)
+
+    def _built_once(self, arguments: list[Value]) -> Value:
+        names = {n: f"a{n}" for n, value in enumerate(arguments) if not is_short(value)}
+        result = self.build([replace(v, text=names[n]) if n in names else v for n, v in enumerate(arguments)])
+        text = result.text
+        for number, name in names.items():
+            text = named(arguments[number].text, name, text)
+        return replace(result, text=text)
 
     def _admitted(self, position: int, value: Value) -> Value:
         parameter = self.parameters[min(position, len(self.parameters) - 1)]
@@ -56,6 +67,7 @@ class Function:
                 f"argument {position + 1} of `{self.usage}`: {refusal.message}",
                 condition=refusal.condition,
                 hint=refusal.hint,
+                argument=position,
             ) from None
 
 

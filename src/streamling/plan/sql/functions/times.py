@@ -201,6 +201,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "to_char": _TO_CHAR,
     "date_format": _TO_CHAR,
+    "make_date": Function("make_date(year, month, day)", (POSITION,) * 3, form("make_date({0}, {1}, {2})", DATE)),
     "date_trunc": Function("date_trunc(unit, time)", (LITERAL_TEXT, TIME), _date_trunc),
     "date_part": _DATE_PART,
     "datepart": _DATE_PART,

@@ -1,0 +1,72 @@
+"""Names, texts and lists as ClickHouse writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_QUOTED_NAME = r"`(?:[^`\\]|\\.|``)*`" + r'|"(?:[^"\\]|\\.|"")*"'
+NAME = rf"(?:[A-Za-z_][A-Za-z0-9_]*|{_QUOTED_NAME})"
+_TEXT = r"'(?:[^'\\]|\\.|'')*'"
+_TOKEN = re.compile(rf"{_QUOTED_NAME}|{_TEXT}|[][(),]|[^][(),'`\"]+", re.DOTALL)
+_NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
+_CALL = re.compile(r"[A-Za-z][A-Za-z0-9_]*\(")
+_ESCAPED = re.compile(r"\\(.)|(['`\"])\2", re.DOTALL)
+_CONTROL = {"0": "\0", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def plain_name(text: str) -> str | None:
+    """The name that SQL means with `text`; None if it is no name."""
+    if not re.fullmatch(NAME, text, re.DOTALL):
+        return None
+    return _unquoted(text) if text[0] in '`"' else text
+
+
+def plain_text(text: str) -> str | None:
+    """The value of a text literal; None if it is none."""
+    return _unquoted(text) if re.fullmatch(_TEXT, text, re.DOTALL) else None
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The parts between commas, not those inside of parentheses or quotes. Raises ValueError if these have no end."""
+    parts: list[str] = []
+    start = 0
+    for token, depth in _tokens(text):
+        if token[0] == "," and not depth:
+            parts.append(text[start : token.start()].strip())
+            start = token.end()
+    return (*parts, text[start:].strip()) if text.strip() else ()
+
+
+def call_arguments(text: str) -> tuple[str, ...]:
+    """What stands in the parentheses of the call that `text` begins with. Raises ValueError if they have no end."""
+    call = _CALL.match(text)
+    if call is not None:
+        for token, depth in _tokens(text):
+            if token[0] == ")" and not depth:
+                return split_list(text[call.end() : token.start()])
+    return ()
+
+
+def _tokens(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Every token, and in how many parentheses one is behind it."""
+    at = depth = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(text)
+        depth += _NESTING.get(token[0], 0)
+        if depth < 0:
+            raise ValueError(text)
+        yield token, depth
+        at = token.end()
+    if depth:
+        raise ValueError(text)
+
+
+def _unquoted(text: str) -> str:
+    return _ESCAPED.sub(lambda found: found[2] or _CONTROL.get(found[1], found[1]), text[1:-1])

@@ -1,0 +1,87 @@
+"""Rules about dynamic tables: who asks them, and what fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
+
+from streamling.errors import DYNAMIC_TABLE, Caution, UserError
+from streamling.plan.contract import Finding
+from streamling.plan.graph import Graph, is_stream
+from streamling.plan.sql import DynamicCheck, Query, Statement
+from streamling.plan.types import OPERATION_COLUMN, STRING
+from streamling.spec.faults import did_you_mean
+from streamling.spec.pipeline import NodeSpec, PipelineSpec
+
+_PLAIN_ONLY = "only Projection and Filter SQL queries are supported for dynamic tables"
+
+
+@runtime_checkable
+class DynamicTable(Protocol):
+    """Options of a node that keeps texts for queries to ask."""
+
+    same_input: bool
+    """Whether only queries over the input that fills the table may ask it."""
+
+    @property
+    def filled_first(self) -> bool:
+        """Whether the texts of a row are in the table before the row is tested."""
+
+
+def table_findings(pipeline: PipelineSpec, graph: Graph) -> Iterator[Finding]:
+    """What is wrong with the calls of `dynamic_table_check`."""
+    tables = {node.ref: node for node in pipeline.transforms if not is_stream(node)}
+    for node, statement in graph.statements.items():
+        for check in statement.checked_tables:
+            yield from _call_findings(node, check, tables, graph)
+
+
+def _call_findings(
+    node: NodeSpec, check: DynamicCheck, tables: Mapping[str, NodeSpec], graph: Graph
+) -> Iterator[Finding]:
+    where = check.where or node.locate("sql")
+    table = tables.get(check.table)
+    if table is None:
+        message = f"{node.described()}: the dynamic table '{check.table}' is not defined in pipeline topology"
+        hint = did_you_mean(check.table, tables)
+        yield UserError(DYNAMIC_TABLE, message, node=node.name, where=where, hint=hint)
+        return
+    fills, reads = graph.inputs.get(table, ()), graph.inputs.get(node, ())
+    if not fills or not isinstance(table.options, DynamicTable):
+        return
+    others = sorted(set(reads) - set(fills))
+    if others and table.options.same_input:
+        message = (
+            f"{node.described()}: it reads '{others[0]}', but the dynamic table '{table.name}' is filled from "
+            f"'{fills[0]}': the two are not in step"
+        )
+        hint = "let both read one input, or allow it with 'same_input: false' on the table"
+        yield UserError(DYNAMIC_TABLE, message, node=node.name, where=where, hint=hint)
+    elif others:
+        message = (
+            f"{node.described()}: the dynamic table '{table.name}' may be ahead of or behind the rows of '{others[0]}'"
+        )
+        yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where)
+    elif check.negated and table.options.filled_first:
+        message = (
+            f"{node.described()}: no row passes: the dynamic table '{table.name}' is filled from the same input, and "
+            "a row's own value is in it before the row is tested"
+        )
+        yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where, hint="set 'populate: after' on the table")
+
+
+def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) -> Iterator[UserError]:
+    """Why a query cannot fill a dynamic table; `query` is None where its columns are not known."""
+    if not statement.plain:
+        yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {_PLAIN_ONLY}", "sql")
+        return
+    if query is None:
+        return
+    columns = [f for f in query.schema if f.name != OPERATION_COLUMN]
+    if len(columns) != 1:
+        names = ", ".join(f.name for f in columns) or "none"
+        message = f"the query must give exactly one column of text, it gives {len(columns)}: {names}; {_PLAIN_ONLY}"
+        yield node.error(DYNAMIC_TABLE, message, "sql")
+    elif columns[0].type != STRING:
+        message = f"the column '{columns[0].name}' must be text, it is {columns[0].type}"
+        yield node.error(DYNAMIC_TABLE, message, "sql", hint=f"CAST({columns[0].name} AS TEXT)")

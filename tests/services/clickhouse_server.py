@@ -1,0 +1,134 @@
+"""A real ClickHouse for tests: the library of chDB, fetched once, listening as a server does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from installation import check_hash, free_ports, installed
+
+VERSION = "26.7.3-stable.1"
+SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"
+# It answers within a second; a busy machine may need many.
+START_SECONDS = 60
+USER, PASSWORD = "reader", "quite secret"
+
+# Runs in a process of its own: it blocks until its standard input ends, also when the tests are killed.
+_SERVE = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+words = [word.encode() for word in ("clickhouse", *sys.argv[2:])]
+library.chdb_query_cmdline.restype = ctypes.c_void_p
+library.chdb_query_cmdline.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+result = library.chdb_query_cmdline(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
+library.chdb_result_error.restype = ctypes.c_char_p
+library.chdb_result_error.argtypes = [ctypes.c_void_p]
+print((library.chdb_result_error(result) or b"").decode())
+"""
+_UNTIL_INPUT_ENDS = "SELECT * FROM file('-', LineAsString) FORMAT Null"
+
+_CONFIG = """<clickhouse>
+  <logger><level>none</level></logger>
+  <users_config>users.xml</users_config>
+</clickhouse>
+"""
+# The reader may do what a source has to do, and nothing else.
+_USERS = f"""<clickhouse>
+  <profiles><default/><reading><readonly>1</readonly></reading></profiles>
+  <quotas><default/></quotas>
+  <users>
+    <default>
+      <password></password><networks><ip>127.0.0.1</ip></networks>
+      <profile>default</profile><quota>default</quota>
+    </default>
+    <{USER}>
+      <password>{PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
+      <profile>reading</profile><quota>default</quota>
+      <grants><query>GRANT SELECT ON shop.*</query></grants>
+    </{USER}>
+  </users>
+</clickhouse>
+"""
+
+
+class ClickHouseServer:
+    """A running server. `url` is what `clickhouse_source.url` takes; the user `default` has no password."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def execute(self, query: str, **settings: Any) -> str:
+        answer = httpx.post(self.url, params=settings, content=query.encode(), timeout=60)
+        if not answer.is_success:
+            raise RuntimeError(f"{query}: {answer.text}")
+        return answer.text
+
+
+@contextmanager
+def clickhouse_server() -> Iterator[ClickHouseServer]:
+    library = installed(f"chdb-{VERSION}.so", _fetched)
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        (home / "config.xml").write_text(_CONFIG)
+        (home / "users.xml").write_text(_USERS)
+        arguments = [
+            "--config-file=config.xml",
+            f"--path={home / 'data'}",
+            "--listen_host=127.0.0.1",
+            f"--http_port={port}",
+            f"--query=SYSTEM START LISTEN HTTP; {_UNTIL_INPUT_ENDS}",
+        ]
+        with (home / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [sys.executable, "-c", _SERVE, str(library), *arguments],
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            running = ClickHouseServer(port)
+            _wait_for(running, server, home / "log")
+            yield running
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _wait_for(clickhouse: ClickHouseServer, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(f"ClickHouse ended with {server.returncode}: {log.read_text()}")
+        try:
+            if httpx.get(f"{clickhouse.url}/ping", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"ClickHouse did not answer within {START_SECONDS} s: {log.read_text()}")
+
+
+def _fetched(directory: Path) -> Path:
+    subprocess.run(
+        ["npm", "pack", f"@chdb/lib-linux-x64-gnu@{VERSION}"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    (archive,) = directory.glob("*.tgz")
+    with tarfile.open(archive) as content:
+        content.extract("package/libchdb.so", directory, filter="data")
+    library = directory / "package" / "libchdb.so"
+    check_hash(library, SHA256)
+    return library

@@ -1,0 +1,17 @@
+"""The address of the schema registry may hold a password, which no message shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamling.errors import PermanentError
+from streamling.formats.registry import Registry
+from streamling.spec.blocks import KafkaSource
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://ann:hidden#@localhost:1"])
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with Registry(KafkaSource(schema_registry_url=url), timeout=1) as registry:
+        with pytest.raises(PermanentError, match="is no URL") as caught:
+            registry.latest("orders-value")
+    assert "hidden" not in f"{caught.value.message} {caught.value.__cause__}"

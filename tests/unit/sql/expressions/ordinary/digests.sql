@@ -1,0 +1,21 @@
+regexp_like(t, 'HELLO', 'i')
+regexp_like(t, 'o$')
+regexp_replace('abab', 'a', 'X')
+md5(t)
+sha256(t)
+sha512('a')
+'it''s \n \\ "x" ${env:HOME} é😀'
+md5(bin)
+sha224(t)
+sha384('')
+digest(t, 'sha256')
+digest('a', 'md5')
+encode(t, 'hex')
+encode(t, 'base64')
+encode(bin, 'hex')
+decode('616263', 'hex')
+decode('YQ==', 'base64')
+decode(encode(t, 'base64'), 'base64')
+x'00ff'
+E'a\nb'
+octet_length('é😀')
