@@ -65,7 +65,7 @@ def _call_findings(
     elif check.negated and table.options.filled_first:
         message = (
             f"{node.described()}: no row passes: the dynamic table '{table.name}' is filled from the same input, and "
-            "a row's own value is in it before the row is tested"
+            "a row's own value is in it before the row is tested, unless the table has 'populate: after'"
         )
         yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where, hint="set 'populate: after' on the table")
 
