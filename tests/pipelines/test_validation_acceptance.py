@@ -133,7 +133,6 @@ def test_va_06_a_key_comes_from_the_sink_or_the_avro_schema(
     assert (report["success"], report["errors"]) == (True, [])
 
 
-@pytest.mark.xfail(strict=True, reason="the functions of 256-bit integers are not in the function table yet")
 def test_va_08_a_comparison_of_256_bits_inside_a_condition(place: Workspace, registry: SchemaRegistry) -> None:
     pipeline = """\
 sources:
