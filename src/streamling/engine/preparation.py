@@ -56,7 +56,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    return replace(plan, cautions=(*plan.cautions, *unready))
+    return replace(plan, cautions=tuple(in_file_order((*plan.cautions, *unready))))
 
 
 def prepare(file: Path, settings: Settings) -> Prepared:

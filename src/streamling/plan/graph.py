@@ -24,6 +24,7 @@ from streamling.plan.sql import Statement, parse
 from streamling.spec.faults import nearest
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
+from streamling.spec.yaml import ListNode
 
 # Names listed in a message; more would hide what it says.
 _NAMED = 10
@@ -86,6 +87,8 @@ class _Builder:
         self._streams = {n.ref: n for n in reversed(streams)}
         self._others = {n.ref: n for n in reversed(self.readers) if not is_stream(n)}
         self._meant: set[str] = set()
+        # A section that is missing or misspelt takes all its nodes with it: who they are and read is anybody's guess.
+        self._complete = all(problem.node is not None for problem in pipeline.problems)
         self.problems: list[StreamlingError] = []
 
     def statements(self) -> Iterator[tuple[NodeSpec, Statement]]:
@@ -108,7 +111,7 @@ class _Builder:
         for ref, written in names:
             if ref in self._streams:
                 yield ref
-            else:
+            elif self._complete:
                 self.problems.append(self._not_readable(node, ref, written, statement))
 
     def _not_readable(self, node: NodeSpec, ref: str, written: str, statement: Statement | None) -> UserError:
@@ -160,25 +163,35 @@ class _Builder:
             message = f"the transforms {names} read each other in a circle" if circle[1:] else f"{names} reads itself"
             self.problems.append(UserError(CYCLE, message, node=circle[0].name, where=circle[0].where))
 
+    def _listed(self) -> Iterator[str]:
+        """The names in a `from` that is a list: not accepted, but no node of them is unread."""
+        for node in self.readers:
+            names = node.tree.get("from")
+            if isinstance(names, ListNode):
+                yield from (str(name).lower() for name in names.plain())
+
     def check_consumers(
         self, inputs: Mapping[NodeSpec, tuple[str, ...]], statements: Mapping[NodeSpec, Statement]
     ) -> None:
         # Who is most likely meant by a misspelt name is not unread as well.
-        read = {ref for refs in inputs.values() for ref in refs} | self._meant
+        read = {ref for refs in inputs.values() for ref in refs} | self._meant | set(self._listed())
         # A query that does not parse reads at most the nodes its text mentions.
         broken = [n.text("sql") or "" for n in self._transforms if reads_by_query(n) and n not in statements]
-        for ref, node in sorted(self._streams.items()):
-            if ref not in read and not any(_mentions(text, ref) for text in broken):
-                hint = "read it in a transform or sink, or remove it"
-                self.problems.append(
-                    UserError(
-                        NO_CONSUMERS,
-                        f"{node.described()} has no consumers",
-                        node=node.name,
-                        where=node.where,
-                        hint=hint,
-                    )
-                )
+        unread = [
+            node
+            for ref, node in sorted(self._streams.items())
+            if ref not in read and not any(_mentions(text, ref) for text in broken)
+        ]
+        # Each node that does not say what it reads may read one of them; only more than that are certainly unread.
+        blind = sum(1 for n in self.readers if not n.sound and not n.text("sql" if reads_by_query(n) else "from"))
+        if self._complete and len(unread) > blind:
+            self.problems.extend(_unread(node) for node in unread)
+
+
+def _unread(node: NodeSpec) -> UserError:
+    hint = "read it in a transform or sink, or remove it"
+    message = f"{node.described()} has no consumers"
+    return UserError(NO_CONSUMERS, message, node=node.name, where=node.where, hint=hint)
 
 
 def _placed(problem: UserError, where: Where | None) -> UserError:

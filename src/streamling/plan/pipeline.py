@@ -152,7 +152,7 @@ class _Planner:
             self._plan_node(node)
         if self.problems:
             raise InvalidPipeline(in_file_order(self.problems))
-        return Plan(tuple(self.planned), tuple(self.cautions))
+        return Plan(tuple(self.planned), tuple(in_file_order(self.cautions)))
 
     def _plan_node(self, node: NodeSpec) -> None:
         inputs = self.graph.inputs.get(node, ())

@@ -53,7 +53,7 @@ class Role(StrEnum):
         return f"{self.value}s"
 
 
-_Problem = TypeVar("_Problem", bound=StreamlingError)
+_Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 
 OptionsModel = type[NodeOptions]
 Kinds = Mapping[tuple[Role, str], OptionsModel]
