@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.secret import SECRETIVE
 from streamling.spec.shape import Path, Shape
 
 _EXPECTED = {
@@ -51,7 +52,6 @@ _OURS = {"wrong_type": WRONG_TYPE, "missing_field": MISSING_FIELD, "invalid_valu
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 # What YAML 1.1 took for truth values is text in YAML 1.2.
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
-_SECRETIVE = re.compile(r"pass|secret|token|header|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def _retyped(path: Path, detail: ErrorDetails) -> str | None:
 
 
 def _is_secretive(path: Path) -> bool:
-    return any(isinstance(part, str) and _SECRETIVE.search(part) for part in path)
+    return any(isinstance(part, str) and (part == "headers" or SECRETIVE.search(part)) for part in path)
 
 
 def _value(path: Path, value: object) -> str:
