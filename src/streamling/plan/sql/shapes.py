@@ -38,6 +38,16 @@ _CLAUSES = {
     "ordinality": "WITH ORDINALITY",
     "only": "ONLY",
     "by_name": "BY NAME",
+    "connect": "CONNECT BY",
+    "version": "AS OF, a table as it was",
+    "kind": "SELECT AS",
+    "prewhere": "PREWHERE",
+    "changes": "CHANGES",
+    "format": "FORMAT",
+    "settings": "SETTINGS",
+    "partition": "PARTITION",
+    "hints": "table hint",
+    "rows_from": "ROWS FROM",
 }
 _ACCEPTED: dict[type[exp.Expr], set[str]] = {
     exp.Select: {"expressions", "from_", "where", "with_"},
@@ -85,7 +95,10 @@ class Shapes:
         for name, value in node.args.items():
             if value and name not in accepted and name != "joins":
                 clause = value[0] if isinstance(value, list) else value
-                self.refuse(_CLAUSES.get(name, name), clause if isinstance(clause, exp.Expr) else node)
+                self.refuse(
+                    _CLAUSES.get(name, name.strip("_").replace("_", " ").upper()),
+                    clause if isinstance(clause, exp.Expr) else node,
+                )
         for join in node.args.get("joins") or ():
             self.refuse(_join_name(join), join)
 
