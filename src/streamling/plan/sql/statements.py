@@ -73,11 +73,14 @@ class Statement:
         return None if first is None else self._origin.locate(*self._origin.place(first))
 
 
-def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
-    """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape."""
-    origin = Origin(sql, node, locate)
+def parse(sql: str, *, node: str, locate: Locate = nowhere, only: str | None = None) -> Statement:
+    """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape.
+
+    only   a sentence that every refusal of a construct ends with: what alone this node supports
+    """
+    origin = Origin(sql, node, locate, only)
     if len(sql) > LONGEST:
-        raise origin.error(SQL_UNSUPPORTED, f"unsupported SQL: longer than {LONGEST:,} characters")
+        raise unsupported(origin, f"longer than {LONGEST:,} characters", None)
     try:
         tree = _tree(origin)
         shapes = Shapes(origin)
@@ -89,7 +92,7 @@ def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
 
 
 def dynamic_checks(tree: exp.Expr, origin: Origin) -> list[DynamicCheck]:
-    """The calls of `dynamic_table_check` anywhere in a tree; a name that is no literal is refused when compiled."""
+    """The calls of `dynamic_table_check` anywhere in a tree; only a name that is a literal is known before rows are."""
     found: list[tuple[int, DynamicCheck]] = []
     for call in tree.find_all(exp.Anonymous):
         name = call.expressions[0] if call.expressions else None
