@@ -99,6 +99,21 @@ def test_dynamic_tables_are_found_anywhere(sql: str, checks: list[tuple[str, boo
     assert [(check.table, check.negated, str(check.where)) for check in found] == checks
 
 
+def test_a_dynamic_table_named_by_a_column_is_known_when_rows_are() -> None:
+    query = compiled("SELECT a FROM pair WHERE dynamic_table_check(b, b)")
+    assert query.dynamic_tables == ()
+    assert query.text.endswith("WHERE dynamic_table_check(`b`, `b`)")
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT DISTINCT a FROM x", "SELECT a FROM x ORDER BY a", "SELECT max(a) FROM x", "DROP x"]
+)
+def test_a_refusal_ends_with_what_alone_is_supported(sql: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(sql, node="n", only="only so much is supported")
+    assert caught.value.message.endswith("; only so much is supported")
+
+
 def test_a_query_says_which_dynamic_tables_it_asks() -> None:
     query = compiled("SELECT a FROM pair WHERE NOT dynamic_table_check('Blocked', b)")
     assert [(check.table, check.negated) for check in query.dynamic_tables] == [("blocked", True)]

@@ -19,7 +19,8 @@ from streamling.plan.sql.origin import Locate, Origin, nowhere
 from streamling.plan.sql.projections import Column, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
-from streamling.plan.sql.statements import DynamicCheck, Statement, parse_tokens, raise_all, syntax_checked, too_deep
+from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
+from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
@@ -91,7 +92,7 @@ def compile_expression(
     """One expression over `columns`, a filter for example. Raises UserError."""
     origin = Origin(sql, node, locate)
     try:
-        tree = parse_tokens(origin, syntax_checked(origin), expression=True)
+        tree = tree_of(origin, checked_tokens(origin), expression=True)
         compiler = Compiler(origin, Scope(columns), functions)
         value = compiler.value(tree)
     except RecursionError as error:
