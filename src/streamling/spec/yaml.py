@@ -29,6 +29,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
+from streamling.spec.scanner import TabScanner
 from streamling.spec.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
@@ -192,8 +193,10 @@ class _Composer:
 
     def _parsed(self) -> Iterator[Event]:
         last = Where(self._file, 1, 1)
+        parser = YAML(typ="safe", pure=True)
+        parser.Scanner = TabScanner
         try:
-            for event in YAML(typ="safe", pure=True).parse(self._text):
+            for event in parser.parse(self._text):
                 last = self._where(event.start_mark)
                 if not isinstance(event, StreamStartEvent):
                     yield event
