@@ -28,6 +28,7 @@ from streamling.errors import (
     NAME_CLASH,
     PIPELINE_FILE,
     UNKNOWN_FIELD,
+    UNKNOWN_SECTION,
     WRONG_TYPE,
     Caution,
     Condition,
@@ -36,7 +37,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
-from streamling.spec.faults import Fault, did_you_mean, faults, nearest
+from streamling.spec.faults import MERGE_KEY, NOT_MERGED, Fault, did_you_mean, faults, nearest
 from streamling.spec.options import NodeOptions
 from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
 
@@ -52,6 +53,9 @@ class Role(StrEnum):
     def section(self) -> str:
         return f"{self.value}s"
 
+
+_SECTIONS = tuple(role.section for role in Role)
+_REQUIRED = (Role.SOURCE.section, Role.SINK.section)
 
 _Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 
@@ -121,6 +125,7 @@ class PipelineSpec:
     transforms: tuple[NodeSpec, ...] = ()
     sinks: tuple[NodeSpec, ...] = ()
     problems: tuple[UserError, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:
@@ -156,8 +161,15 @@ def load_pipeline(text: str, file: str, kinds: Kinds) -> PipelineSpec:
         raise InvalidPipeline([error]) from error
     loader = _Loader(kinds)
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
-    problems = tuple(in_file_order(loader.problems))
-    return PipelineSpec(file, sections[Role.SOURCE], sections[Role.TRANSFORM], sections[Role.SINK], problems)
+    loader.check_keys(tree)
+    return PipelineSpec(
+        file,
+        sections[Role.SOURCE],
+        sections[Role.TRANSFORM],
+        sections[Role.SINK],
+        tuple(in_file_order(loader.problems)),
+        tuple(in_file_order(loader.cautions)),
+    )
 
 
 def in_file_order(problems: Iterable[_Problem]) -> list[_Problem]:
@@ -176,11 +188,26 @@ class _Loader:
         self._kinds = kinds
         self._names: dict[tuple[str, str], tuple[str, int]] = {}
         self.problems: list[UserError] = []
+        self.cautions: list[Caution] = []
+
+    def check_keys(self, tree: MapNode) -> None:
+        """Other keys than the sections are ignored, as their authors know; those that look like one may be slips."""
+        for entry in tree.entries:
+            if entry.key in _SECTIONS:
+                continue
+            section = nearest(entry.key, _SECTIONS)
+            if entry.key == MERGE_KEY and isinstance(entry.value, MapNode):
+                if any(entry.value.get(section) is not None for section in _SECTIONS):
+                    self.cautions.append(Caution(UNKNOWN_SECTION, NOT_MERGED, where=entry.where))
+            elif section is not None and not (section in _REQUIRED and tree.get(section) is None):
+                message = f"unknown top-level key '{entry.key}' is ignored"
+                hint = f"did you mean '{section}'?"
+                self.cautions.append(Caution(UNKNOWN_SECTION, message, where=entry.where, hint=hint))
 
     def section(self, tree: MapNode, role: Role) -> Iterator[NodeSpec]:
         entry = tree.entry(role.section)
         if entry is None:
-            if role is not Role.TRANSFORM:
+            if role.section in _REQUIRED:
                 message = f"missing section '{role.section}': a pipeline needs the maps 'sources' and 'sinks'"
                 near = nearest(role.section, (other.key for other in tree.entries))
                 hint = f"is '{near}' meant to be '{role.section}'?" if near else None
@@ -206,6 +233,9 @@ class _Loader:
         prefix = described_node(role, name)
         if not name.strip():
             self._report(prefix, name, UserError(INVALID_VALUE, "the name must not be empty", where=entry.where))
+            return None
+        if name == MERGE_KEY:
+            self._report(prefix, name, UserError(UNKNOWN_FIELD, NOT_MERGED, where=entry.where))
             return None
         if not isinstance(tree, MapNode):
             message = f"must be a map of fields, not {described(tree)}"
@@ -245,6 +275,9 @@ class _Loader:
     def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
         known = sorted(name for kind_role, name in self._kinds if kind_role is role)
         field_ = tree.get("type")
+        if field_ is None and (merge := tree.entry(MERGE_KEY)) is not None:
+            self._report(prefix, entry.key, UserError(UNKNOWN_FIELD, NOT_MERGED, where=merge.where))
+            return None
         if field_ is None or _is_empty(field_):
             message = f"missing field 'type'; known {role.value} types: {', '.join(known)}"
             self._report(prefix, entry.key, UserError(MISSING_FIELD, message, where=entry.where))
@@ -256,11 +289,15 @@ class _Loader:
         type_ = field_.value
         model = self._kinds.get((role, type_))
         if model is None:
+            message, hint = f"plugin '{type_}' is not available", did_you_mean(type_, known)
+            if others := [other for other in Role if (other, type_) in self._kinds]:
+                message = f"'{type_}' is not available as a {role.value}: it is a {others[0].value}"
+                hint = f"move the node to '{others[0].section}'"
             problem = UserError(
                 KIND_NOT_AVAILABLE,
-                f"plugin '{type_}' is not available; known {role.value} types: {', '.join(known)}",
+                f"{message}; known {role.value} types: {', '.join(known)}",
                 where=field_.where,
-                hint=did_you_mean(type_, known),
+                hint=hint,
             )
             self._report(described_node(role, entry.key, type_), entry.key, problem)
         return model
