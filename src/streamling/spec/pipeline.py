@@ -11,6 +11,7 @@ kinds of nodes are handed in: this package knows none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -39,6 +40,7 @@ from streamling.errors import (
 )
 from streamling.spec.faults import MERGE_KEY, NOT_MERGED, Fault, did_you_mean, faults, nearest
 from streamling.spec.options import NodeOptions
+from streamling.spec.slips import TEMPLATED
 from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
 
 
@@ -56,6 +58,8 @@ class Role(StrEnum):
 
 _SECTIONS = tuple(role.section for role in Role)
 _REQUIRED = (Role.SOURCE.section, Role.SINK.section)
+
+_PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][^{}\s]*\}|\{\{[^{}]*\}\}|\{%.*?%\}")
 
 _Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 
@@ -247,7 +251,7 @@ class _Loader:
         type_ = _written_type(tree)
         self._check_name(entry, role, type_, model.namespace if model else NodeOptions.namespace)
         options = self._options(entry, role, type_, model, tree) if model else None
-        return NodeSpec(
+        spec = NodeSpec(
             role,
             name,
             name.lower(),
@@ -258,6 +262,20 @@ class _Loader:
             model,
             sound=options is not None,
         )
+        self._check_placeholders(spec)
+        return spec
+
+    def _check_placeholders(self, node: NodeSpec) -> None:
+        """Texts that look as if something should have filled them in. What the node does not look into may be code
+        with such marks, or a template of its own."""
+        if node.model is None:
+            return
+        fields = {f.alias or name for name, f in node.model.model_fields.items()} - set(node.model.opaque)
+        for path, text in _texts(e for e in node.tree.entries if e.key in fields):
+            if (found := _PLACEHOLDER.search(text)) is not None:
+                field_ = ".".join(str(part) for part in path)
+                message = f"'{field_}' holds '{found[0]}', which is used as written"
+                self.cautions.append(node.caution(INVALID_VALUE, message, *path, hint=TEMPLATED))
 
     def _options(
         self, entry: Entry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
@@ -268,7 +286,10 @@ class _Loader:
         except ValidationError as error:
             for fault in faults(error, model):
                 where = _fault_place(tree, fault, entry.where)
-                problem = UserError(fault.condition, fault.sentence, where=where, hint=fault.hint)
+                written = _find(tree, fault.path)
+                templated = isinstance(written, ScalarNode) and _PLACEHOLDER.search(written.text) is not None
+                hint = TEMPLATED if templated else fault.hint
+                problem = UserError(fault.condition, fault.sentence, where=where, hint=hint)
                 self._report(described_node(role, entry.key, type_), entry.key, problem)
             return None
 
@@ -338,6 +359,22 @@ def _find(tree: Node, path: tuple[str | int, ...]) -> Node:
             return tree
         tree = inner
     return tree
+
+
+def _texts(entries: Iterable[Entry], path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for entry in entries:
+        yield from _texts_in(entry.value, (*path, entry.key))
+
+
+def _texts_in(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    match node:
+        case MapNode(entries=entries):
+            yield from _texts(entries, path)
+        case ListNode(items=items):
+            for number, item in enumerate(items):
+                yield from _texts_in(item, (*path, number))
+        case ScalarNode(value=str(text)):
+            yield path, text
 
 
 def _fault_place(tree: MapNode, fault: Fault, node: Where) -> Where:
