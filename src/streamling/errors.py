@@ -207,6 +207,11 @@ MISSING_SECTION = condition(
     "A pipeline needs the maps `sources` and `sinks`.",
     "Add the section, or correct its spelling.",
 )
+UNKNOWN_SECTION = condition(
+    "UNKNOWN_SECTION",
+    "A top-level key of the pipeline file is ignored, as all but the three sections are, but looks like one of them.",
+    "Correct its spelling if it is meant to be a section.",
+)
 MISSING_FIELD = condition(
     "MISSING_FIELD",
     "A node lacks a field its kind requires.",

@@ -35,6 +35,7 @@ from streamling.plan.types import (
     DataType,
     decimal,
 )
+from streamling.spec.faults import nearest
 
 _NAMED = {
     "int8": INT8,
@@ -68,11 +69,45 @@ _UNITS = {"second": "s", "millisecond": "ms", "microsecond": None, "nanosecond":
 _INTERVALS = ("yearmonth", "daytime", "monthdaynano")
 _PARAMETERS = re.compile(r"([A-Za-z0-9_]+)\s*(?:\((.*)\))?", re.DOTALL)
 
+# What other systems call them.
+_ELSEWHERE = {
+    "tinyint": "int8",
+    "smallint": "int16",
+    "short": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "bigint": "int64",
+    "long": "int64",
+    "number": "float64",
+    "real": "float32",
+    "float": "float32",
+    "double": "float64",
+    "doubleprecision": "float64",
+    "numeric": "decimal(p,s)",
+    "bool": "boolean",
+    "text": "string",
+    "str": "string",
+    "varchar": "string",
+    "char": "string",
+    "uuid": "string",
+    "json": "string",
+    "jsonb": "string",
+    "bytes": "binary",
+    "bytea": "binary",
+    "blob": "binary",
+    "date": "date32",
+    "time": "time64",
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+}
+
 NAMES = (*_NAMED, "decimal(p,s)", "decimal128(p,s)", "decimal256(p,s)")
 
 
 class UnknownType(ValueError):
-    """The text names no type; the message says why and what may stand there."""
+    """The text names no type; the message says why and what may stand there, the hint what was meant."""
+
+    hint: str | None = None
 
 
 def declared_type(text: str) -> DataType:
@@ -127,4 +162,12 @@ def _with_unit(text: str, name: str, parts: list[str]) -> DataType:
 
 
 def _unknown(text: str) -> UnknownType:
-    return UnknownType(f"unsupported data type '{text}'; accepted: {', '.join(NAMES)}")
+    error = UnknownType(f"unsupported data type '{text}'; accepted: {', '.join(NAMES)}")
+    if re.match(r"(array|list|struct|map)\b", text.strip().lower()) or text.endswith("[]"):
+        error.hint = "only flat types can be declared"
+        return error
+    word = re.sub(r"\(.*|[\W_]", "", text.lower())
+    meant = nearest(word, (*_NAMED, *_ELSEWHERE))
+    if meant is not None:
+        error.hint = f"did you mean '{_ELSEWHERE.get(meant, meant)}'?"
+    return error

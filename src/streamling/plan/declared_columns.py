@@ -21,7 +21,7 @@ def _from_text(value: object) -> DataType:
     try:
         return declared_type(value)
     except UnknownType as error:
-        raise invalid_value(f"does not name a type: {error}") from error
+        raise invalid_value(f"does not name a type: {error}", hint=error.hint) from error
 
 
 def check_operation(columns: Mapping[str, DataType | None]) -> None:

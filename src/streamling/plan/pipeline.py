@@ -32,7 +32,7 @@ from streamling.plan.placement import placement_cautions
 from streamling.plan.sql import Query, Statement, check_functions, compile_query
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
-from streamling.spec.options import Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
+from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
@@ -118,6 +118,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         self.problems.extend((*self.pipeline.problems, *self.graph.problems))
+        self.cautions.extend(self.pipeline.cautions)
         self._check_job_mode()
         for finding in table_findings(self.pipeline, self.graph):
             self._note(finding)
@@ -269,13 +270,16 @@ class _Planner:
                 self._note(finding)
         event_time = node.options.telemetry.event_time
         if event_time is not None:
-            self._check_event_time(node, columns.get(event_time.column), event_time.column)
+            self._check_event_time(node, columns.get(event_time.column), event_time)
 
-    def _check_event_time(self, node: NodeSpec, column: Column | None, name: str) -> None:
+    def _check_event_time(self, node: NodeSpec, column: Column | None, event_time: EventTime) -> None:
+        name = event_time.column
         if column is None:
             wrong = f"column '{name}' does not exist"
         elif column.type.kind not in ("int64", "uint64", "timestamp"):
             wrong = f"column '{name}' is {column.type}, neither a timestamp nor a 64-bit integer"
+        elif column.type.kind != "timestamp" and event_time.unit is None:
+            wrong = f"column '{name}' is {column.type} and needs a unit"
         else:
             return
         message = f"event-time instrumentation is skipped: {wrong}"

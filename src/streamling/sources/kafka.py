@@ -27,7 +27,7 @@ from streamling.plugin import Discovery, Kind, register
 from streamling.sources.avro_columns import avro_columns
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
-from streamling.spec.faults import invalid_value, missing_field, wrong_type
+from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
 from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -66,7 +66,10 @@ def _offsets_text(value: object) -> object:
 def _known_offsets(value: str) -> str:
     digits = value.isascii() and value.isdigit()
     if value not in ("earliest", "latest") and not (digits and int(value) <= _LAST_MILLISECOND):
-        raise invalid_value(f"is '{value}'; accepted: earliest, latest, or milliseconds since 1970 as digits in quotes")
+        raise invalid_value(
+            f"is '{value}'; accepted: earliest, latest, or milliseconds since 1970 as digits in quotes",
+            hint=did_you_mean(value, ("earliest", "latest")),
+        )
     return value
 
 

@@ -52,6 +52,25 @@ _OURS = {"wrong_type": WRONG_TYPE, "missing_field": MISSING_FIELD, "invalid_valu
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 # What YAML 1.1 took for truth values is text in YAML 1.2.
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+# Names that stand for one thing in different places: what somebody used to the one writes in the other.
+_ALIASES = (
+    ("pass", "password", "passwd"),
+    ("user", "username"),
+    ("db", "database", "dbname"),
+    ("start_at", "starting_offsets"),
+    ("data_format", "format"),
+    ("table", "table_name"),
+    ("fn", "function"),
+    ("sql", "query"),
+)
+# Below this, what two names have in common is chance.
+_CLOSE = 0.7
+# Names that begin with the same word need less of it.
+_RELATED = 0.6
+_WORDS_OF_A_NAME = re.compile(r"[^\W_]+_")
+_PUNCTUATION = re.compile(r"[\W_]+")
+MERGE_KEY = "<<"
+NOT_MERGED = "'<<' merge keys are not applied; write the fields out, or use an alias for a whole value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +93,9 @@ def missing_field(text: str, *, field: str | None = None) -> PydanticCustomError
     return _ours("missing_field", text, field)
 
 
-def invalid_value(text: str, *, field: str | None = None) -> PydanticCustomError:
+def invalid_value(text: str, *, field: str | None = None, hint: str | None = None) -> PydanticCustomError:
     """To raise from a validator. `field` names the culprit when the validator looks at the whole model."""
-    return _ours("invalid_value", text, field)
+    return _ours("invalid_value", text, field, hint)
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
@@ -96,13 +115,35 @@ def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
         else:
             fault = _fault(detail, shape)
         found[(fault.path, fault.condition.code)] = fault
+    for fault in [fault for fault in found.values() if fault.condition is UNKNOWN_FIELD]:
+        _drop_consequences(fault, found)
     return list(found.values())
 
 
+def _drop_consequences(unknown: Fault, found: dict[tuple[Path, str], Fault]) -> None:
+    """A field under a wrong name is missing under its right one; a merge key may have given any that are missing."""
+    around = unknown.path[:-1]
+    missing = [fault.path for fault in found.values() if fault.condition is MISSING_FIELD and fault.path[:-1] == around]
+    meant = missing
+    if unknown.path[-1] != MERGE_KEY:
+        meant = [path for path in missing if unknown.hint == f"did you mean '{path[-1]}'?"]
+    for path in meant:
+        del found[(path, MISSING_FIELD.code)]
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name a typing error most likely meant."""
-    by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    """The known name a typing error, or a habit from elsewhere, most likely meant."""
+    by_folded = {_folded(candidate): candidate for candidate in known}
+    for alike in _ALIASES:
+        there = [alias for alias in alike if _folded(alias) in by_folded]
+        if len(there) == 1:
+            by_folded |= {_folded(alias): by_folded[_folded(there[0])] for alias in alike}
+    if (same := by_folded.get(_folded(name))) is not None:
+        return same
+    close = difflib.get_close_matches(_folded(name), by_folded, n=1, cutoff=_CLOSE)
+    if not close and (found := _WORDS_OF_A_NAME.match(name.casefold())) is not None:
+        related = [folded for folded in by_folded if by_folded[folded].casefold().startswith(found[0])]
+        close = difflib.get_close_matches(_folded(name), related, n=1, cutoff=_RELATED)
     return by_folded[close[0]] if close else None
 
 
@@ -112,9 +153,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return None if found is None else f"did you mean '{found}'?"
 
 
-def _ours(code: str, text: str, field: str | None) -> PydanticCustomError:
+def _folded(name: str) -> str:
+    """Without case and punctuation: `batchSize`, `batch-size` and `batch_size` are one."""
+    return _PUNCTUATION.sub("", name.casefold()) or name
+
+
+def _ours(code: str, text: str, field: str | None, hint: str | None = None) -> PydanticCustomError:
     # The text goes in as a parameter because pydantic reads braces in a template.
-    return PydanticCustomError(code, "{text}", {"text": text, "field": field})
+    return PydanticCustomError(code, "{text}", {"text": text, "field": field, "hint": hint})
 
 
 def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
@@ -127,6 +173,8 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
         case "extra_forbidden":
             path = shape.path_of_unknown(detail["loc"])
             accepted = shape.fields(detail["loc"][:-1])
+            if path[-1] == MERGE_KEY:
+                return Fault(UNKNOWN_FIELD, path, NOT_MERGED)
             sentence = f"unknown field {_subject(path)}; accepted: {', '.join(accepted)}"
             return Fault(UNKNOWN_FIELD, path, sentence, did_you_mean(str(path[-1]), accepted))
         case "union_tag_not_found":
@@ -149,7 +197,8 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
                 INVALID_VALUE, path, f"{subject} must be {words} {_plain(context[key])}, not {_shown(path, detail)}"
             )
         case _ if kind in _OURS:
-            fault = Fault(_OURS[kind], path, str(context["text"]))
+            hint = context.get("hint")
+            fault = Fault(_OURS[kind], path, str(context["text"]), hint if isinstance(hint, str) else None)
             if isinstance(field := context.get("field"), str):
                 fault = replace(fault, path=(*path, field))
             return replace(fault, sentence=f"{_subject(fault.path)} {fault.sentence}") if fault.path else fault

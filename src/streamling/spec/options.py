@@ -126,6 +126,9 @@ class NodeOptions(Options):
     reads_by_query: ClassVar[bool] = False
     """Whether the node reads the tables of its field `sql`; otherwise it reads what `from` names."""
 
+    opaque: ClassVar[tuple[str, ...]] = ()
+    """Fields whose text is handed on as it is: programs, or options of others."""
+
     identity_labels: ClassVar[tuple[str, ...]] = ()
     """Metric labels the kind sets itself, which `telemetry.labels` must not use."""
 

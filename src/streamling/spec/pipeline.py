@@ -11,6 +11,7 @@ kinds of nodes are handed in: this package knows none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +29,7 @@ from streamling.errors import (
     NAME_CLASH,
     PIPELINE_FILE,
     UNKNOWN_FIELD,
+    UNKNOWN_SECTION,
     WRONG_TYPE,
     Caution,
     Condition,
@@ -36,8 +38,9 @@ from streamling.errors import (
     UserError,
     Where,
 )
-from streamling.spec.faults import Fault, did_you_mean, faults, nearest
+from streamling.spec.faults import MERGE_KEY, NOT_MERGED, Fault, did_you_mean, faults, nearest
 from streamling.spec.options import NodeOptions
+from streamling.spec.slips import TEMPLATED
 from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
 
 
@@ -52,6 +55,11 @@ class Role(StrEnum):
     def section(self) -> str:
         return f"{self.value}s"
 
+
+_SECTIONS = tuple(role.section for role in Role)
+_REQUIRED = (Role.SOURCE.section, Role.SINK.section)
+
+_PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][^{}\s]*\}|\{\{[^{}]*\}\}|\{%.*?%\}")
 
 _Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 
@@ -121,6 +129,7 @@ class PipelineSpec:
     transforms: tuple[NodeSpec, ...] = ()
     sinks: tuple[NodeSpec, ...] = ()
     problems: tuple[UserError, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:
@@ -156,8 +165,15 @@ def load_pipeline(text: str, file: str, kinds: Kinds) -> PipelineSpec:
         raise InvalidPipeline([error]) from error
     loader = _Loader(kinds)
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
-    problems = tuple(in_file_order(loader.problems))
-    return PipelineSpec(file, sections[Role.SOURCE], sections[Role.TRANSFORM], sections[Role.SINK], problems)
+    loader.check_keys(tree)
+    return PipelineSpec(
+        file,
+        sections[Role.SOURCE],
+        sections[Role.TRANSFORM],
+        sections[Role.SINK],
+        tuple(in_file_order(loader.problems)),
+        tuple(in_file_order(loader.cautions)),
+    )
 
 
 def in_file_order(problems: Iterable[_Problem]) -> list[_Problem]:
@@ -176,11 +192,26 @@ class _Loader:
         self._kinds = kinds
         self._names: dict[tuple[str, str], tuple[str, int]] = {}
         self.problems: list[UserError] = []
+        self.cautions: list[Caution] = []
+
+    def check_keys(self, tree: MapNode) -> None:
+        """Other keys than the sections are ignored, as their authors know; those that look like one may be slips."""
+        for entry in tree.entries:
+            if entry.key in _SECTIONS:
+                continue
+            section = nearest(entry.key, _SECTIONS)
+            if entry.key == MERGE_KEY and isinstance(entry.value, MapNode):
+                if any(entry.value.get(section) is not None for section in _SECTIONS):
+                    self.cautions.append(Caution(UNKNOWN_SECTION, NOT_MERGED, where=entry.where))
+            elif section is not None and not (section in _REQUIRED and tree.get(section) is None):
+                message = f"unknown top-level key '{entry.key}' is ignored"
+                hint = f"did you mean '{section}'?"
+                self.cautions.append(Caution(UNKNOWN_SECTION, message, where=entry.where, hint=hint))
 
     def section(self, tree: MapNode, role: Role) -> Iterator[NodeSpec]:
         entry = tree.entry(role.section)
         if entry is None:
-            if role is not Role.TRANSFORM:
+            if role.section in _REQUIRED:
                 message = f"missing section '{role.section}': a pipeline needs the maps 'sources' and 'sinks'"
                 near = nearest(role.section, (other.key for other in tree.entries))
                 hint = f"is '{near}' meant to be '{role.section}'?" if near else None
@@ -207,6 +238,9 @@ class _Loader:
         if not name.strip():
             self._report(prefix, name, UserError(INVALID_VALUE, "the name must not be empty", where=entry.where))
             return None
+        if name == MERGE_KEY:
+            self._report(prefix, name, UserError(UNKNOWN_FIELD, NOT_MERGED, where=entry.where))
+            return None
         if not isinstance(tree, MapNode):
             message = f"must be a map of fields, not {described(tree)}"
             self._report(prefix, name, UserError(WRONG_TYPE, message, where=tree.where))
@@ -217,7 +251,7 @@ class _Loader:
         type_ = _written_type(tree)
         self._check_name(entry, role, type_, model.namespace if model else NodeOptions.namespace)
         options = self._options(entry, role, type_, model, tree) if model else None
-        return NodeSpec(
+        spec = NodeSpec(
             role,
             name,
             name.lower(),
@@ -228,6 +262,20 @@ class _Loader:
             model,
             sound=options is not None,
         )
+        self._check_placeholders(spec)
+        return spec
+
+    def _check_placeholders(self, node: NodeSpec) -> None:
+        """Texts that look as if something should have filled them in. What the node does not look into may be code
+        with such marks, or a template of its own."""
+        if node.model is None:
+            return
+        fields = {f.alias or name for name, f in node.model.model_fields.items()} - set(node.model.opaque)
+        for path, text in _texts(e for e in node.tree.entries if e.key in fields):
+            if (found := _PLACEHOLDER.search(text)) is not None:
+                field_ = ".".join(str(part) for part in path)
+                message = f"'{field_}' holds '{found[0]}', which is used as written"
+                self.cautions.append(node.caution(INVALID_VALUE, message, *path, hint=TEMPLATED))
 
     def _options(
         self, entry: Entry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
@@ -238,13 +286,19 @@ class _Loader:
         except ValidationError as error:
             for fault in faults(error, model):
                 where = _fault_place(tree, fault, entry.where)
-                problem = UserError(fault.condition, fault.sentence, where=where, hint=fault.hint)
+                written = _find(tree, fault.path)
+                templated = isinstance(written, ScalarNode) and _PLACEHOLDER.search(written.text) is not None
+                hint = TEMPLATED if templated else fault.hint
+                problem = UserError(fault.condition, fault.sentence, where=where, hint=hint)
                 self._report(described_node(role, entry.key, type_), entry.key, problem)
             return None
 
     def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
         known = sorted(name for kind_role, name in self._kinds if kind_role is role)
         field_ = tree.get("type")
+        if field_ is None and (merge := tree.entry(MERGE_KEY)) is not None:
+            self._report(prefix, entry.key, UserError(UNKNOWN_FIELD, NOT_MERGED, where=merge.where))
+            return None
         if field_ is None or _is_empty(field_):
             message = f"missing field 'type'; known {role.value} types: {', '.join(known)}"
             self._report(prefix, entry.key, UserError(MISSING_FIELD, message, where=entry.where))
@@ -256,11 +310,15 @@ class _Loader:
         type_ = field_.value
         model = self._kinds.get((role, type_))
         if model is None:
+            message, hint = f"plugin '{type_}' is not available", did_you_mean(type_, known)
+            if others := [other for other in Role if (other, type_) in self._kinds]:
+                message = f"'{type_}' is not available as a {role.value}: it is a {others[0].value}"
+                hint = f"move the node to '{others[0].section}'"
             problem = UserError(
                 KIND_NOT_AVAILABLE,
-                f"plugin '{type_}' is not available; known {role.value} types: {', '.join(known)}",
+                f"{message}; known {role.value} types: {', '.join(known)}",
                 where=field_.where,
-                hint=did_you_mean(type_, known),
+                hint=hint,
             )
             self._report(described_node(role, entry.key, type_), entry.key, problem)
         return model
@@ -301,6 +359,22 @@ def _find(tree: Node, path: tuple[str | int, ...]) -> Node:
             return tree
         tree = inner
     return tree
+
+
+def _texts(entries: Iterable[Entry], path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for entry in entries:
+        yield from _texts_in(entry.value, (*path, entry.key))
+
+
+def _texts_in(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    match node:
+        case MapNode(entries=entries):
+            yield from _texts(entries, path)
+        case ListNode(items=items):
+            for number, item in enumerate(items):
+                yield from _texts_in(item, (*path, number))
+        case ScalarNode(value=str(text)):
+            yield path, text
 
 
 def _fault_place(tree: MapNode, fault: Fault, node: Where) -> Where:

@@ -36,6 +36,7 @@ class PluginOptions(NodeOptions):
     """Mix-in: fields that no model knows are options of the plugin."""
 
     identity_labels = ("type",)
+    opaque = ("options",)
     owned: ClassVar[tuple[str, ...]] = ("type", "primary_key", "telemetry", "parallelism")
     """Names that never reach the plugin. `on_error` and `dead_letter` are the runtime's on the node only."""
 

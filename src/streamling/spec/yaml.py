@@ -29,6 +29,8 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
+from streamling.spec.scanner import TabScanner
+from streamling.spec.slips import TEMPLATED, Refusal, find_slip, is_templated, odd_blank
 from streamling.spec.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
@@ -40,12 +42,7 @@ MAX_DEPTH = 100
 # Python itself refuses to print integers of some thousand digits.
 MAX_NUMBER = 1_000
 
-# What the parser says of the two most frequent slips, in words of people.
-_IN_WORDS = (
-    ("expected <block end>", "the indentation does not fit that of the lines above"),
-    ("mapping values are not allowed here", "a ':' where no key can stand: text with ': ' in it needs quotes, and the "
-     "keys of a map stand in one column"),
-)  # fmt: skip
+_SPACES = "use spaces to indent"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -139,7 +136,13 @@ def load(text: str, file: str) -> MapNode:
 
 def compose(text: str, file: str) -> Node | None:
     """As `load`, for a document of any shape; None for a file without one."""
-    return _Composer(text.removeprefix("\ufeff"), file).document()
+    text = text.removeprefix("\ufeff")
+    try:
+        return _Composer(text, file).document()
+    except UserError as error:
+        if error.where is not None and is_templated(text, error.where.line):
+            error.hint = TEMPLATED
+        raise
 
 
 def described(node: Node) -> str:
@@ -192,8 +195,10 @@ class _Composer:
 
     def _parsed(self) -> Iterator[Event]:
         last = Where(self._file, 1, 1)
+        parser = YAML(typ="safe", pure=True)
+        parser.Scanner = TabScanner
         try:
-            for event in YAML(typ="safe", pure=True).parse(self._text):
+            for event in parser.parse(self._text):
                 last = self._where(event.start_mark)
                 if not isinstance(event, StreamStartEvent):
                     yield event
@@ -215,14 +220,26 @@ class _Composer:
         mark = error.problem_mark or error.context_mark
         where = self._where(mark) if mark is not None else last
         if "'\\t'" in problem:
-            return _invalid("a tab stands where only blanks may stand", where, hint="use spaces to indent and separate")
+            return _invalid("a tab stands where only blanks may stand", where, hint=_SPACES)
         begun = error.context_mark
         if "unexpected end of stream" in problem and begun is not None:
             return _invalid("the quote that opens here is never closed", self._where(begun))
         if str(error.context).startswith("while parsing a flow") and begun is not None:
             opening = self._where(begun)
             return _invalid(f"{problem}, inside the brackets that open in line {opening.line}", where)
-        return _invalid(next((ours for theirs, ours in _IN_WORDS if theirs in problem), problem), where)
+        started = self._where(begun) if begun is not None else where
+        told = Refusal(
+            str(error.context),
+            problem,
+            where.line,
+            where.column,
+            begun=(started.line, started.column),
+            last=(last.line, last.column),
+        )
+        slip = find_slip(self._text, told)
+        if slip is None:
+            return _invalid(problem, where)
+        return _invalid(slip.problem, Where(self._file, slip.line, slip.column), hint=slip.hint)
 
     def _node(self, event: Event, depth: int) -> _Sized:
         if depth > MAX_DEPTH:
@@ -267,6 +284,8 @@ class _Composer:
             key_where = self._where(opening.start_mark)
             if not isinstance(key, ScalarNode):
                 raise _invalid("a key must be text, not a map or a list", key_where)
+            if isinstance(opening, ScalarEvent) and opening.style is None and (name := odd_blank(key.text)) is not None:
+                raise _invalid(f"the key is indented with {name}, which is no blank", key_where, hint=_SPACES)
             if (first := entries.get(key.text)) is not None:
                 raise _invalid(f"duplicate key '{key.text}', first given in line {first.where.line}", key_where)
             value = self._node(next(self._events), depth + 1)

@@ -20,6 +20,7 @@ class ScriptOptions(Parallel, RequiredKey, Reading, TransformOptions):
     """The function gets a row as an object and returns an object, a list of objects, or `null` for no row."""
 
     identity_labels = ("language",)
+    opaque = ("script",)
 
     language: Literal["javascript", "js", "typescript", "ts"] = Field(description="Language of the script.")
     script: str = Field(min_length=1, description="One function; its name does not matter.")

@@ -137,6 +137,30 @@ def test_a_tab_is_answered_with_advice() -> None:
     assert error.hint is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("v:\tx\n", {"v": "x"}),
+        ("v: x\t\n", {"v": "x"}),
+        ("v: x\t# note\n", {"v": "x"}),
+        ("v: {}\t# note\n", {"v": {}}),
+        ("v: 1\n\t\nw: 2\n", {"v": 1, "w": 2}),
+        ("v:\n\t# note\n  w: 2\n", {"v": {"w": 2}}),
+        ("v:\n  -\tx\n", {"v": ["x"]}),
+        ("v:\t|\n  x\ty\n  \tz\n", {"v": "x\ty\n\tz\n"}),
+        ("v: \"x\ty\"\t\nw: 'x\ty'\n", {"v": "x\ty", "w": "x\ty"}),
+        ("v: x\ty\n", {"v": "x\ty"}),
+    ],
+)
+def test_tabs_may_separate_and_stay_in_texts(text: str, expected: object) -> None:
+    assert load(text, "p.yaml").plain() == expected
+
+
+@pytest.mark.parametrize("text", ["\tv: 1\n", "v:\n  \tw: 1\n", "v: x\n\tw: 1\n", "v:\n-\t- x\n", "v:\n  -\tw: 1\n"])
+def test_tabs_never_indent(text: str) -> None:
+    refusal(text)
+
+
 def test_aliases_share_a_value() -> None:
     tree = load("a: &a {x: [1]}\nb: *a\nc: *a\n", "p.yaml")
     assert tree.plain() == {"a": {"x": [1]}, "b": {"x": [1]}, "c": {"x": [1]}}
