@@ -350,6 +350,11 @@ SQL_DUPLICATE_COLUMN = condition(
     "A SELECT gives two columns of one name.",
     "Give one of them an alias, or leave it out of the star: * EXCEPT (name).",
 )
+SQL_SUSPICIOUS = condition(
+    "SQL_SUSPICIOUS",
+    "The SQL can be run, but probably does not mean what its author thinks.",
+    "Put a comma between two columns; a column that is to be renamed gets AS before its new name.",
+)
 DYNAMIC_TABLE = condition(
     "DYNAMIC_TABLE",
     "A dynamic table is asked or filled in a way that cannot work, or not as its author may think.",

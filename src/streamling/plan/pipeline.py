@@ -18,6 +18,7 @@ from streamling.errors import (
     NO_KEY,
     PRIMARY_KEY,
     SCHEMA_UNKNOWN,
+    SQL_SUSPICIOUS,
     SQL_TYPES,
     Caution,
     InvalidPipeline,
@@ -29,7 +30,7 @@ from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.placement import placement_cautions
-from streamling.plan.sql import Query, Statement, check_functions, compile_query
+from streamling.plan.sql import Query, Statement, check_statement, compile_query
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
 from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
@@ -155,14 +156,17 @@ class _Planner:
             self.streams.setdefault(node.ref, planned)
 
     def _compiled(self, node: NodeSpec, statement: Statement) -> Query | None:
-        """The query, or None where the columns of an input are not known; then only its calls are checked."""
+        """The query, or None where the columns of an input are not known; then what needs no types is checked."""
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
         query: Query | None = None
         if len(schemas) == len(tables):
             query = compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+            for text, where in query.cautions:
+                message = f"{node.described()}: {text}"
+                self.cautions.append(Caution(SQL_SUSPICIOUS, message, node=node.name, where=where or node.where))
         else:
-            for problem in check_functions(statement):
+            for problem in check_statement(statement):
                 self.problems.extend(problems_of(problem, node, "sql"))
         if _is_table(node):
             self.problems.extend(filling_problems(node, statement, query))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import TokenType, exp
 
 from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError, Where
-from streamling.plan.sql.calls import UNNEST, called, function_name
+from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.functions import Function
 from streamling.plan.sql.functions.own import DYNAMIC_TABLE_CHECK
 from streamling.plan.sql.origin import Locate, Origin, nowhere, offset_of
 from streamling.plan.sql.shapes import Shapes, table_name
@@ -29,8 +27,6 @@ _STATEMENTS = frozenset({
 
 # A longer text takes the parser longer than anybody waits: lists of values belong into a dynamic table.
 LONGEST = 500_000
-
-_NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +106,17 @@ def _under_not(node: exp.Expr) -> bool:
     return isinstance(parent, exp.Not)
 
 
-def check_functions(statement: Statement, functions: Mapping[str, Function] = _NO_FUNCTIONS) -> list[UserError]:
-    """Every call of a function that does not exist: what can be told of a query before its inputs are known.
-
-    functions   entries added to the function table
-    """
-    calls = [call for call in statement._tree.find_all(exp.Anonymous) if function_name(call) != UNNEST]
-    found = [called(statement._origin, call, functions) for call in calls]
-    return sorted((error for error in found if isinstance(error, UserError)), key=_place)
-
-
 def raise_all(problems: list[UserError]) -> None:
     """Raise one problem as itself, several as InvalidPipeline in the order of their places."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise InvalidPipeline(sorted(problems, key=_place))
+        raise InvalidPipeline(in_order(problems))
+
+
+def in_order(problems: list[UserError]) -> list[UserError]:
+    """The problems in the order of their places."""
+    return sorted(problems, key=_place)
 
 
 def _place(problem: StreamlingError) -> tuple[float, int]:
