@@ -49,3 +49,11 @@ class ChecksColumns(Protocol):
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterable[Finding]:
         """What is wrong, everything at once. `key` is the node's resolved primary key, empty if there is none."""
+
+
+@runtime_checkable
+class ChecksAlone(Protocol):
+    """A source with rules that hold whatever its columns are, while these are not known."""
+
+    def check_alone(self, node: NodeSpec) -> Iterable[Finding]:
+        """What is wrong, everything at once."""

@@ -25,7 +25,7 @@ from streamling.errors import (
     StreamlingError,
     UserError,
 )
-from streamling.plan.contract import ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
+from streamling.plan.contract import ChecksAlone, ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
 from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.nodes import PlannedNode
@@ -149,6 +149,9 @@ class _Planner:
         key = self._key(node, columns, inputs, certain=len(self.problems) == noted)
         if node.sound and (columns is not None or _is_table(node)):
             self._check(node, columns or Schema(()), key)
+        elif isinstance(node.options, ChecksAlone):
+            for finding in node.options.check_alone(node):
+                self._note(finding)
         asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
         planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks)
         self.planned.append(planned)

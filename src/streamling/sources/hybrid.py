@@ -14,7 +14,14 @@ from streamling.plan.types import Schema
 from streamling.plugin import Discovery, Kind, register
 from streamling.sources.clickhouse import TableReading
 from streamling.sources.clickhouse_columns import look_up_table
-from streamling.sources.kafka import StartingOffsets, Tombstones, TopicReading, filter_problems, topic_columns
+from streamling.sources.kafka import (
+    StartingOffsets,
+    Tombstones,
+    TopicReading,
+    filter_problems,
+    topic_columns,
+    untyped_filter_problems,
+)
 from streamling.spec.faults import invalid_value, missing_field
 from streamling.spec.options import Keyed, Options, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
@@ -84,6 +91,10 @@ class HybridOptions(Keyed, SourceOptions):
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         if self.unbounded_source.filter is not None:
             yield from filter_problems(node, self.unbounded_source.filter, columns, "unbounded_source", "filter")
+
+    def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
+        if self.unbounded_source.filter is not None:
+            yield from untyped_filter_problems(node, self.unbounded_source.filter, "unbounded_source", "filter")
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:

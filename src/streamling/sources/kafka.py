@@ -20,7 +20,7 @@ from streamling.errors import (
 )
 from streamling.plan.contract import Finding, Key
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
-from streamling.plan.sql import compile_expression
+from streamling.plan.sql import check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
 from streamling.plugin import Discovery, Kind, register
@@ -185,6 +185,16 @@ class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
             yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
         if self.filter is not None:
             yield from filter_problems(node, self.filter, columns, "filter")
+
+    def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
+        if self.filter is not None:
+            yield from untyped_filter_problems(node, self.filter, "filter")
+
+
+def untyped_filter_problems(node: NodeSpec, condition: str, *path: str) -> Iterator[UserError]:
+    """As `filter_problems`, as far as it can be told without the columns."""
+    for problem in check_expression(condition, node=node.name, locate=node.text_locator(*path)):
+        yield _refused(node, path, problem.message, problem)
 
 
 def filter_problems(node: NodeSpec, condition: str, columns: Schema, *path: str) -> Iterator[UserError]:

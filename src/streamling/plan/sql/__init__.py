@@ -2,6 +2,7 @@
 
     parse               text -> Statement: syntax and shapes checked, inputs known
     check_statement     Statement -> what is wrong with it, as far as it can be told while the inputs are unknown
+    check_expression    the same for the text of an expression
     compile_query       Statement + schemas of the inputs -> Query: Spark text, output schema
     compile_expression  text + columns -> Expression
 
@@ -16,7 +17,7 @@ from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
-from streamling.plan.sql.untyped import check_statement
+from streamling.plan.sql.untyped import check_expression, check_statement
 from streamling.plan.sql.values import Value
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Query",
     "Statement",
     "Value",
+    "check_expression",
     "check_statement",
     "compile_expression",
     "compile_query",

@@ -10,11 +10,12 @@ from streamling.errors import SQL_DUPLICATE_COLUMN, SQL_TYPES, UserError
 from streamling.plan.sql.calls import UNNEST, called, function_name
 from streamling.plan.sql.casts import named_type
 from streamling.plan.sql.functions import Function
-from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.origin import Locate, Origin, nowhere
 from streamling.plan.sql.projections import output_name
 from streamling.plan.sql.scope import name_of
 from streamling.plan.sql.shapes import branches
-from streamling.plan.sql.statements import Statement, in_order
+from streamling.plan.sql.statements import Statement, in_order, too_deep
+from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.values import Refusal
 from streamling.plan.types import OPERATION_COLUMN
 
@@ -36,6 +37,20 @@ def check_statement(statement: Statement, functions: Mapping[str, Function] = _N
         found.extend(_select(origin, select))
     found.extend(_unions(origin, tree))
     return in_order(found)
+
+
+def check_expression(sql: str, *, node: str, locate: Locate = nowhere) -> list[UserError]:
+    """The same for one expression, a filter for example."""
+    origin = Origin(sql, node, locate)
+    try:
+        tree = tree_of(origin, checked_tokens(origin), expression=True)
+        calls = [problem for call in tree.find_all(exp.Anonymous) for problem in _call(origin, call, _NO_FUNCTIONS)]
+        casts = [problem for cast in tree.find_all(exp.Cast, exp.TryCast) for problem in _cast(origin, cast)]
+    except RecursionError as error:
+        return [too_deep(origin, error)]
+    except UserError as error:
+        return [error]
+    return in_order([*calls, *casts])
 
 
 def _call(origin: Origin, node: exp.Expr, functions: Mapping[str, Function]) -> Iterator[UserError]:
