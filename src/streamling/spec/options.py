@@ -254,6 +254,9 @@ class TransformOptions(NodeOptions):
 class SinkOptions(Keyed, Reading, NodeOptions):
     """Base of all sinks."""
 
+    own_connection: ClassVar[bool] = False
+    """Whether the settings may give the sink a Postgres connection under its name."""
+
     key_required: ClassVar[Condition | None] = None
     """Set by sinks that cannot work without a primary key, of their own or of the node they read: what it is
     called when there is none."""
