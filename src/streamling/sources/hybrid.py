@@ -16,7 +16,7 @@ from streamling.sources.clickhouse import TableReading
 from streamling.sources.clickhouse_columns import look_up_table
 from streamling.sources.kafka import StartingOffsets, Tombstones, TopicReading, filter_problems, topic_columns
 from streamling.spec.faults import invalid_value, missing_field
-from streamling.spec.options import Keyed, Options, SourceOptions
+from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 
@@ -34,7 +34,7 @@ class UnboundedSource(TopicReading):
     """The last phase, which reads an Avro topic and does not end."""
 
     source_type: Literal["kafka"] = Field(description="Kind of the phase.")
-    topic: str = Field(min_length=1, description="Topic to read; its schema is that of the source.")
+    topic: TopicName = Field(description="Topic to read; its schema is that of the source.")
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
     )
