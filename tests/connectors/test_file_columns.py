@@ -169,6 +169,24 @@ def test_no_files_is_said_with_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "part"),
+    [("ok.csv", "does not end in .parquet"), ("_ok.parquet", "names that begin with '.' or '_' are left out")],
+)
+def test_a_file_that_is_there_and_not_read_is_explained(tmp_path: Path, name: str, part: str) -> None:
+    (tmp_path / name).write_text("id\n1\n")
+    with pytest.raises(UserError, match="no files matched") as caught:
+        columns_of(str(tmp_path / name), "parquet")
+    assert part in caught.value.message
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name,id\n1,a,2\n")
+    with pytest.raises(UserError, match="two columns of the name 'id'") as caught:
+        columns_of(str(tmp_path), "csv")
+    assert caught.value.code == "SCHEMA_UNUSABLE"
+
+
+@pytest.mark.parametrize(
     ("name", "content", "format_"),
     [
         ("a.parquet", b"PAR1 but not really", "parquet"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+log = logging.getLogger(__name__)
 
 _LEVELS = {
     "error": logging.ERROR,
@@ -13,6 +17,7 @@ _LEVELS = {
     "info": logging.INFO,
     "debug": logging.DEBUG,
     "trace": logging.DEBUG,
+    "off": logging.CRITICAL + 1,
 }
 # py4j speaks through the root logger, too; nothing of ours does.
 _CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "root")
@@ -31,13 +36,45 @@ class _Json(logging.Formatter):
         return json.dumps(fields)
 
 
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """What to log: a level for all, others for some targets, and the words that mean neither."""
+
+    level: int | None = None
+    targets: Mapping[str, int] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> LogFilter:
+        """From `level,target=level,..`, in any order; case does not matter in levels."""
+        level: int | None = None
+        targets: dict[str, int] = {}
+        wrong: list[str] = []
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            target, separator, name = (part.strip() for part in word.rpartition("="))
+            found = _LEVELS.get(name.lower())
+            if found is None or (separator and not target):
+                wrong.append(word)
+            elif separator:
+                targets[target.replace("::", ".")] = found
+            else:
+                level = found
+        return cls(level, targets, tuple(wrong))
+
+
 def start_logging(*, format_: str, level: str) -> None:
-    """Send our logs to standard error. Of a filter such as `info,target=debug` the first word counts."""
+    """Send our logs to standard error, filtered as `level` says, which may name targets too."""
+    wanted = LogFilter.parse(level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if format_.lower() == "json" else _Text())
-    if level != "debug":
+    if wanted.level != logging.DEBUG:
         # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
-        handler.addFilter(lambda record: not record.name.startswith(_CHATTERERS))
+        silent = tuple(name for name in _CHATTERERS if name not in wanted.targets)
+        handler.addFilter(lambda record: not record.name.startswith(silent))
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(_LEVELS.get(level.split(",")[0].strip().lower(), logging.INFO))
+    root.setLevel(logging.INFO if wanted.level is None else wanted.level)
+    for target, target_level in wanted.targets.items():
+        logging.getLogger(target).setLevel(target_level)
+    for word in wanted.wrong:
+        log.warning("'%s' of the log filter is ignored: a level (%s) or target=level", word, ", ".join(_LEVELS))

@@ -24,6 +24,7 @@ from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source
+from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
 from streamling.spec.settings import Settings
@@ -51,6 +52,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
     """
     pipeline = read_pipeline(file, registry.kinds())
+    pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
         pipeline,
         discoveries=discovered(pipeline, settings) if probe else {},
@@ -58,7 +60,8 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    return replace(plan, cautions=(*_unused(settings), *in_file_order((*plan.cautions, *unready))))
+    found = in_file_order((*plan.cautions, *unready, *unused_connections(pipeline, settings)))
+    return replace(plan, cautions=(*_unused(settings), *found))
 
 
 def prepare(file: Path, settings: Settings) -> Prepared:

@@ -44,6 +44,14 @@ class ReshapesRows(Protocol):
 
 
 @runtime_checkable
+class ChecksInput(Protocol):
+    """A transform with rules about the columns it gets."""
+
+    def check_input(self, node: NodeSpec, rows: Schema) -> Iterable[Finding]:
+        """What is wrong, everything at once."""
+
+
+@runtime_checkable
 class ChecksColumns(Protocol):
     """A node with rules about the columns it gives (source, transform) or gets (sink)."""
 

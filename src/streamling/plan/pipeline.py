@@ -25,7 +25,16 @@ from streamling.errors import (
     StreamlingError,
     UserError,
 )
-from streamling.plan.contract import ChecksAlone, ChecksColumns, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
+from streamling.plan.contract import (
+    ChecksAlone,
+    ChecksColumns,
+    ChecksInput,
+    DeclaresColumns,
+    Discovery,
+    Finding,
+    Key,
+    ReshapesRows,
+)
 from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.nodes import PlannedNode
@@ -186,6 +195,9 @@ class _Planner:
         upstream = self.streams.get(inputs[0]) if inputs else None
         if upstream is None or upstream.columns is None:
             return None
+        if isinstance(node.options, ChecksInput):
+            for finding in node.options.check_input(node, upstream.columns):
+                self._note(finding)
         if isinstance(node.options, ReshapesRows):
             return node.options.reshaped(node, upstream.columns)
         return upstream.columns

@@ -13,7 +13,7 @@ from streamling.plan.types import DataType, Schema
 from streamling.plugin import Kind, register
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration, parse_duration
-from streamling.spec.options import Deduplicating, SingleStream, SinkOptions
+from streamling.spec.options import Deduplicating, SingleStream, SinkOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 
 _NOT_IN_AVRO = frozenset({"null", "time32", "time64", "duration", "interval"})
@@ -37,7 +37,7 @@ class KafkaSinkOptions(Deduplicating, SingleStream, SinkOptions):
     identity_labels = ("topic",)
     key_required = MESSAGE_KEY
 
-    topic: str = Field(min_length=1, description="Topic, created when missing.")
+    topic: TopicName = Field(description="Topic, created when missing.")
     data_format: MessageFormat = Field(description="Form of the payload.")
     topic_partitions: int | None = Field(
         default=None, ge=1, description="Partitions of a topic that is created; by default as the broker says."

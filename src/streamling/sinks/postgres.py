@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,6 +34,8 @@ class Comparison(StrEnum):
 
 class PostgresWriting(Options):
     """Mix-in: how rows reach Postgres."""
+
+    own_connection: ClassVar[bool] = True
 
     batch_size: int | None = Field(
         default=None, ge=1, description="Rows of one statement; by default `postgres_sink.batch_size`, which is 100."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -24,6 +25,10 @@ class AggregateFunction(StrEnum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
+
+
+_OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVG)
+_NUMBER = re.compile(r"u?int[0-9]+|float[0-9]+|decimal(_arb)?")
 
 
 class GroupColumn(Options):
@@ -85,10 +90,14 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
         ]
         for field, name, entry in wanted:
             column = entry.from_ or name
-            if column not in columns:
+            found = columns.get(column)
+            if found is None:
                 message = f"'{field}.{name}' reads the column '{column}', which is not in the input"
                 hint = f"columns: {', '.join(columns.names)}"
                 yield node.error(INVALID_VALUE, message, field, name, "from", hint=hint)
+            elif isinstance(entry, Aggregate) and entry.fn in _OF_NUMBERS and not _NUMBER.fullmatch(found.type.kind):
+                message = f"'{field}.{name}' is the {entry.fn.value} of the column '{column}', which is {found.type}"
+                yield node.error(INVALID_VALUE, message, field, name, "fn", hint="only numbers can be added up")
 
 
 register(Kind(Role.SINK, "postgres_aggregate", PostgresAggregateOptions))

@@ -23,7 +23,7 @@ from streamling.sources.kafka import (
     untyped_filter_problems,
 )
 from streamling.spec.faults import invalid_value, missing_field
-from streamling.spec.options import Keyed, Options, SourceOptions
+from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 
@@ -41,7 +41,7 @@ class UnboundedSource(TopicReading):
     """The last phase, which reads an Avro topic and does not end."""
 
     source_type: Literal["kafka"] = Field(description="Kind of the phase.")
-    topic: str = Field(min_length=1, description="Topic to read; its schema is that of the source.")
+    topic: TopicName = Field(description="Topic to read; its schema is that of the source.")
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
     )

@@ -28,7 +28,7 @@ from streamling.sources.avro_columns import avro_columns
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
-from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions
+from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 
@@ -123,7 +123,7 @@ class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
 
     identity_labels = ("topic",)
 
-    topic: str = Field(min_length=1, description="Topic to read.")
+    topic: TopicName = Field(description="Topic to read.")
     data_format: DataFormat = Field(default=DataFormat.AVRO, description="Form of the payload; case does not matter.")
     schema_: DeclaredColumns | None = Field(
         default=None,

@@ -14,6 +14,7 @@ from streamling.spec.secret import Secret
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_MEDIA_TYPE = re.compile(rf"{_HEADER_NAME.pattern}/{_HEADER_NAME.pattern}[ \t]*(;.*)?")
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
@@ -33,14 +34,8 @@ class Endpoint(Options):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        # Addresses may carry credentials: the text is not repeated.
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable or _BLANK.search(url):
-            raise invalid_value("must be a complete URL, as in https://example.com/rows")
+        if (wrong := _url_fault(url)) is not None:
+            raise invalid_value(f"must be a complete URL, as in https://example.com/rows: {wrong}")
         return url
 
     @field_validator("headers")
@@ -52,6 +47,8 @@ class Endpoint(Options):
                 raise invalid_value("has a name that no header can have", field=name)
             if not _HEADER_VALUE.fullmatch(value.reveal()):
                 raise invalid_value("has a value that no header can have: one line of ASCII characters", field=name)
+            if name.lower() == "content-type" and not _MEDIA_TYPE.fullmatch(value.reveal()):
+                raise invalid_value("is no media type, as in application/json", field=name)
             if (first := seen.setdefault(name.lower(), name)) != name:
                 raise invalid_value(f"is the same header as '{first}'; case does not matter", field=name)
         return headers
@@ -62,3 +59,18 @@ class Endpoint(Options):
         if isinstance(version, bool) or not isinstance(version, int):
             raise wrong_type("must be a whole number, 0 or 1")
         return version
+
+
+def _url_fault(url: str) -> str | None:
+    """What is wrong with an address. It may carry credentials: no part of it is repeated."""
+    if (blank := _BLANK.search(url)) is not None:
+        return f"character {blank.start() + 1} is a blank or cannot be printed"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or "://" not in url:
+            return "it must begin with http:// or https://"
+        if not parts.hostname:
+            return "it names no host"
+        return None if parts.port != 0 else "0 is no port"
+    except ValueError:
+        return "its host or port cannot be read"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from streamling.errors import SETTING_INVALID, UserError
-from streamling.spec.faults import Fault, did_you_mean
+from streamling.spec.faults import Fault, nearest
 from streamling.spec.layers import Given
 from streamling.spec.limits import is_limit
 from streamling.spec.spark_conf import cased, conf_name
@@ -20,6 +20,7 @@ _ALIASES: dict[Key, str] = {("clickhouse_source", "block_range"): "sort_key_rang
 # Steers a test suite of another program; accepted so that its files can be used.
 _IGNORED = "test_settings"
 _HIDDEN = {("runtime",), ("plugin", "own")}
+_CONNECTION = ("host", "port", "user", "pass", "db", "sslmode")
 _SECRET_MAPS = {"http_secret_header", "http_secret_value"}
 _OPTION_MAPS = {("plugin", "preprocessor_options"), ("plugin", "side_output_options")}
 
@@ -85,13 +86,26 @@ class SettingTree:
             variable = "STREAMLING__" + "__".join(given.path).upper()
             self.warnings.append(f"'{_dotted(given.path)}' ({given.origin}) is ignored; set {variable} instead")
             return
+        if given.value is None:
+            # Whatever stands under `plugin` may be the name of one.
+            if given.path[0].lower() != "plugin" and _known_depth(self._model, given.path) < len(given.path):
+                self._unknown(given)
+            return
         key = self._key(given)
         if key is not None:
+            self._check_spelling(key, given)
             value = given.value
             if key[0] == "spark" and isinstance(value, list):
                 value = ",".join(str(part) for part in value)
             self._set(key, value)
             self._given[key] = given
+
+    def _check_spelling(self, key: Key, given: Given) -> None:
+        """Of two spellings of one key in a file the later counts, which is not what anybody means."""
+        first = self._given.get(key)
+        if first is not None and first.variable is None and given.variable is None:
+            names = f"'{_dotted(given.path)}' ({given.origin}) is the same setting as '{_dotted(first.path)}'"
+            self.warnings.append(f"{names} ({first.origin}), which is ignored")
 
     def _set(self, key: Key, value: object) -> None:
         inner = self.values
@@ -144,7 +158,7 @@ class SettingTree:
         if key[0] in _SECRET_MAPS:
             return (*key, secret_name("__".join(rest)))
         if key == ("postgres_sink_connections",):
-            if rest[-1].lower() not in {"host", "port", "user", "pass", "db", "sslmode"}:
+            if rest[-1].lower() not in _CONNECTION:
                 return self._unknown(given)
             return (*key, connection_name("_".join(rest[:-1])), rest[-1].lower())
         return (*key, *self._as_written(key, rest[0], "__".join(rest[1:]), given))
@@ -161,10 +175,18 @@ class SettingTree:
 
     def _unknown(self, given: Given) -> Key | None:
         name = _dotted(given.path)
-        hint = did_you_mean(name.lower(), _all_keys(self._model, ()))
+        hint = self._hint(given.path)
         message = f"unknown setting '{name}' ({given.origin}) is ignored"
         self.warnings.append(f"{message}; {hint}" if hint else message)
         return None
+
+    def _hint(self, path: Key) -> str | None:
+        parts = tuple(part for written in path for part in written.split("."))
+        if parts != path and _known_depth(self._model, parts) == len(parts):
+            block = 1 if parts[0].lower() == "spark" else len(parts) - 1
+            return f"a dot does not nest: write '{_dotted(parts[block:])}' below '{_dotted(parts[:block])}:'"
+        meant = _nearest_key(self._model, tuple(part.lower() for part in path))
+        return f"did you mean '{meant}'?" if meant is not None else None
 
     def _refuse(self, given: Given, text: str) -> Key | None:
         origin = f" (from {given.variable})" if given.variable else ""
@@ -179,6 +201,44 @@ def _names(model: type[BaseModel], key: Key) -> dict[str, Any]:
         for name, field in model.model_fields.items()
         if (*key, alias := field.alias or name) not in _HIDDEN
     }
+
+
+def _known_depth(model: type[BaseModel], path: Key) -> int:
+    """How many leading parts of a path lead to keys that exist; all of them where the user chooses the names."""
+    key: Key = ()
+    for number, part in enumerate(path):
+        names = _names(model, key)
+        part = _ALIASES.get((*key, part.lower()), part.lower())
+        if part not in names:
+            return len(path) if key == ("plugin",) and len(path) > 2 else number
+        key, annotation = (*key, part), names[part]
+        if _is_map(key):
+            return len(path)
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return number + 1
+        model = annotation
+    return len(path)
+
+
+def _nearest_key(model: type[BaseModel], path: Key) -> str | None:
+    """The key a path most likely meant, block by block: a block that exists is the one that was meant."""
+    top = model
+    key: Key = ()
+    for number, part in enumerate(path):
+        names = _names(model, key)
+        meant = part if part in names else nearest(part, names)
+        if meant is None:
+            if number == 0:
+                return nearest(_dotted(path), _all_keys(top, ()))
+            return _dotted(key) if key != path[:number] else None
+        key, annotation = (*key, meant), names[meant]
+        if key == ("postgres_sink_connections",) and number + 2 < len(path):
+            meant = nearest(path[-1], _CONNECTION)
+            return _dotted((*key, *path[number + 1 : -1], meant)) if meant else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return _dotted((*key, *path[number + 1 :]))
+        model = annotation
+    return _dotted(key)
 
 
 def _all_keys(model: type[BaseModel], key: Key) -> Iterator[str]:

@@ -20,16 +20,21 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value somebody gave: text as written, or a list. A file gives it a place, the environment a variable."""
+    """One value somebody gave: text as written, or a list. A file gives it a place, the environment a variable.
+
+    None as the value is a key with nothing behind it, which says nothing.
+    """
 
     path: tuple[str, ...]
     value: object
     variable: str | None = None
     where: Where | None = None
+    key: Where | None = None
+    """Place of the key."""
 
     @property
     def origin(self) -> str:
-        return self.variable or str(self.where)
+        return self.variable or str(self.key or self.where)
 
 
 def find_config(config: str | None, cwd: Path) -> Path | None:
@@ -84,18 +89,18 @@ def environment_values(environ: Mapping[str, str]) -> list[Given]:
     return values
 
 
-def _flattened(node: Node, path: tuple[str, ...]) -> Iterator[Given]:
+def _flattened(node: Node, path: tuple[str, ...], key: Where | None = None) -> Iterator[Given]:
     match node:
-        case MapNode(entries=entries):
+        case MapNode(entries=entries) if entries:
             for entry in entries:
-                yield from _flattened(entry.value, (*path, entry.key))
+                yield from _flattened(entry.value, (*path, entry.key), entry.where)
+        case MapNode(where=where) | ScalarNode(value=None, where=where):
+            if path:
+                yield Given(path, None, where=where, key=key)
         case ListNode(where=where):
-            yield Given(path, _texts(node), where=where)
-        case ScalarNode(value=None):
-            # A key with nothing behind it says nothing.
-            return
+            yield Given(path, _texts(node), where=where, key=key)
         case ScalarNode(where=where, text=text):
-            yield Given(path, text, where=where)
+            yield Given(path, text, where=where, key=key)
 
 
 def _texts(node: Node) -> object:

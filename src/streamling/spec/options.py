@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,6 +32,7 @@ from streamling.spec.faults import invalid_value, missing_field, wrong_type
 
 MAX_LABELS = 20
 MAX_LABEL_BYTES = 256
+MAX_TOPIC = 249
 RESERVED_LABELS = frozenset({"id", "topology_node_type", "operator_type", "service_instance_id"})
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -84,6 +86,20 @@ class Telemetry(Options):
         return labels
 
 
+def _checked_topic(topic: str) -> str:
+    if topic in (".", ".."):
+        raise invalid_value(f"is '{topic}', which no topic can be called")
+    if len(topic) > MAX_TOPIC:
+        raise invalid_value(f"must be no longer than {MAX_TOPIC} characters")
+    if (odd := re.search(r"[^A-Za-z0-9._-]", topic)) is not None:
+        raise invalid_value(f"has the character '{odd[0]}'; names of topics are letters, digits, '.', '_' and '-'")
+    return topic
+
+
+TopicName = Annotated[str, Field(min_length=1), AfterValidator(_checked_topic)]
+"""A topic as Kafka allows it to be called."""
+
+
 class OnError(StrEnum):
     FAIL = "fail"
     SKIP = "skip"
@@ -96,12 +112,19 @@ class FileLetters(Options):
     type: Literal["file"] = Field(description="Kind of destination.")
     path: str = Field(min_length=1, description="Local directory, made when missing.")
 
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        if "://" in path:
+            raise invalid_value("must be a local directory, not an address of another file system")
+        return path
+
 
 class KafkaLetters(Options):
     """Dead letters as messages of a compacted topic, over the connection of `kafka_sink`."""
 
     type: Literal["kafka"] = Field(description="Kind of destination.")
-    topic: str = Field(min_length=1, description="Topic, created when missing.")
+    topic: TopicName = Field(description="Topic, created when missing.")
 
 
 class PostgresLetters(Options):
@@ -253,6 +276,9 @@ class TransformOptions(NodeOptions):
 
 class SinkOptions(Keyed, Reading, NodeOptions):
     """Base of all sinks."""
+
+    own_connection: ClassVar[bool] = False
+    """Whether the settings may give the sink a Postgres connection under its name."""
 
     key_required: ClassVar[Condition | None] = None
     """Set by sinks that cannot work without a primary key, of their own or of the node they read: what it is

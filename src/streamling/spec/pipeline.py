@@ -221,9 +221,10 @@ class _Loader:
                 spec = self._node(node, role)
                 if spec is not None:
                     yield spec
-        elif not _is_empty(entry.value):
+        elif not _is_empty(entry.value) or role.section in _REQUIRED:
             message = f"section '{role.section}' must be a map of nodes by name, not {described(entry.value)}"
-            self.problems.append(UserError(WRONG_TYPE, message, where=entry.value.where))
+            hint = f"write {role.section}: {{}} for none" if _is_empty(entry.value) else None
+            self.problems.append(UserError(WRONG_TYPE, message, where=entry.value.where, hint=hint))
 
     def _check_name(self, entry: Entry, role: Role, type_: str, namespace: str) -> None:
         described = described_node(role, entry.key, type_)

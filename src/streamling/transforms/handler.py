@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import Field, field_validator
 
+from streamling.errors import INVALID_VALUE
+from streamling.plan.contract import Finding
 from streamling.plan.declared_columns import DeclaredType, check_operation
 from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
 from streamling.plan.types import Field as Column
 from streamling.plugin import Kind, register
 from streamling.spec.endpoint import Endpoint
-from streamling.spec.faults import invalid_value
+from streamling.spec.faults import did_you_mean, invalid_value
 from streamling.spec.options import Batched, Parallel, Reading, RequiredKey, TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role
 
@@ -30,6 +34,12 @@ class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, Reading, Transfor
             raise invalid_value("has a column without a name")
         check_operation(override)
         return override
+
+    def check_input(self, node: NodeSpec, rows: Schema) -> Iterator[Finding]:
+        for name, type_ in self.schema_override.items():
+            if type_ is None and name not in rows:
+                message = f"'schema_override' removes the column '{name}', which is not in the input"
+                yield node.caution(INVALID_VALUE, message, "schema_override", name, hint=did_you_mean(name, rows.names))
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
         """A changed column keeps its place and whether it may be null; new ones stand behind, in order of name."""

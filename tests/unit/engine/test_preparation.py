@@ -13,6 +13,7 @@ from streamling.engine.preparation import check, prepare
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, PermanentError
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
 from streamling.plugin import Discovery, Kind, registry
+from streamling.spec.blocks import PostgresConnection
 from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -151,3 +152,15 @@ def test_job_mode_names_every_source_that_never_ends(tmp_path: Path) -> None:
         check(written(tmp_path, text), Settings(job_mode=True), probe=False)
     assert caught.value.code == "JOB_MODE"
     assert caught.value.message == "job_mode does not support sources that never end: 'a', 'b'"
+
+
+def test_a_connection_that_fits_no_sink_is_named(tmp_path: Path) -> None:
+    text = (
+        "sources: {n: {type: generator, rows: 1, primary_key: id}}\n"
+        "sinks: {My-Sink: {type: postgres, from: n, schema: s, table: t}}\n"
+    )
+    own = {"my_sink": PostgresConnection(), "my_snk": PostgresConnection()}
+    plan = check(written(tmp_path, text), Settings(postgres_sink_connections=own), probe=False)
+    [caution] = [caution for caution in plan.cautions if caution.code == "UNKNOWN_SETTING"]
+    assert caution.message == "'postgres_sink_connections.my_snk' fits no Postgres sink of the pipeline"
+    assert caution.hint == "did you mean 'my_sink'?"

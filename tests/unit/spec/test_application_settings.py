@@ -143,7 +143,7 @@ def test_an_empty_file_says_nothing(here: Place) -> None:
 def test_unknown_keys_are_reported_with_the_nearest_known_one(here: Place) -> None:
     loaded = here.load("record_batch_sise: 5\n", STREAMLING__STATE_BACKEND__POSTGRES__PASWORD="x", STREAMLING__ZZZ="1")
     assert loaded.warnings == (
-        "unknown setting 'record_batch_sise' (config.yaml:1:20) is ignored; did you mean 'record_batch_size'?",
+        "unknown setting 'record_batch_sise' (config.yaml:1:1) is ignored; did you mean 'record_batch_size'?",
         "unknown setting 'state_backend.postgres.pasword' (STREAMLING__STATE_BACKEND__POSTGRES__PASWORD) is ignored; "
         "did you mean 'state_backend.postgres.password'?",
         "unknown setting 'zzz' (STREAMLING__ZZZ) is ignored",
@@ -233,6 +233,39 @@ def test_a_sink_may_have_its_own_connection(here: Place) -> None:
 
 def test_an_alias_of_a_key_is_the_key(here: Place) -> None:
     assert here.settings(STREAMLING__CLICKHOUSE_SOURCE__BLOCK_RANGE="500").clickhouse_source.sort_key_range == 500
+
+
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ("kafka_sorce: {}", "'kafka_sorce' (config.yaml:1:1) is ignored; did you mean 'kafka_source'?"),
+        ("kafka_sorce:", "'kafka_sorce' (config.yaml:1:1) is ignored; did you mean 'kafka_source'?"),
+        ("kafka_source: {borkers: }", "'kafka_source.borkers' (config.yaml:1:16) is ignored; did you mean"),
+        ("kafka_sorce: {brokers: x}", "did you mean 'kafka_source.brokers'?"),
+        ("postgres_sink: {pasword: x}", "did you mean 'postgres_sink.pass'?"),
+        ("postgres_sink_connections: {s: {password: x}}", "did you mean 'postgres_sink_connections.s.pass'?"),
+        ("state_backend: {postgres: {pass: x}}", "did you mean 'state_backend.postgres.password'?"),
+        ("state_backend.backend_type: x", "a dot does not nest: write 'backend_type' below 'state_backend:'"),
+        ("spark.sql.x: 1", "a dot does not nest: write 'sql.x' below 'spark:'"),
+        (
+            "job_mode: true\nJob_Mode: false",
+            "'Job_Mode' (config.yaml:2:1) is the same setting as 'job_mode' (config.yaml:1:1), which is ignored",
+        ),
+    ],
+)
+def test_a_slip_in_a_key_is_answered_with_the_right_one(here: Place, file: str, part: str) -> None:
+    [warning] = here.load(file + "\n").warnings
+    assert part in warning
+
+
+def test_what_is_nothing_like_a_key_gets_no_hint(here: Place) -> None:
+    assert here.load("plugin: {nope: x}\n").warnings == ("unknown setting 'plugin.nope' (config.yaml:1:10) is ignored",)
+    [problem] = here.problems("kafka_source: {security_protocol: xsaslx}\n")
+    assert problem.hint is None
+
+
+def test_empty_blocks_that_are_known_say_nothing(here: Place) -> None:
+    here.settings("kafka_source: {}\nspark:\nplugin: {p: {}}\npostgres_sink_connections: {s: {}}\n")
 
 
 def test_variables_of_the_telemetry_project_win(here: Place) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
-from streamling.sources.file.listing import FoundFile, file_system, list_files
+from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,10 +24,12 @@ def columns_of(path: str, format_: str) -> Schema:
     """The columns of the files a path means, `_gs_op` last. Raises UserError if there are none or they differ."""
     listing = list_files(path, format_)
     if not listing.files:
-        raise UserError(
-            SCHEMA_NOT_FOUND,
-            f"no files matched '{path}': at least one {format_} file must be there, its columns are taken from it",
-        )
+        why = f"at least one {format_} file must be there, its columns are taken from it"
+        if is_file(path):
+            why = f"the file is there, but its name does not end in {' or '.join(EXTENSIONS[format_])}"
+            if path.lower().endswith(EXTENSIONS[format_]):
+                why = "the file is there, but names that begin with '.' or '_' are left out"
+        raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{path}': {why}")
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:
@@ -38,6 +40,9 @@ def columns_of(path: str, format_: str) -> Schema:
         text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
         raise UserError(SCHEMA_UNUSABLE, text, cause=error) from error
     names = {f.name for f in found}
+    if len(names) < len(found):
+        twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
+        raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns of the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
     return _with_operation((*found, *partitions), first.path)
 

@@ -79,6 +79,15 @@ def list_files(path: str, format_: str) -> Listing:
     return _in_layout(sorted(files, key=lambda file: file.path))
 
 
+def is_file(path: str) -> bool:
+    """Whether a path is that of one file, whatever its name."""
+    import pyarrow.fs as pafs
+
+    system, inner = file_system(path)
+    found: bool = system.get_file_info(inner).type == pafs.FileType.File
+    return found
+
+
 def _split(path: str) -> tuple[str, re.Pattern[str] | None]:
     """The directory to list, and what paths below it must look like."""
     parts = path.split("/")

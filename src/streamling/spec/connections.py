@@ -1,0 +1,42 @@
+"""Connections the settings give to single nodes, by the names of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamling.errors import NAME_CLASH, UNKNOWN_SETTING, Caution, UserError
+from streamling.spec.faults import did_you_mean
+from streamling.spec.keys import connection_name
+from streamling.spec.options import PostgresLetters, SinkOptions
+from streamling.spec.pipeline import NodeSpec, PipelineSpec
+from streamling.spec.settings import Settings
+
+
+def shared_connections(pipeline: PipelineSpec) -> Iterator[UserError]:
+    """Sinks with different names that the settings could not tell apart."""
+    first: dict[str, NodeSpec] = {}
+    for node in filter(_has_own_connection, pipeline.sinks):
+        other = first.setdefault(name := connection_name(node.name), node)
+        if other.ref != node.ref:
+            message = (
+                f"it would share the connection '{name}' with {other.described()} in line {other.where.line}: "
+                "in settings only letters and digits of a name count"
+            )
+            yield node.error(NAME_CLASH, message, hint="rename one of them")
+
+
+def unused_connections(pipeline: PipelineSpec, settings: Settings) -> Iterator[Caution]:
+    """Connections under names that no node has."""
+    names = [connection_name(node.name) for node in pipeline.nodes if _has_own_connection(node) or _keeps_letters(node)]
+    for name in settings.postgres_sink_connections:
+        if name not in names:
+            message = f"'postgres_sink_connections.{name}' fits no Postgres sink of the pipeline"
+            yield Caution(UNKNOWN_SETTING, message, hint=did_you_mean(name, names))
+
+
+def _has_own_connection(node: NodeSpec) -> bool:
+    return node.model is not None and issubclass(node.model, SinkOptions) and node.model.own_connection
+
+
+def _keeps_letters(node: NodeSpec) -> bool:
+    return isinstance(node.options.dead_letter, PostgresLetters)

@@ -1,0 +1,47 @@
+"""The log filter: a level, and levels of single targets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from streamling.cli.logs import LogFilter, start_logging
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("streamling.somewhere")
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    ours.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", LogFilter()),
+        ("warn", LogFilter(logging.WARNING)),
+        (" Debug ", LogFilter(logging.DEBUG)),
+        ("info,a.b=debug", LogFilter(logging.INFO, {"a.b": logging.DEBUG})),
+        ("a::b=error, warn", LogFilter(logging.WARNING, {"a.b": logging.ERROR})),
+        ("loud", LogFilter(wrong=("loud",))),
+        ("info,a=loud,=debug", LogFilter(logging.INFO, wrong=("a=loud", "=debug"))),
+    ],
+)
+def test_a_filter_is_a_level_and_pairs(text: str, expected: LogFilter) -> None:
+    assert LogFilter.parse(text) == expected
+
+
+def test_a_target_has_its_own_level(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="error,streamling.somewhere=debug")
+    logging.getLogger("streamling.somewhere").debug("heard")
+    logging.getLogger("streamling.elsewhere").info("not heard")
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["heard"]
+
+
+def test_a_wrong_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="loud")
+    assert "'loud' of the log filter is ignored" in capsys.readouterr().err
