@@ -107,14 +107,15 @@ class UserError(StreamlingError):
 
 
 class InvalidPipeline(UserError):
-    """All problems of a file at once."""
+    """All problems of a file at once, and what else was noticed while looking for them."""
 
-    def __init__(self, problems: Sequence[StreamlingError]) -> None:
+    def __init__(self, problems: Sequence[StreamlingError], cautions: Sequence[Caution] = ()) -> None:
         if not problems:
             raise AssertionError("InvalidPipeline without a problem")
         first = problems[0]
         super().__init__(first.condition, first.message, node=first.node, where=first.where, hint=first.hint)
         self.problems = tuple(problems)
+        self.cautions = tuple(cautions)
 
 
 class TransientError(StreamlingError):
@@ -308,6 +309,11 @@ EVENT_TIME = condition(
     "The event time column is missing or no time: the node has no event time metrics.",
     "Name a timestamp column, or a 64-bit integer column with its `unit`.",
 )
+PLACEMENT = condition(
+    "PLACEMENT",
+    "Rows cannot be spread over the streams as the nodes ask for.",
+    "Sinks that read one node share its streams: give them the same key and the same `parallelism`.",
+)
 JOB_MODE = condition(
     "JOB_MODE",
     "Job mode needs every source to end by itself.",
@@ -343,6 +349,11 @@ SQL_DUPLICATE_COLUMN = condition(
     "SQL_DUPLICATE_COLUMN",
     "A SELECT gives two columns of one name.",
     "Give one of them an alias, or leave it out of the star: * EXCEPT (name).",
+)
+SQL_SUSPICIOUS = condition(
+    "SQL_SUSPICIOUS",
+    "The SQL can be run, but probably does not mean what its author thinks.",
+    "Put a comma between two columns; a column that is to be renamed gets AS before its new name.",
 )
 DYNAMIC_TABLE = condition(
     "DYNAMIC_TABLE",

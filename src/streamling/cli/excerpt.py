@@ -7,18 +7,12 @@ import unicodedata
 from pathlib import Path
 
 from streamling.errors import Where
-from streamling.spec.secret import MASK, mask_url
+from streamling.spec.secret import SECRETIVE, mask_url
 
 WIDTH = 120
 _BEFORE = 60
-# Values under these keys may be credentials. A map of headers is masked whole: any of them may be one.
-_SECRET = re.compile(
-    r"""(?ix) ( ["']? [\w.-]* (?: pass | secret | token | credential | authori[sz]ation | api[-_]?key | cookie )
-        [\w.-]* ["']? \s* : \s* ) (?! [\[{|>]) ( [^,}\s] [^,}]* )"""
-)
-_HEADERS = re.compile(r"(?i)([\"']?headers[\"']?\s*:\s*\{)([^}]*)")
-_HEADERS_ABOVE = re.compile(r"(?i)^[\s-]*[\"']?headers[\"']?\s*:\s*$")
-_VALUE = re.compile(r"^(\s*[^:]+:\s*)(\S.*)$")
+# A key and what follows it on its line; `::` is a cast.
+_KEY = re.compile(r"""["']?([\w./-]+)["']?\s*:(?!:)\s*""")
 
 
 def excerpt(where: Where) -> list[str]:
@@ -34,20 +28,43 @@ def excerpt(where: Where) -> list[str]:
 
 
 def _masked(lines: list[str], index: int) -> str:
-    line = mask_url(lines[index])
-    if _under_headers(lines, index):
-        return _VALUE.sub(lambda found: found[1] + MASK, line)
-    line = _HEADERS.sub(lambda found: found[1] + MASK, line)
-    return _SECRET.sub(lambda found: found[1] + MASK, line)
+    """The line with stars for everything that may be a secret, each for one character, so that columns stay."""
+    line = lines[index]
+    start = 0 if _under_secret(lines, index) else None
+    for key in _KEY.finditer(line):
+        if start == 0 or _secretive(key[1]):
+            start = key.end()
+            break
+    if start is not None:
+        return line[:start] + re.sub(r"[^\s,{}\[\]]", "*", line[start:])
+    return _starred(line, mask_url(line))
 
 
-def _under_headers(lines: list[str], index: int) -> bool:
-    """Whether the nearest line above with less indentation opens a map of headers."""
+def _starred(line: str, masked: str) -> str:
+    """The masked line brought to the length of the line."""
+    if line == masked:
+        return line
+    same = next((i for i, (a, b) in enumerate(zip(line, masked, strict=False)) if a != b), len(masked))
+    behind = next((i for i, (a, b) in enumerate(zip(line[::-1], masked[::-1], strict=False)) if a != b), 0)
+    behind = min(behind, len(line) - same)
+    return line[:same] + "*" * (len(line) - same - behind) + line[len(line) - behind :]
+
+
+def _under_secret(lines: list[str], index: int) -> bool:
+    """Whether one of the keys around the line has secret values."""
     own = _indentation(lines[index])
     for line in reversed(lines[:index]):
         if line.strip() and _indentation(line) < own:
-            return _HEADERS_ABOVE.match(line) is not None
+            own = _indentation(line)
+            key = _KEY.match(line.lstrip(" -"))
+            if key is not None and _secretive(key[1]):
+                return True
     return False
+
+
+def _secretive(key: str) -> bool:
+    """A map of headers counts whole: any of them may be a credential."""
+    return key.lower() == "headers" or SECRETIVE.search(key) is not None
 
 
 def _indentation(line: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import textwrap
 
@@ -17,8 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     if options.code is None:
         width = max(map(len, CONDITIONS))
+        room = max(40, shutil.get_terminal_size().columns - width - 2)
         for code, condition in sorted(CONDITIONS.items()):
-            print(f"{code:<{width}}  {textwrap.shorten(condition.explanation, 100, placeholder=' ...')}")
+            print(f"{code:<{width}}  {textwrap.shorten(condition.explanation, room, placeholder=' ...')}")
         return 0
     found = CONDITIONS.get(options.code.strip("[]").upper())
     if found is None:
@@ -29,5 +31,5 @@ def execute(options: argparse.Namespace) -> int:
     for paragraph in (found.explanation, found.remedy):
         if paragraph:
             print()
-            print(textwrap.fill(paragraph, 100))
+            print(textwrap.fill(paragraph, min(100, shutil.get_terminal_size().columns)))
     return 0

@@ -43,7 +43,12 @@ def chain(error: BaseException) -> str:
         if not any(text in earlier for earlier in seen):
             seen.append(text)
         current = current.__cause__
-    return "; caused by: ".join(seen)
+    return with_hint("; caused by: ".join(seen), error.hint if isinstance(error, StreamlingError) else None)
+
+
+def with_hint(text: str, hint: str | None) -> str:
+    """For reports of one text per problem; a hint the text has already is not repeated."""
+    return f"{text} (hint: {hint})" if hint and hint not in text else text
 
 
 def _one(error: BaseException) -> str:

@@ -14,7 +14,8 @@ from streamling.spec.pipeline import Role
 
 if TYPE_CHECKING:
     from streamling.engine.facts import NodeFacts
-    from streamling.plan.pipeline import Plan, PlannedNode
+    from streamling.plan.nodes import PlannedNode
+    from streamling.plan.pipeline import Plan
     from streamling.plan.types import Field
 
 _OPENING = {Role.SOURCE: "([", Role.TRANSFORM: "[", Role.SINK: "[("}
@@ -50,7 +51,11 @@ def execute(options: argparse.Namespace) -> int:
         case "mermaid":
             print("\n".join(mermaid(plan)))
         case "json":
-            print(json.dumps([_as_json(plan, node, facts[node.view]) for node in plan.nodes], indent=2))
+            print(
+                json.dumps(
+                    [_as_json(plan, node, facts[node.view]) for node in plan.nodes], indent=2, ensure_ascii=False
+                )
+            )
         case _:
             print("\n".join(text(plan, facts)))
     return 0

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamling.cli.failure import chain, rendered, rendered_caution
+from streamling.cli.failure import chain, rendered, rendered_caution, with_hint
 from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
 from streamling.errors import (
+    CONFIG_FILE,
     INTERNAL,
     MESSAGE_KEY,
+    SETTING_INVALID,
     SOURCE_FILTER,
     UNKNOWN_SETTING,
     Caution,
@@ -26,8 +28,9 @@ from streamling.errors import (
     UserError,
 )
 
-# Tools that read the report know these mistakes of users as a check that could not be carried out.
-_UNSUCCESSFUL = (SOURCE_FILTER, MESSAGE_KEY)
+# A check cannot be carried out without settings. The others are mistakes of users, but tools that read the report
+# know them as failures of the check itself.
+_UNSUCCESSFUL = (CONFIG_FILE, SETTING_INVALID, SOURCE_FILTER, MESSAGE_KEY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,14 +86,17 @@ def _outcome(options: argparse.Namespace, *, probe: bool) -> Outcome:
         outcome.warnings.extend(plan.cautions)
     except Exception as error:  # the outcome is owed whatever happens
         outcome.failure = error
+        outcome.warnings.extend(error.cautions if isinstance(error, InvalidPipeline) else ())
     return outcome
 
 
 def _tell(outcome: Outcome, *, with_trace: bool) -> int:
+    """Errors first: who has them can do without warnings for now."""
+    if outcome.failure is not None:
+        print(rendered(outcome.failure, with_trace=with_trace), file=sys.stderr)
     for warning in outcome.warnings:
         print(rendered_caution(warning), file=sys.stderr)
     if outcome.failure is not None:
-        print(rendered(outcome.failure, with_trace=with_trace), file=sys.stderr)
         return 1
     print(f"{outcome.file}: valid, {outcome.nodes} nodes", file=sys.stderr)
     return 0
@@ -102,7 +108,7 @@ def _report(outcome: Outcome) -> int:
         "success": all(_successful(problem) for problem in problems),
         "is_valid": not problems,
         "errors": [chain(problem) for problem in problems],
-        "warnings": [w if isinstance(w, str) else w.message for w in outcome.warnings],
+        "warnings": [w if isinstance(w, str) else with_hint(w.message, w.hint) for w in outcome.warnings],
         "problems": [_entry("error", problem) for problem in problems]
         + [_entry("warning", warning) for warning in outcome.warnings],
     }

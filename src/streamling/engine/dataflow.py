@@ -18,7 +18,8 @@ from streamling.engine.readahead import Taken
 from streamling.engine.spark_errors import crossing, spark_errors, spark_failure
 from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plan.pipeline import Plan, PlannedNode
+from streamling.plan.nodes import PlannedNode
+from streamling.plan.pipeline import Plan
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema

@@ -17,7 +17,7 @@ from streamling.engine.retry import retry
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
-from streamling.plan.pipeline import PlannedNode
+from streamling.plan.nodes import PlannedNode
 from streamling.plugin.contract import Ack, Epoch, Placement, Sink, Task
 from streamling.testing.crash import crash_point
 

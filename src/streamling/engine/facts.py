@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from streamling.plan.pipeline import PlannedNode
+from streamling.plan.nodes import PlannedNode
 from streamling.plugin import registry
 from streamling.plugin.contract import Placement, Sink
 from streamling.spec.pipeline import Role

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import cast
 
 from streamling.errors import (
+    INTERNAL,
     NOT_RUNNABLE,
     SCHEMA_NOT_FOUND,
+    BugError,
     Caution,
     InvalidPipeline,
     StreamlingError,
@@ -58,9 +60,8 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    return replace(
-        plan, cautions=tuple(in_file_order((*plan.cautions, *unready, *unused_connections(pipeline, settings))))
-    )
+    given = (*_unused(settings), *unused_connections(pipeline, settings))
+    return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
 def prepare(file: Path, settings: Settings) -> Prepared:
@@ -112,6 +113,16 @@ def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discove
         return probe(node, settings, PROBE_SECONDS)
     except StreamlingError as error:
         return error
+    except Exception as error:  # whatever it is, the other sources have their problems too
+        message = f"{node.described()}: its columns could not be looked up: {error}"
+        return BugError(INTERNAL, message, node=node.name, where=node.where, cause=error)
+
+
+def _unused(settings: Settings) -> Iterator[Caution]:
+    """Settings that ask for what this version does not have."""
+    for name in ("path", "preprocessor_ids", "side_output_ids"):
+        if getattr(settings.plugin, name):
+            yield Caution(NOT_RUNNABLE, f"plugin.{name} is set, but this version loads no plugins yet")
 
 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:

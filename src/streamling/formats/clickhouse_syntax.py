@@ -11,7 +11,8 @@ _TEXT = r"'(?:[^'\\]|\\.|'')*'"
 _TOKEN = re.compile(rf"{_QUOTED_NAME}|{_TEXT}|[][(),]|[^][(),'`\"]+", re.DOTALL)
 _NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
 _CALL = re.compile(r"[A-Za-z][A-Za-z0-9_]*\(")
-_ESCAPED = re.compile(r"\\(.)|(['`\"])\2", re.DOTALL)
+# Doubled, a quote stands for itself only inside quotes of its own kind.
+_ESCAPED = {quote: re.compile(rf"\\(.)|({quote}){quote}", re.DOTALL) for quote in "'`\""}
 _CONTROL = {"0": "\0", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -69,4 +70,4 @@ def _tokens(text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 
 def _unquoted(text: str) -> str:
-    return _ESCAPED.sub(lambda found: found[2] or _CONTROL.get(found[1], found[1]), text[1:-1])
+    return _ESCAPED[text[0]].sub(lambda found: found[2] or _CONTROL.get(found[1], found[1]), text[1:-1])

@@ -7,13 +7,11 @@ from typing import Protocol, runtime_checkable
 
 from streamling.errors import DYNAMIC_TABLE, Caution, UserError
 from streamling.plan.contract import Finding
-from streamling.plan.graph import Graph, is_stream
+from streamling.plan.graph import PLAIN_ONLY, Graph, is_stream
 from streamling.plan.sql import DynamicCheck, Query, Statement
 from streamling.plan.types import OPERATION_COLUMN, STRING
 from streamling.spec.faults import did_you_mean
 from streamling.spec.pipeline import NodeSpec, PipelineSpec
-
-_PLAIN_ONLY = "only Projection and Filter SQL queries are supported for dynamic tables"
 
 
 @runtime_checkable
@@ -73,14 +71,14 @@ def _call_findings(
 def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) -> Iterator[UserError]:
     """Why a query cannot fill a dynamic table; `query` is None where its columns are not known."""
     if not statement.plain:
-        yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {_PLAIN_ONLY}", "sql")
+        yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {PLAIN_ONLY}", "sql")
         return
     if query is None:
         return
     columns = [f for f in query.schema if f.name != OPERATION_COLUMN]
     if len(columns) != 1:
         names = ", ".join(f.name for f in columns) or "none"
-        message = f"the query must give exactly one column of text, it gives {len(columns)}: {names}; {_PLAIN_ONLY}"
+        message = f"the query must give exactly one column of text, it gives {len(columns)}: {names}; {PLAIN_ONLY}"
         yield node.error(DYNAMIC_TABLE, message, "sql")
     elif columns[0].type != STRING:
         message = f"the column '{columns[0].name}' must be text, it is {columns[0].type}"

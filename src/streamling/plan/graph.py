@@ -26,6 +26,8 @@ from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
 from streamling.spec.yaml import ListNode
 
+PLAIN_ONLY = "only Projection and Filter SQL queries are supported for dynamic tables"
+
 # Names listed in a message; more would hide what it says.
 _NAMED = 10
 
@@ -97,7 +99,8 @@ class _Builder:
             if sql is None or not sql.strip():
                 continue
             try:
-                yield node, parse(sql, node=node.name, locate=node.text_locator("sql"))
+                only = None if is_stream(node) else PLAIN_ONLY
+                yield node, parse(sql, node=node.name, locate=node.text_locator("sql"), only=only)
             except StreamlingError as error:
                 self.problems.extend(problems_of(error, node, "sql"))
 

@@ -13,14 +13,13 @@ from functools import cached_property
 
 from streamling.errors import (
     EVENT_TIME,
-    INTERNAL,
     JOB_MODE,
     KEY_REQUIRED,
     NO_KEY,
     PRIMARY_KEY,
     SCHEMA_UNKNOWN,
+    SQL_SUSPICIOUS,
     SQL_TYPES,
-    BugError,
     Caution,
     InvalidPipeline,
     StreamlingError,
@@ -29,41 +28,16 @@ from streamling.errors import (
 from streamling.plan.contract import ChecksColumns, ChecksInput, DeclaresColumns, Discovery, Finding, Key, ReshapesRows
 from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
-from streamling.plan.sql import Query, Statement, check_functions, compile_query
+from streamling.plan.nodes import PlannedNode
+from streamling.plan.placement import placement_cautions
+from streamling.plan.sql import Query, Statement, check_statement, compile_query
+from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
-from streamling.plan.types import Schema
 from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
 """What the outside world said of sources, by reference name; an error where it could not be asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedNode:
-    """A node and all that is known of it before a row is read."""
-
-    spec: NodeSpec
-    inputs: tuple[str, ...]
-    columns: Schema | None
-    """What it gives; for a sink, what it gets. None while the source behind it was not asked."""
-    primary_key: Key
-    view: str
-    """The name its rows have in Spark."""
-    query: Query | None = None
-    asks: tuple[str, ...] = ()
-    """The dynamic tables its query asks."""
-
-    @property
-    def ref(self) -> str:
-        return self.spec.ref
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of a node in a plan that can run."""
-        if self.columns is None:
-            raise BugError(INTERNAL, "the columns of the node are not known", node=self.spec.name)
-        return self.columns
 
 
 @dataclass(frozen=True)
@@ -151,8 +125,9 @@ class _Planner:
             self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
+        self.cautions.extend(placement_cautions(self.planned))
         if self.problems:
-            raise InvalidPipeline(in_file_order(self.problems))
+            raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
         return Plan(tuple(self.planned), tuple(in_file_order(self.cautions)))
 
     def _plan_node(self, node: NodeSpec) -> None:
@@ -165,6 +140,8 @@ class _Planner:
             if statement is not None:
                 query = self._compiled(node, statement)
                 columns = query.schema if query else None
+                if columns is not None and _is_table(node):
+                    columns = Schema(tuple(f for f in columns if f.name != OPERATION_COLUMN))
             else:
                 columns = self._columns(node, inputs)
         except StreamlingError as error:
@@ -179,14 +156,17 @@ class _Planner:
             self.streams.setdefault(node.ref, planned)
 
     def _compiled(self, node: NodeSpec, statement: Statement) -> Query | None:
-        """The query, or None where the columns of an input are not known; then only its calls are checked."""
+        """The query, or None where the columns of an input are not known; then what needs no types is checked."""
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
         query: Query | None = None
         if len(schemas) == len(tables):
             query = compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+            for text, where in query.cautions:
+                message = f"{node.described()}: {text}"
+                self.cautions.append(Caution(SQL_SUSPICIOUS, message, node=node.name, where=where or node.where))
         else:
-            for problem in check_functions(statement):
+            for problem in check_statement(statement):
                 self.problems.extend(problems_of(problem, node, "sql"))
         if _is_table(node):
             self.problems.extend(filling_problems(node, statement, query))
@@ -268,7 +248,7 @@ class _Planner:
                 f"Primary key validation failed for node '{node.name}': columns [{', '.join(missing)}] "
                 f"not found in schema. Available columns: [{', '.join(columns.names)}]"
             )
-            self.problems.append(UserError(PRIMARY_KEY, message, node=node.name, where=node.locate("primary_key")))
+            self.problems.append(node.error(PRIMARY_KEY, message, "primary_key"))
 
     def _no_key(self, node: NodeSpec) -> None:
         if not issubclass(type(node.options), Keyed | RequiredKey):

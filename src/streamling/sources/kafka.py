@@ -9,7 +9,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from streamling.errors import MISSING_FIELD, SOURCE_FILTER, InvalidPipeline, StreamlingError, UserError
+from streamling.errors import (
+    MISSING_FIELD,
+    SOURCE_FILTER,
+    SQL_TYPES,
+    SQL_UNKNOWN_COLUMN,
+    InvalidPipeline,
+    StreamlingError,
+    UserError,
+)
 from streamling.plan.contract import Finding, Key
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
 from streamling.plan.sql import compile_expression
@@ -196,8 +204,11 @@ def filter_problems(node: NodeSpec, condition: str, columns: Schema, *path: str)
 def _refused(node: NodeSpec, path: tuple[str, ...], why: str, problem: StreamlingError | None = None) -> UserError:
     # Tools look for the words after the node's name. The cause is in the message, so it is not chained again.
     message = f"{node.described()}: failed to create Kafka source: its filter cannot be used: {why}"
-    where = (problem.where if problem else None) or node.locate(*path)
-    return UserError(SOURCE_FILTER, message, node=node.name, where=where, hint=problem.hint if problem else None)
+    if problem is None:
+        return UserError(SQL_TYPES, message, node=node.name, where=node.locate(*path))
+    code = SOURCE_FILTER if problem.condition is SQL_UNKNOWN_COLUMN else problem.condition
+    where = problem.where or node.locate(*path)
+    return UserError(code, message, node=node.name, where=where, hint=problem.hint, quote=problem.quote)
 
 
 def topic_columns(

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.secret import SECRETIVE
 from streamling.spec.shape import Path, Shape
 
 _EXPECTED = {
@@ -70,7 +71,6 @@ _WORDS_OF_A_NAME = re.compile(r"[^\W_]+_")
 _PUNCTUATION = re.compile(r"[\W_]+")
 MERGE_KEY = "<<"
 NOT_MERGED = "'<<' merge keys are not applied; write the fields out, or use an alias for a whole value"
-_SECRETIVE = re.compile(r"pass|secret|token|header|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _retyped(path: Path, detail: ErrorDetails) -> str | None:
 
 
 def _is_secretive(path: Path) -> bool:
-    return any(isinstance(part, str) and _SECRETIVE.search(part) for part in path)
+    return any(isinstance(part, str) and (part == "headers" or SECRETIVE.search(part)) for part in path)
 
 
 def _value(path: Path, value: object) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from streamling.spec.duration import format_duration
-from streamling.spec.secret import MASK, Secret, mask, mask_url
-from streamling.spec.spark_conf import SECRETIVE
+from streamling.spec.secret import MASK, SECRETIVE, Secret, mask, mask_url
 
 
 def masked(model: BaseModel) -> dict[str, Any]:

@@ -9,6 +9,13 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 MASK: Final = "*****"
+SECRETIVE = re.compile(
+    r"(?<![a-z])pass(?![a-z])|password|passwd|passphrase|keypass|secret|token|credential|authori[sz]ation|cookie"
+    r"|(?:api|access)[-_.]?key|keystore",
+    re.IGNORECASE,
+)
+"""Found in names whose values must not be shown."""
+_PARAMETER = re.compile(r"(?<=[?&;])([^=&;?\s]+=)([^&\s\"',}\]]+)")
 # One slash is a slip, which is no reason to show the password.
 _USERINFO = re.compile(r"(:/{1,3}[^/@:]*):([^/@]*)@")
 
@@ -59,5 +66,9 @@ def mask(text: str) -> str:
 
 
 def mask_url(text: str) -> str:
-    """A URL, or a list of them, without the passwords it carries."""
-    return _USERINFO.sub(rf"\1:{MASK}@", text)
+    """A URL, or a list of them, without the passwords it carries, before the host or in the query."""
+    return _PARAMETER.sub(_masked_parameter, _USERINFO.sub(rf"\1:{MASK}@", text))
+
+
+def _masked_parameter(found: re.Match[str]) -> str:
+    return found[1] + MASK if SECRETIVE.search(found[1]) else found[0]

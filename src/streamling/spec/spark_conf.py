@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 PREFIX = "spark."
-SECRETIVE = re.compile(r"password|secret|token|credential|access\.?key|keystore|keypass", re.IGNORECASE)
 
 # Only names with capitals need to stand here: the others are right in lower case.
 KNOWN = (

@@ -203,7 +203,7 @@ class _Composer:
                 if not isinstance(event, StreamStartEvent):
                     yield event
         except MarkedYAMLError as error:
-            # Not chained: the parser's own words quote lines as they are, secrets included.
+            # Not chained: the parser's own text quotes the file, secrets included.
             raise self._refused(error, last) from None
         except ReaderError as error:
             raise _invalid(
@@ -211,9 +211,9 @@ class _Composer:
             ) from error
         except UserError:
             raise
-        except Exception as error:
+        except Exception:
             # The parser lets Python's own errors out on some malformed escapes, numbers and directives.
-            raise _invalid("the text cannot be parsed near this place", last) from error
+            raise _invalid("the text cannot be parsed near this place", last) from None
 
     def _refused(self, error: MarkedYAMLError, last: Where) -> UserError:
         problem = str(error.problem or error.context or "the text cannot be parsed")

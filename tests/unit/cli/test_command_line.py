@@ -160,7 +160,9 @@ def test_an_invalid_pipeline_is_exit_1_and_shown(arguments: tuple[str, ...], cap
     assert called(*arguments) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.splitlines() == [
+    errors, _, warnings = err.partition("Warning: ")
+    assert "NO_KEY" in warnings
+    assert errors.splitlines() == [
         "Streamling Error (2 problems)",
         "Error: generator source 'numbers' has no consumers [NO_CONSUMERS]",
         "  at invalid.yaml:2:3",

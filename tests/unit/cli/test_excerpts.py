@@ -60,15 +60,42 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
         "api-key: hunter2, x",
         "url: https://me:hunter2@host/path",
         "- {from: a, headers: {Cookie: hunter2}, batch_size: x}",
+        "headers: [Authorization, hunter2]",
+        'headers: {X: "a}hunter2"}, foo: 1',
+        "url: ftp://host/path?token=hunter2&x=1",
+        "http_secret_value: {crm: [hunter2]}",
+        'x: "http://me:hunter2@host',
     ],
 )
 def test_values_that_may_be_secrets_are_masked(tmp_path: Path, line: str) -> None:
     assert "hunter2" not in shown(tmp_path, line + "\n", 1, 1)[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "headers: # our keys\n  bad name: hunter2\n",
+        '"headers":\n  {X: 1,\n   Y: hunter2}\n',
+        "headers:\n  X:\n    deep: hunter2\n",
+        "- headers:\n    X: hunter2\n",
+        "http_secret_value:\n  crm: hunter2\n",
+    ],
+)
+def test_what_stands_below_a_secret_key_is_masked(tmp_path: Path, text: str) -> None:
+    last = text.count("\n")
+    assert "hunter2" not in shown(tmp_path, text, last, 3)[0]
+
+
+def test_masking_moves_nothing(tmp_path: Path) -> None:
+    for line in ("headers: {X-Api: abcdefghij}, foo: 1", "url: 'https://me:hunter2@host/path', foo: 1"):
+        masked, above = shown(tmp_path, line + "\n", 1, line.index("foo") + 1)
+        assert len(masked) == len(line)
+        assert above in "f*"
+
+
 def test_everything_under_headers_is_masked(tmp_path: Path) -> None:
     text = "s:\n  headers:\n    X-First: 1\n\n    X-Second: hunter2\n  batch_size: hunter3\n"
-    assert shown(tmp_path, text, 5, 5) == ("    X-Second: *****", "X")
+    assert shown(tmp_path, text, 5, 5) == ("    X-Second: *******", "X")
     assert "hunter3" in shown(tmp_path, text, 6, 3)[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from streamling.engine.preparation import check
 from streamling.errors import NOT_RUNNABLE, SCHEMA_UNKNOWN
-from streamling.plan.pipeline import PlannedNode
+from streamling.plan.nodes import PlannedNode
 from streamling.plan.sql import compile_query, parse
 from streamling.plugin.registry import kinds
 from streamling.spec.settings import Settings, load_settings

@@ -21,7 +21,8 @@ from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.state import MemoryState, StateStore, generation
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced
-from streamling.plan.pipeline import Plan, PlannedNode, make_plan
+from streamling.plan.nodes import PlannedNode
+from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.types import INT64, Field, Schema
 from streamling.plugin import registry
 from streamling.plugin.contract import (

@@ -196,7 +196,7 @@ def test_a_key_column_that_the_node_does_not_have() -> None:
     error = problem(pipeline(sql("some", "SELECT id AS n FROM numbers"), "  out: {type: blackhole, from: some}\n"))
     assert (error.code, error.node) == ("PRIMARY_KEY", "some")
     assert error.message == (
-        "Primary key validation failed for node 'some': columns [id] "
+        "sql transform 'some': Primary key validation failed for node 'some': columns [id] "
         "not found in schema. Available columns: [n, _gs_op]"
     )
     assert str(error.where) == "p.yaml:4:34"

@@ -123,7 +123,7 @@ def test_an_unknown_node_comes_with_the_nearest_one() -> None:
 
 def test_an_unknown_function_comes_with_the_nearest_one() -> None:
     (problem,) = problems("SELECT uper(b) FROM pair")
-    assert problem.message.startswith("function `uper` is not supported yet. Did you mean `upper`?")
+    assert problem.message.startswith("function `uper` is not known or not supported yet. Did you mean `upper`?")
 
 
 @pytest.mark.parametrize(

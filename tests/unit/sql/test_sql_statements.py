@@ -10,7 +10,7 @@ from sql_samples import codes, compiled, in_file, problems
 
 import streamling.plan.sql
 from streamling.errors import SQL_SYNTAX, UserError
-from streamling.plan.sql import Function, Value, check_functions, parse
+from streamling.plan.sql import Function, Parameter, Value, check_statement, parse
 from streamling.plan.types import INT64
 
 
@@ -99,6 +99,21 @@ def test_dynamic_tables_are_found_anywhere(sql: str, checks: list[tuple[str, boo
     assert [(check.table, check.negated, str(check.where)) for check in found] == checks
 
 
+def test_a_dynamic_table_named_by_a_column_is_known_when_rows_are() -> None:
+    query = compiled("SELECT a FROM pair WHERE dynamic_table_check(b, b)")
+    assert query.dynamic_tables == ()
+    assert query.text.endswith("WHERE dynamic_table_check(`b`, `b`)")
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT DISTINCT a FROM x", "SELECT a FROM x ORDER BY a", "SELECT max(a) FROM x", "DROP x"]
+)
+def test_a_refusal_ends_with_what_alone_is_supported(sql: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(sql, node="n", only="only so much is supported")
+    assert caught.value.message.endswith("; only so much is supported")
+
+
 def test_a_query_says_which_dynamic_tables_it_asks() -> None:
     query = compiled("SELECT a FROM pair WHERE NOT dynamic_table_check('Blocked', b)")
     assert [(check.table, check.negated) for check in query.dynamic_tables] == [("blocked", True)]
@@ -107,15 +122,47 @@ def test_a_query_says_which_dynamic_tables_it_asks() -> None:
 
 def test_unknown_functions_are_found_before_the_inputs_are_known() -> None:
     sql = "SELECT uper(x), lower(y), foo(bar(z)) AS f, unnest(w) AS u FROM nobody\nWHERE keccak(a) = 1"
-    found = check_functions(parse(sql, node="n", locate=in_file))
+    found = check_statement(parse(sql, node="n", locate=in_file))
     assert [(str(error.where), error.code) for error in found] == [
         ("p.yaml:1:8", "SQL_UNKNOWN_FUNCTION"),
         ("p.yaml:1:27", "SQL_UNKNOWN_FUNCTION"),
         ("p.yaml:1:31", "SQL_UNKNOWN_FUNCTION"),
         ("p.yaml:2:7", "SQL_UNKNOWN_FUNCTION"),
     ]
-    added = {"keccak": Function("keccak(text)", (), lambda _: Value("1", INT64))}
-    assert len(check_functions(parse(sql, node="n"), added)) == 3
+    added = {"keccak": Function("keccak(text)", (Parameter("any", lambda value: value),), lambda _: Value("1", INT64))}
+    assert len(check_statement(parse(sql, node="n"), added)) == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT upper(x, y) AS u FROM n", [("SQL_TYPES", "p.yaml:1:8")]),
+        ("SELECT x::uuid AS u, cast(y AS nope) AS v FROM n", [("SQL_UNSUPPORTED", f"p.yaml:1:{c}") for c in (8, 27)]),
+        ("SELECT x, y AS x FROM n", [("SQL_DUPLICATE_COLUMN", "p.yaml:1:11")]),
+        ("SELECT *, x FROM n", []),
+        ("SELECT x FROM n UNION ALL SELECT x, y FROM n", [("SQL_TYPES", "p.yaml:1:34")]),
+        ("SELECT x, _gs_op FROM n UNION ALL SELECT x FROM n UNION ALL SELECT * FROM n", []),
+        ("SELECT x, 1 AS _gs_op FROM n", [("SQL_TYPES", "p.yaml:1:11")]),
+        ("SELECT x FROM n WHERE (1)", [("SQL_TYPES", "p.yaml:1:24")]),
+        ("SELECT x FROM n WHERE x", []),
+    ],
+)
+def test_what_needs_no_types_is_found_before_the_inputs_are_known(sql: str, found: list[tuple[str, str]]) -> None:
+    errors = check_statement(parse(sql, node="n", locate=in_file))
+    assert [(error.code, str(error.where)) for error in errors] == found
+
+
+@pytest.mark.parametrize(
+    ("sql", "places"),
+    [
+        ("SELECT a\n b FROM pair", ["p.yaml:2:2"]),
+        ("SELECT a AS b FROM pair", []),
+        ("SELECT a x FROM pair", []),
+        ("SELECT upper(b) a FROM pair", []),
+    ],
+)
+def test_a_rename_to_another_column_without_as_is_suspicious(sql: str, places: list[str]) -> None:
+    assert [str(where) for _, where in compiled(sql).cautions] == places
 
 
 def test_errors_name_the_node() -> None:

@@ -22,10 +22,11 @@ def test_a_wrong_query_is_refused_with_its_place(query: dict[str, Any]) -> None:
     found = problems(query["sql"])
     places = [f"{problem.where.line}:{problem.where.column}" for problem in found if problem.where]
     assert [(problem.code, place) for problem, place in zip(found, places, strict=True)] == [
-        (code, place) for code, place, _ in query["problems"]
+        (code, place) for code, place, *_ in query["problems"]
     ]
-    for problem, (_, place, words) in zip(found, query["problems"], strict=True):
+    for problem, (_, place, words, *hint) in zip(found, query["problems"], strict=True):
         assert words in problem.message
+        assert hint in ([], [problem.hint])
         assert problem.quote is not None and "SQL of 'n'" in problem.quote
         assert query["sql"].split("\n")[int(place.split(":")[0]) - 1].strip() in problem.quote
         assert problem.message.count("Did you mean") <= 1

@@ -1,7 +1,7 @@
 """The SQL of pipelines, compiled to Spark SQL with the planner's own types.
 
     parse               text -> Statement: syntax and shapes checked, inputs known
-    check_functions     Statement -> calls of functions that do not exist, where the inputs are unknown
+    check_statement     Statement -> what is wrong with it, as far as it can be told while the inputs are unknown
     compile_query       Statement + schemas of the inputs -> Query: Spark text, output schema
     compile_expression  text + columns -> Expression
 
@@ -15,7 +15,8 @@ from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
-from streamling.plan.sql.statements import DynamicCheck, Statement, check_functions, parse
+from streamling.plan.sql.statements import DynamicCheck, Statement, parse
+from streamling.plan.sql.untyped import check_statement
 from streamling.plan.sql.values import Value
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
     "Query",
     "Statement",
     "Value",
-    "check_functions",
+    "check_statement",
     "compile_expression",
     "compile_query",
     "parse",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 
 from sqlglot import exp
@@ -13,6 +14,44 @@ from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTION
 from streamling.plan.sql.origin import Origin
 
 UNNEST = "unnest"
+
+# What other engines call functions that exist here under another name.
+_ELSEWHERE = {
+    name: ours
+    for name, ours in {
+        "array_size": "array_length",
+        "char_length": "character_length",
+        "charindex": "strpos",
+        "date_format": "to_char",
+        "element_at": "array_element",
+        "endwith": "ends_with",
+        "explode": UNNEST,
+        "format_datetime": "to_char",
+        "generate_series": "_gs_generate_series",
+        "get_json_object": "json_value",
+        "getdate": "now",
+        "gen_random_uuid": "uuid",
+        "generateuuidv4": "uuid",
+        "json_extract": "json_query",
+        "json_extract_scalar": "json_value",
+        "keccak256": "_gs_keccak256",
+        "len": "length",
+        "posexplode": "array_enumerate",
+        "rand": "random",
+        "regexp_matches": "regexp_extract_all",
+        "size": "cardinality",
+        "str_to_date": "to_date",
+        "strftime": "to_char",
+        "string_split": "split",
+        "substring_index": "split_part",
+        "to_json": "json_string",
+        "ucase": "upper",
+        "lcase": "lower",
+        "unix_timestamp": "to_unixtime",
+        "xxhash64": "_gs_xxhash",
+    }.items()
+    if ours in FUNCTIONS or ours == UNNEST
+}
 
 
 def function_name(node: exp.Expr) -> str:
@@ -25,11 +64,24 @@ def called(origin: Origin, node: exp.Expr, added: Mapping[str, Function]) -> Fun
     name = function_name(node)
     found = added.get(name) or FUNCTIONS.get(name)
     if found is not None:
-        return found
+        return found if found.usage.startswith(f"{name}(") else replace(found, usage=_usage(name, found))
     if name in AGGREGATES:
         return unsupported(origin, f"{AGGREGATE} `{name}`", node)
     if name in WINDOW_FUNCTIONS:
         return unsupported(origin, f"{WINDOW} `{name}`", node)
-    near = get_close_matches(name, [*added, *FUNCTIONS], n=1)
-    suggestion = f". Did you mean `{near[0]}`?" if near else ""
-    return origin.error(SQL_UNKNOWN_FUNCTION, f"function `{name}` is not supported yet{suggestion}", at=node)
+    return origin.error(SQL_UNKNOWN_FUNCTION, _unknown(name, [*added, *FUNCTIONS]), at=node)
+
+
+def _usage(name: str, function: Function) -> str:
+    """How a function is written under another of its names."""
+    return name + function.usage[function.usage.index("(") :]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    elsewhere = _ELSEWHERE.get(name)
+    if elsewhere is not None:
+        return f"function `{name}` is not supported yet. Did you mean `{elsewhere}`?"
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
+    if near:
+        return f"function `{name}` is not known or not supported yet. Did you mean `{near[0]}`?"
+    return f"function `{name}` is not supported yet"

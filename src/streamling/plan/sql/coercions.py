@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -121,7 +122,20 @@ def converted(value: Value, type_: DataType) -> Value:
     """The value as `type_`, converted without the user's asking."""
     if value.type == type_:
         return value
+    _check_number(value, type_)
     return cast(value, type_)
+
+
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+_FRACTION = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?|inf|infinity|nan)\s*", re.IGNORECASE)
+
+
+def _check_number(value: Value, type_: DataType) -> None:
+    """A text literal beside a number that is none would fail for every row."""
+    if isinstance(value.constant, str) and is_number(type_):
+        pattern = _INTEGER if is_integer(type_) else _FRACTION
+        if not pattern.fullmatch(value.constant):
+            raise Refusal(f"'{value.constant}' is not a number of type {type_}")
 
 
 def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataType, list[Value]]:

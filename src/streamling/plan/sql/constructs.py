@@ -56,6 +56,7 @@ def sql_of(node: exp.Expr) -> str:
     )
 
 
-def unsupported(origin: Origin, what: str, at: exp.Expr | int | None) -> UserError:
+def unsupported(origin: Origin, what: str, at: exp.Expr | int | None, *, hint: str | None = None) -> UserError:
     """The refusal of a construct."""
-    return origin.error(SQL_UNSUPPORTED, f"unsupported SQL: {what}", at=at)
+    only = f"; {origin.only}" if origin.only else ""
+    return origin.error(SQL_UNSUPPORTED, f"unsupported SQL: {what}{only}", at=at, hint=hint)

@@ -23,6 +23,8 @@ INTERVAL_UNITS = frozenset(
     for plural in ("", "S")
 )
 
+_NO_ALIASES = frozenset({TokenType.END, TokenType.FORMAT, TokenType.IS})
+
 # sqlglot's parsers and tokens are mutable class tables without precise types.
 _Table = dict[Any, Any]
 
@@ -40,6 +42,10 @@ def _extract(parser: Any) -> exp.Expr:
     return _call("date_part", [unit, parser._parse_bitwise()]).update_positions(token)
 
 
+def _value(parser: Any) -> Any:
+    return parser._parse_bitwise() or parser.raise_error("Expected value")
+
+
 def _position(parser: Any) -> exp.Expr:
     token = parser._prev
     needle = parser._parse_bitwise()
@@ -51,8 +57,8 @@ def _position(parser: Any) -> exp.Expr:
 def _substring(parser: Any) -> exp.Expr:
     token = parser._prev
     arguments = list(parser._parse_csv(parser._parse_bitwise))
-    start = parser._parse_bitwise() if parser._match(TokenType.FROM) else None
-    length = parser._parse_bitwise() if parser._match(TokenType.FOR) else None
+    start = _value(parser) if parser._match(TokenType.FROM) else None
+    length = _value(parser) if parser._match(TokenType.FOR) else None
     if length is not None and start is None:
         start = exp.Literal.number(1)
     return _call("substr", [*arguments, start, length]).update_positions(token)
@@ -62,31 +68,86 @@ def _trim(parser: Any) -> exp.Expr:
     token = parser._prev
     side = parser._prev.text.upper() if parser._match_texts(("BOTH", "LEADING", "TRAILING")) else "BOTH"
     name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
-    arguments: list[exp.Expr | None] = [parser._parse_bitwise()]
+    arguments: list[exp.Expr | None] = [_value(parser)]
     if parser._match(TokenType.FROM):
-        arguments = [parser._parse_bitwise(), arguments[0]]
+        arguments = [_value(parser), arguments[0]]
     elif parser._match(TokenType.COMMA):
-        arguments.append(parser._parse_bitwise())
+        arguments.append(_value(parser))
     return _call(name, arguments).update_positions(token)
+
+
+def _case(parser: Any) -> Any:
+    if parser._match(TokenType.DOT, advance=False):
+        parser._retreat(parser._index - 1)
+        return None
+    subject = parser._parse_disjunction()
+    branches = []
+    while parser._match(TokenType.WHEN):
+        test = parser._parse_disjunction()
+        if not parser._match(TokenType.THEN):
+            parser.raise_error("Expected THEN")
+        branches.append(parser.expression(exp.If(this=test, true=parser._parse_disjunction())))
+    if not branches:
+        parser.raise_error("Expected WHEN")
+    default = parser._parse_disjunction() if parser._match(TokenType.ELSE) else None
+    if not parser._match(TokenType.END):
+        parser.raise_error("Expected END")
+    return parser.expression(exp.Case(this=subject, ifs=branches, default=default))
+
+
+def _cast(kind: type[exp.Expr]) -> Callable[[Any], Any]:
+    def parse(parser: Any) -> Any:
+        value = parser._parse_disjunction()
+        if not parser._match(TokenType.ALIAS):
+            parser.raise_error("Expected AS")
+        type_ = parser._parse_types()
+        if type_ is None:
+            parser.raise_error("Expected type")
+        return parser.expression(kind(this=value, to=type_))
+
+    return parse
 
 
 class _Parser(PostgresParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        "CAST": Parser.FUNCTION_PARSERS["CAST"],
-        "TRY_CAST": Parser.FUNCTION_PARSERS["TRY_CAST"],
+        "CAST": _cast(exp.Cast),
+        "TRY_CAST": _cast(exp.TryCast),
         "EXTRACT": _extract,
         "POSITION": _position,
         "SUBSTRING": _substring,
         "TRIM": _trim,
     }
-    NO_PAREN_FUNCTION_PARSERS: ClassVar[_Table] = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[_Table] = {"CASE": _case}
     NO_PAREN_FUNCTIONS: ClassVar[_Table] = {
         TokenType.CURRENT_DATE: lambda: _call("current_date", []),
         TokenType.CURRENT_TIME: lambda: _call("current_time", []),
         TokenType.CURRENT_TIMESTAMP: lambda: _call("current_timestamp", []),
     }
     EXPONENT: ClassVar[_Table] = {}
+    OPTIONAL_ALIAS_TOKEN_CTE = False
+    # Words that end something are no names behind a column or table.
+    ALIAS_TOKENS: ClassVar[Any] = Parser.ALIAS_TOKENS - _NO_ALIASES
+    TABLE_ALIAS_TOKENS: ClassVar[Any] = PostgresParser.TABLE_ALIAS_TOKENS - _NO_ALIASES
+
+    def _parse_between(self, this: Any) -> Any:
+        symmetric = self._match_text_seq("SYMMETRIC") or None
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("Expected AND after BETWEEN")
+        return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise(), symmetric=symmetric))
+
+    def _parse_type_size(self) -> Any:
+        found = super()._parse_type_size()
+        if found is not None and found.args.get("expression") is not None:
+            self.raise_error("Expected )", self._prev)
+        return found
+
+    def _parse_cte(self) -> Any:
+        found = super()._parse_cte()
+        if found is None:
+            self.raise_error("Expected AS after the name of a query in WITH")
+        return found
 
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
         """`interval '<text>' [unit]`; the text stays as written, `interval` alone stays a column name."""

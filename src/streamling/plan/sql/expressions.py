@@ -105,7 +105,8 @@ def _column(compiler: Compiler, node: exp.Expr) -> Value:
     parts = node.parts if isinstance(node, exp.Column) else []
     if any(not isinstance(part, exp.Identifier) for part in parts):
         raise unsupported(compiler.origin, construct(node.this), node)
-    return compiler.scope.column([name_of(part) for part in parts])
+    quoted = len(parts) == 1 and bool(parts[0].args.get("quoted"))
+    return compiler.scope.column([name_of(part) for part in parts], quoted=quoted)
 
 
 def _dot(compiler: Compiler, node: exp.Expr) -> Value:

@@ -28,6 +28,8 @@ class Origin:
     sql: str
     node: str
     locate: Locate
+    only: str | None = None
+    """What alone is supported where the text stands, if that is less than elsewhere."""
 
     def error(
         self,

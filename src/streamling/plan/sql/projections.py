@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamling.errors import UserError
+from streamling.errors import UserError, Where
 from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import sql_of, unsupported
 from streamling.plan.sql.expressions import Compiler
+from streamling.plan.sql.origin import offset_of
 from streamling.plan.sql.scope import name_of
 from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, Field
+
+_AFTER_AS = re.compile(r"\bAS\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,23 @@ def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserEr
     yield from _one_unnest(columns, compiler)
     if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
         yield Column(OPERATION_COLUMN, compiler.scope.column([OPERATION_COLUMN]), None)
+
+
+def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, Where | None]]:
+    """Columns renamed, without AS, to another column of the input: `status total` where `status, total` was meant."""
+    for item in node.expressions:
+        if not isinstance(item, exp.Alias) or not isinstance(item.this, exp.Column):
+            continue
+        own, alias = output_name(item.this), name_of(item.args["alias"])
+        offset = offset_of(item.args["alias"])
+        if own == alias or alias not in compiler.scope.columns or offset is None:
+            continue
+        origin = compiler.origin
+        if not _AFTER_AS.search(origin.sql, 0, offset):
+            message = (
+                f"column `{own}` is renamed to `{alias}`, which is also a column of the input; is a comma missing?"
+            )
+            yield message, origin.locate(*origin.place(offset))
 
 
 def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:

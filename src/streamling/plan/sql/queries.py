@@ -12,14 +12,15 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from streamling.errors import INTERNAL, NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, BugError, UserError
+from streamling.errors import INTERNAL, NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, BugError, UserError, Where
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
-from streamling.plan.sql.projections import Column, projection
+from streamling.plan.sql.projections import Column, missing_commas, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
-from streamling.plan.sql.statements import DynamicCheck, Statement, parse_tokens, raise_all, syntax_checked, too_deep
+from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
+from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
@@ -33,12 +34,14 @@ class Query:
     schema     the columns it gives, `_gs_op` included
     uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
     dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
+    cautions   what is probably not meant as written, and where
     """
 
     text: str
     schema: Schema
     uses_now: bool
     dynamic_tables: tuple[DynamicCheck, ...] = ()
+    cautions: tuple[tuple[str, Where | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ def compile_query(
     raise_all(compiler.problems)
     if branch is None:
         raise AssertionError("a query is broken without a problem")
-    return Query(branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables)
+    return Query(
+        branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables, tuple(compiler.cautions)
+    )
 
 
 def compile_expression(
@@ -91,7 +96,7 @@ def compile_expression(
     """One expression over `columns`, a filter for example. Raises UserError."""
     origin = Origin(sql, node, locate)
     try:
-        tree = parse_tokens(origin, syntax_checked(origin), expression=True)
+        tree = tree_of(origin, checked_tokens(origin), expression=True)
         compiler = Compiler(origin, Scope(columns), functions)
         value = compiler.value(tree)
     except RecursionError as error:
@@ -110,6 +115,7 @@ class _Queries:
     views: Mapping[str, str]
     functions: Mapping[str, Function]
     problems: list[UserError] = field(default_factory=list)
+    cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
     def query(self, node: exp.Expr, known: Mapping[str, Branch]) -> Branch:
         """A query compiled; `known` are the common table expressions in sight."""
@@ -173,6 +179,7 @@ class _Queries:
 
     def _columns(self, node: exp.Select, compiler: Compiler) -> list[Column]:
         columns: list[Column] = []
+        self.cautions.extend(missing_commas(node, compiler))
         for item in projection(node, compiler):
             if isinstance(item, UserError):
                 self._problem(item)

@@ -38,33 +38,41 @@ class Scope:
         written = ".".join(names)
         return self.qualifier == written or self.qualifier.endswith(f".{written}")
 
-    def column(self, names: Sequence[str]) -> Value:
-        """`[qualifier.]column[.field ...]`"""
+    def column(self, names: Sequence[str], *, quoted: bool = False) -> Value:
+        """`[qualifier.]column[.field ...]`; `quoted`: a single name was written in quotes."""
         for length in range(len(names) - 1, 0, -1):
             found = self.columns.get(names[length])
             if found is not None and self.is_qualifier(names[:length]):
                 return _path(found, names[length + 1 :])
         found = self.columns.get(names[0])
         if found is None:
-            raise self.unknown(names)
+            raise self.unknown(names, quoted=quoted)
         return _path(found, names[1:])
 
-    def unknown(self, names: Sequence[str]) -> Refusal:
+    def unknown(self, names: Sequence[str], *, quoted: bool = False) -> Refusal:
         """The refusal of a column that is not there."""
         own = names[1:] if len(names) > 1 and self.is_qualifier(names[:1]) else names
-        near = self._near(own[0])
+        # In quotes stands more often a text than a column with several slips in its name.
+        near = self._near(own[0], likeness=0.75 if quoted else 0.6)
         suggestion = f" Did you mean {near}?" if near else ""
         valid = ", ".join(_written(name) for name in self.columns.names)
         return Refusal(
             f"No field named {'.'.join(_written(name) for name in names)}.{suggestion} Valid fields are {valid}.",
             condition=SQL_UNKNOWN_COLUMN,
-            hint=f"Write {near}: a name with capital letters needs double quotes." if near and '"' in near else None,
+            hint=_hint(own[0], near, quoted=quoted),
         )
 
-    def _near(self, name: str) -> str | None:
+    def _near(self, name: str, *, likeness: float) -> str | None:
         by_lower = {column.lower(): column for column in self.columns.names}
-        close = get_close_matches(name.lower(), by_lower, n=1)
+        close = get_close_matches(name.lower(), by_lower, n=1, cutoff=likeness)
         return _written(by_lower[close[0]]) if close else None
+
+
+def _hint(name: str, near: str | None, *, quoted: bool) -> str | None:
+    if quoted and near is None:
+        text = name.replace("'", "''")
+        return f"double quotes mean a column; write text as '{text}'"
+    return f"Write {near}: a name with capital letters needs double quotes." if near and '"' in near else None
 
 
 def _path(column: Field, fields: Sequence[str]) -> Value:

@@ -38,6 +38,16 @@ _CLAUSES = {
     "ordinality": "WITH ORDINALITY",
     "only": "ONLY",
     "by_name": "BY NAME",
+    "connect": "CONNECT BY",
+    "version": "AS OF, a table as it was",
+    "kind": "SELECT AS",
+    "prewhere": "PREWHERE",
+    "changes": "CHANGES",
+    "format": "FORMAT",
+    "settings": "SETTINGS",
+    "partition": "PARTITION",
+    "hints": "table hint",
+    "rows_from": "ROWS FROM",
 }
 _ACCEPTED: dict[type[exp.Expr], set[str]] = {
     exp.Select: {"expressions", "from_", "where", "with_"},
@@ -45,6 +55,9 @@ _ACCEPTED: dict[type[exp.Expr], set[str]] = {
     exp.Subquery: {"this", "alias", "with_"},
     exp.Table: {"this", "db", "catalog", "alias"},
 }
+_JOIN_HINT = (
+    "to test a column against a list of values, fill a dynamic table and ask dynamic_table_check('table', column)"
+)
 _SET_OPERATIONS: dict[type[exp.Expr], str] = {exp.Intersect: "INTERSECT", exp.Except: "EXCEPT between queries"}
 
 
@@ -56,8 +69,8 @@ class Shapes:
     tables: list[str] = field(default_factory=list)
     problems: list[UserError] = field(default_factory=list)
 
-    def refuse(self, what: str, at: exp.Expr | None) -> None:
-        self.problems.append(unsupported(self.origin, what, at))
+    def refuse(self, what: str, at: exp.Expr | None, *, hint: str | None = None) -> None:
+        self.problems.append(unsupported(self.origin, what, at, hint=hint))
 
     def query(self, node: exp.Expr, known: frozenset[str] = frozenset()) -> None:
         """Check a query; `known` are the common table expressions it may name."""
@@ -83,11 +96,15 @@ class Shapes:
     def _clauses(self, node: exp.Expr) -> None:
         accepted = _ACCEPTED[type(node)]
         for name, value in node.args.items():
-            if value and name not in accepted and name != "joins":
+            grouped = name == "having" and node.args.get("group") is not None
+            if value and name not in accepted and name != "joins" and not grouped:
                 clause = value[0] if isinstance(value, list) else value
-                self.refuse(_CLAUSES.get(name, name), clause if isinstance(clause, exp.Expr) else node)
+                self.refuse(
+                    _CLAUSES.get(name, name.strip("_").replace("_", " ").upper()),
+                    clause if isinstance(clause, exp.Expr) else node,
+                )
         for join in node.args.get("joins") or ():
-            self.refuse(_join_name(join), join)
+            self.refuse(_join_name(join), join, hint=_JOIN_HINT)
 
     def _ctes(self, with_: exp.Expr | None, known: frozenset[str]) -> frozenset[str]:
         if with_ is None:
@@ -105,7 +122,7 @@ class Shapes:
             self.problems.append(self.origin.error(SQL_SYNTAX, "the SELECT lists no column", at=node))
             return
         for expression in node.expressions:
-            self._expression(expression)
+            self._expression(expression, grouped=node.args.get("group") is not None)
         source = node.args.get("from_")
         if source is None:
             self.refuse("SELECT without FROM", node)
@@ -135,10 +152,14 @@ class Shapes:
         if cte_name(node) not in known and name not in self.tables:
             self.tables.append(name)
 
-    def _expression(self, node: exp.Expr) -> None:
-        """Look for what is refused by nature; the compiler refuses what it has no entry for."""
-        for part in _outermost(node):
-            self.refuse(*part)
+    def _expression(self, node: exp.Expr, *, grouped: bool = False) -> None:
+        """Look for what is refused by nature; the compiler refuses what it has no entry for.
+
+        Aggregates beside a GROUP BY, and its HAVING, are one mistake with it.
+        """
+        for what, at in _outermost(node):
+            if not (grouped and what.startswith(AGGREGATE)):
+                self.refuse(what, at)
 
 
 def _outermost(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from sqlglot import Token, TokenType, exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot import TokenType, exp
 
 from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError, Where
-from streamling.plan.sql.calls import UNNEST, called, function_name
+from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.dialect import parsed, tokens
-from streamling.plan.sql.functions import Function
 from streamling.plan.sql.functions.own import DYNAMIC_TABLE_CHECK
 from streamling.plan.sql.origin import Locate, Origin, nowhere, offset_of
 from streamling.plan.sql.shapes import Shapes, table_name
+from streamling.plan.sql.syntax import checked_tokens, meant_keyword, tree_of
 
 _OPENINGS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES})
 # fmt: off
@@ -32,8 +27,6 @@ _STATEMENTS = frozenset({
 
 # A longer text takes the parser longer than anybody waits: lists of values belong into a dynamic table.
 LONGEST = 500_000
-
-_NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +69,14 @@ class Statement:
         return None if first is None else self._origin.locate(*self._origin.place(first))
 
 
-def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
-    """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape."""
-    origin = Origin(sql, node, locate)
+def parse(sql: str, *, node: str, locate: Locate = nowhere, only: str | None = None) -> Statement:
+    """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape.
+
+    only   a sentence that every refusal of a construct ends with: what alone this node supports
+    """
+    origin = Origin(sql, node, locate, only)
     if len(sql) > LONGEST:
-        raise origin.error(SQL_UNSUPPORTED, f"unsupported SQL: longer than {LONGEST:,} characters")
+        raise unsupported(origin, f"longer than {LONGEST:,} characters", None)
     try:
         tree = _tree(origin)
         shapes = Shapes(origin)
@@ -92,7 +88,7 @@ def parse(sql: str, *, node: str, locate: Locate = nowhere) -> Statement:
 
 
 def dynamic_checks(tree: exp.Expr, origin: Origin) -> list[DynamicCheck]:
-    """The calls of `dynamic_table_check` anywhere in a tree; a name that is no literal is refused when compiled."""
+    """The calls of `dynamic_table_check` anywhere in a tree; only a name that is a literal is known before rows are."""
     found: list[tuple[int, DynamicCheck]] = []
     for call in tree.find_all(exp.Anonymous):
         name = call.expressions[0] if call.expressions else None
@@ -110,22 +106,17 @@ def _under_not(node: exp.Expr) -> bool:
     return isinstance(parent, exp.Not)
 
 
-def check_functions(statement: Statement, functions: Mapping[str, Function] = _NO_FUNCTIONS) -> list[UserError]:
-    """Every call of a function that does not exist: what can be told of a query before its inputs are known.
-
-    functions   entries added to the function table
-    """
-    calls = [call for call in statement._tree.find_all(exp.Anonymous) if function_name(call) != UNNEST]
-    found = [called(statement._origin, call, functions) for call in calls]
-    return sorted((error for error in found if isinstance(error, UserError)), key=_place)
-
-
 def raise_all(problems: list[UserError]) -> None:
     """Raise one problem as itself, several as InvalidPipeline in the order of their places."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise InvalidPipeline(sorted(problems, key=_place))
+        raise InvalidPipeline(in_order(problems))
+
+
+def in_order(problems: list[UserError]) -> list[UserError]:
+    """The problems in the order of their places."""
+    return sorted(problems, key=_place)
 
 
 def _place(problem: StreamlingError) -> tuple[float, int]:
@@ -137,67 +128,13 @@ def too_deep(origin: Origin, cause: RecursionError) -> UserError:
 
 
 def _tree(origin: Origin) -> exp.Expr:
-    found = syntax_checked(origin)
+    found = checked_tokens(origin)
     first = found[0]
     if first.text.lower() in _STATEMENTS:
         raise unsupported(origin, f"{first.text.upper()}, only a SELECT can be a transform", first.start)
     if first.token_type not in _OPENINGS:
-        raise origin.error(SQL_SYNTAX, f"a query begins with SELECT or WITH, not with `{first.text}`", at=first.start)
-    return parse_tokens(origin, found)
-
-
-def syntax_checked(origin: Origin) -> list[Token]:
-    """The tokens of one statement, without the semicolon that may end it."""
-    try:
-        found = tokens(origin.sql)
-    except SqlglotError as error:
-        raise _token_error(origin, error) from None
-    while found and found[-1].token_type == TokenType.SEMICOLON:
-        found.pop()
-    if not found:
-        raise origin.error(SQL_SYNTAX, "the SQL is empty")
-    for token, following in pairwise(found):
-        if token.token_type == TokenType.SEMICOLON:
-            raise unsupported(origin, "several statements", following.start)
-        if token.token_type == TokenType.COMMA and following.token_type == TokenType.FROM:
-            raise origin.error(SQL_SYNTAX, "a column is missing between `,` and FROM", at=following.start)
-        if token.token_type == TokenType.NUMBER and _glued(token, following):
-            raise origin.error(SQL_SYNTAX, f"`{token.text}{following.text}` is not a number", at=token.start)
-    return found
-
-
-def _glued(token: Token, following: Token) -> bool:
-    return following.start == token.end + 1 and following.text[:1].isidentifier()
-
-
-def parse_tokens(origin: Origin, found: list[Token], *, expression: bool = False) -> exp.Expr:
-    """The tree of a query or of an expression."""
-    try:
-        return parsed(found, origin.sql, expression=expression)
-    except ParseError as error:
-        raise _syntax_error(origin, error) from None
-    except SqlglotError as error:
-        raise origin.error(SQL_SYNTAX, f"the SQL does not parse: {error}", cause=error) from None
-
-
-def _syntax_error(origin: Origin, error: ParseError) -> UserError:
-    details = error.errors[0] if error.errors else {}
-    line, column, near = details.get("line"), details.get("col"), str(details.get("highlight") or "")
-    if not line or not column:
-        return origin.error(SQL_SYNTAX, f"the SQL does not parse: {error}", cause=error)
-    offset = origin.offset(int(line), int(column) - len(near) + 1)
-    description = str(details.get("description") or "")
-    why = "something is missing" if description.startswith("Required keyword") else description
-    place = "{}:{}".format(*origin.place(offset))
-    return origin.error(SQL_SYNTAX, f"the SQL does not parse at `{near}` ({place}): {why}", at=offset, cause=error)
-
-
-def _token_error(origin: Origin, error: SqlglotError) -> UserError:
-    """sqlglot's message is `Missing ' from 2:19`: a line, and the offset of the open quote in the whole text."""
-    message = str(error.__cause__ or error).split("\n")[0]
-    missing = re.fullmatch(r"Missing (.+) from (\d+):(\d+)", message)
-    if missing is None:
-        return origin.error(SQL_SYNTAX, f"the SQL does not parse: {message}", cause=error)
-    end, offset = missing[1], int(missing[3])
-    place = "{}:{}".format(*origin.place(offset))
-    return origin.error(SQL_SYNTAX, f"the SQL does not parse: {end} is missing, opened at {place}", at=offset)
+        keyword = meant_keyword(first.text)
+        hint = f"did you mean {keyword}?" if keyword in ("SELECT", "WITH") else None
+        message = f"a query begins with SELECT or WITH, not with `{first.text}`"
+        raise origin.error(SQL_SYNTAX, message, at=first.start, hint=hint)
+    return tree_of(origin, found)

@@ -61,15 +61,15 @@ def list_files(path: str, format_: str) -> Listing:
     """All files the path means that have an extension of the format, hidden ones left out."""
     import pyarrow.fs as pafs
 
-    system, inner = file_system(path)
-    base, pattern = _split(inner)
     try:
+        system, inner = file_system(path)
+        base, pattern = _split(inner)
         start = system.get_file_info(base)
         if start.type == pafs.FileType.File:
             base, infos = str(PurePosixPath(base).parent), [start]
         else:
             infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise PermanentError(SCHEMA_NOT_FOUND, f"'{path}' cannot be listed: {error}", cause=error) from error
     found = [info for info in infos if info.type == pafs.FileType.File]
     wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]

@@ -227,5 +227,5 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "reverse_bytes32": Function("reverse_bytes32(bytes)", (ANY,), _reverse_bytes),
     "coalesce_meta": Function("coalesce_meta(value, ..)", (ANY,), _coalesce_meta, variadic=True),
-    DYNAMIC_TABLE_CHECK: Function("dynamic_table_check(name, value)", (LITERAL_TEXT, ANY), _checked),
+    DYNAMIC_TABLE_CHECK: Function("dynamic_table_check(name, value)", (TEXT, ANY), _checked),
 }

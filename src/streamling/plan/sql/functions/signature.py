@@ -44,11 +44,15 @@ class Function:
 
     def call(self, arguments: Sequence[Value]) -> Value:
         """The call with these arguments; raises Refusal when their number or types are not accepted."""
-        least = len(self.parameters) - self.optional
-        if len(arguments) < least or (len(arguments) > len(self.parameters) and not self.variadic):
-            raise Refusal(f"`{self.usage}` does not take {_count(len(arguments))}")
+        self.check_count(len(arguments))
         admitted = [self._admitted(position, value) for position, value in enumerate(arguments)]
         return self._built_once(admitted) if self.once else self.build(admitted)
+
+    def check_count(self, number: int) -> None:
+        """Raise Refusal when the function does not take so many arguments."""
+        least = len(self.parameters) - self.optional
+        if number < least or (number > len(self.parameters) and not self.variadic):
+            raise Refusal(f"`{self.usage}` does not take {_count(number)}")
 
     def _built_once(self, arguments: list[Value]) -> Value:
         names = {n: f"a{n}" for n, value in enumerate(arguments) if not is_short(value)}

@@ -1,0 +1,47 @@
+"""How rows are spread over the streams of nodes, as far as it is known before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from streamling.errors import PLACEMENT, Caution
+from streamling.plan.nodes import PlannedNode
+from streamling.spec.options import SingleStream
+from streamling.spec.pipeline import Role
+
+
+def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
+    """Groups of sinks that cannot have the streams they ask for.
+
+    Sinks that read one node share the placement of its rows, so one that asks for a single stream, or has another
+    key, takes the streams from all of them.
+    """
+    groups: dict[str, list[PlannedNode]] = {}
+    for node in nodes:
+        if node.spec.role is Role.SINK and node.spec.sound and node.inputs and isinstance(_options(node), SingleStream):
+            groups.setdefault(node.inputs[0], []).append(node)
+    for group in groups.values():
+        widest = max(group, key=_width)
+        if len(group) < 2 or _width(widest) == 1:
+            continue
+        single = next((n for n in group if _width(n) == 1 and "parallelism" in n.spec.options.model_fields_set), None)
+        other = next((n for n in group if n.primary_key != widest.primary_key), None)
+        if single is None and other is None:
+            continue
+        because = f"'{single.spec.name}' asks for a single stream" if single else f"'{_name(other)}' has another key"
+        names = ", ".join(f"'{n.spec.name}'" for n in group)
+        message = f"the sinks {names} read one node and run on one stream, not {_width(widest)}: {because}"
+        yield widest.spec.caution(PLACEMENT, message, "parallelism")
+
+
+def _options(node: PlannedNode) -> object:
+    return node.spec.options
+
+
+def _width(node: PlannedNode) -> int:
+    width = getattr(node.spec.options, "parallelism", None)
+    return width if isinstance(width, int) else 1
+
+
+def _name(node: PlannedNode | None) -> str:
+    return node.spec.name if node else ""
