@@ -388,22 +388,22 @@ def test_filters_of_sources_are_planned_without_a_broker(condition: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("condition", "message"),
+    ("condition", "code", "message"),
     [
-        ("blok > 60", "No field named blok. Did you mean block?"),
-        ("block + 60", "it gives int64, not true or false"),
-        ("block > 60 AND", "the SQL does not parse"),
-        ("sum(block) > 60", "unsupported SQL: aggregate function `sum`"),
-        ("block > DATE '2024-01-01'", "types int64 and date32 do not go together"),
+        ("blok > 60", "SOURCE_FILTER", "No field named blok. Did you mean block?"),
+        ("block + 60", "SQL_TYPES", "it gives int64, not true or false"),
+        ("block > 60 AND", "SQL_SYNTAX", "the SQL does not parse"),
+        ("sum(block) > 60", "SQL_UNSUPPORTED", "unsupported SQL: aggregate function `sum`"),
+        ("block > DATE '2024-01-01'", "SQL_TYPES", "types int64 and date32 do not go together"),
     ],
 )
 def test_filters_that_cannot_be_used_are_refused_with_their_source(
-    condition: str, message: str, tmp_path: Path
+    condition: str, code: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidPipeline) as caught:
         filtered(tmp_path, condition)
     (problem,) = caught.value.problems
-    assert problem.code == "SOURCE_FILTER"
+    assert problem.code == code
     assert problem.message.startswith("kafka source 'rows': failed to create Kafka source: ")
     assert message in problem.message
     assert problem.where is not None and problem.where.line == 8

@@ -60,8 +60,8 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    found = in_file_order((*plan.cautions, *unready, *unused_connections(pipeline, settings)))
-    return replace(plan, cautions=(*_unused(settings), *found))
+    given = (*_unused(settings), *unused_connections(pipeline, settings))
+    return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
 def prepare(file: Path, settings: Settings) -> Prepared:

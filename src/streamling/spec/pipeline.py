@@ -273,7 +273,8 @@ class _Loader:
             return
         fields = {f.alias or name for name, f in node.model.model_fields.items()} - set(node.model.opaque)
         for path, text in _texts(e for e in node.tree.entries if e.key in fields):
-            if (found := _PLACEHOLDER.search(text)) is not None:
+            found = _PLACEHOLDER.search(text)
+            if found is not None and not self._is_reported(node.locate(*path)):
                 field_ = ".".join(str(part) for part in path)
                 message = f"'{field_}' holds '{found[0]}', which is used as written"
                 self.cautions.append(node.caution(INVALID_VALUE, message, *path, hint=TEMPLATED))
@@ -323,6 +324,9 @@ class _Loader:
             )
             self._report(described_node(role, entry.key, type_), entry.key, problem)
         return model
+
+    def _is_reported(self, where: Where) -> bool:
+        return any(problem.where == where for problem in self.problems)
 
     def _report(self, prefix: str, node: str, problem: UserError) -> None:
         self.problems.append(

@@ -226,6 +226,14 @@ def test_values_that_may_be_secret_are_not_quoted() -> None:
     assert "'headers.Authorization' must be text" in error.message
 
 
+def test_a_placeholder_is_told_of_once() -> None:
+    [caution] = load_pipeline(node("topic: '${T}'"), "p.yaml", KINDS).cautions
+    assert "'topic' holds '${T}'" in caution.message
+    wrong = load_pipeline(node("topic: t, batch_size: '${T}'"), "p.yaml", KINDS)
+    assert [error.hint for error in wrong.problems] == [caution.hint]
+    assert wrong.cautions == ()
+
+
 def test_an_unknown_type_is_not_available() -> None:
     error = problem("sources:\n  s: {type: Kafka, topic: t}\nsinks: {}\n")
     assert error.code == "KIND_NOT_AVAILABLE"
