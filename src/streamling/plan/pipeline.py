@@ -190,8 +190,6 @@ class _Planner:
             return None
         if node.role is Role.SOURCE:
             return self._source_columns(node)
-        if node.role is Role.TRANSFORM and not is_stream(node):
-            return Schema(())
         upstream = self.streams.get(inputs[0]) if inputs else None
         if upstream is None or upstream.columns is None:
             return None
