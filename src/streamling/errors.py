@@ -304,6 +304,11 @@ NOT_RUNNABLE = condition(
     "The node is valid, but this version cannot run it yet.",
     "Use another kind of node until its connector is there; `validate` and `plan` work.",
 )
+NOTHING_TO_DO = condition(
+    "NOTHING_TO_DO",
+    "The pipeline has no sinks: a run ends at once.",
+    "Add nodes under `sources` and `sinks`.",
+)
 EVENT_TIME = condition(
     "EVENT_TIME",
     "The event time column is missing or no time: the node has no event time metrics.",

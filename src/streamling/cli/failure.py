@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 import traceback
 
 from streamling.cli.excerpt import excerpt
@@ -24,7 +27,7 @@ def rendered_caution(caution: Caution | str) -> str:
     """What stops nothing, with its place."""
     if isinstance(caution, str):
         return f"Warning: {caution}"
-    lines = [f"Warning: {caution.message} [{caution.code}]"]
+    lines = [_fitted(f"Warning: {caution.message} [{caution.code}]")]
     if caution.where:
         lines.append(f"  at {caution.where}")
     if caution.hint:
@@ -54,7 +57,7 @@ def with_hint(text: str, hint: str | None) -> str:
 def _one(error: BaseException) -> str:
     if not isinstance(error, StreamlingError):
         return f"Error: {type(error).__name__}: {error}"
-    lines = [f"Error: {error.message} [{error.code}]"]
+    lines = [_fitted(f"Error: {error.message} [{error.code}]")]
     if error.where:
         lines.append(f"  at {error.where}")
         lines.extend(excerpt(error.where))
@@ -66,3 +69,11 @@ def _one(error: BaseException) -> str:
     if error.hint:
         lines.append(f"  hint: {error.hint}")
     return "\n".join(lines)
+
+
+def _fitted(headline: str) -> str:
+    """Broken at the width of the terminal, if there is one: programs that read our output get whole lines."""
+    if not sys.stderr.isatty():
+        return headline
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(headline, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamling.cli.failure import rendered, rendered_caution
 from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
+from streamling.errors import Caution
 from streamling.spec.pipeline import Role
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def execute(options: argparse.Namespace) -> int:
     except Exception as error:  # anything at all must become a message and exit code 1
         print(rendered(error, with_trace=options.traceback), file=sys.stderr)
         return 1
-    for caution in plan.cautions:
+    cautions: list[Caution | str] = [*loaded.warnings, *plan.cautions]
+    for caution in cautions:
         print(rendered_caution(caution), file=sys.stderr)
     match options.format:
         case "mermaid":

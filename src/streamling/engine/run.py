@@ -104,7 +104,6 @@ class Run:
         for caution in prepared.plan.cautions:
             log.warning("%s", caution.message)
         if not prepared.sinks:
-            log.warning("the pipeline has no sinks: nothing to do")
             return
         self._bounded = any(source.bounded for source in prepared.sources.values())
         store = open_state(self._settings)

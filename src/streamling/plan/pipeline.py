@@ -16,6 +16,7 @@ from streamling.errors import (
     JOB_MODE,
     KEY_REQUIRED,
     NO_KEY,
+    NOTHING_TO_DO,
     PRIMARY_KEY,
     SCHEMA_UNKNOWN,
     SQL_SUSPICIOUS,
@@ -24,6 +25,7 @@ from streamling.errors import (
     InvalidPipeline,
     StreamlingError,
     UserError,
+    Where,
 )
 from streamling.plan.contract import (
     ChecksAlone,
@@ -130,6 +132,9 @@ class _Planner:
         self.problems.extend((*self.pipeline.problems, *self.graph.problems))
         self.cautions.extend(self.pipeline.cautions)
         self._check_job_mode()
+        if not self.pipeline.sinks:
+            where = Where(self.pipeline.file, 1, 1)
+            self.cautions.append(Caution(NOTHING_TO_DO, "the pipeline has no sinks: nothing to do", where=where))
         for finding in table_findings(self.pipeline, self.graph):
             self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
