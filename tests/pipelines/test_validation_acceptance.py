@@ -93,7 +93,7 @@ sinks:
 def test_va_04_a_report_of_a_user_error(place: Workspace, registry: SchemaRegistry) -> None:
     report = validated(place, KEY_NOT_IN_SCHEMA, registry.url)
     assert (report["success"], report["is_valid"]) == (True, False)
-    assert report["errors"] == [KEY_MESSAGE]
+    assert report["errors"] == [f"kafka source 'test_kafka_source': {KEY_MESSAGE}"]
 
 
 def test_va_05_an_unknown_column_in_a_source_filter(place: Workspace, registry: SchemaRegistry) -> None:
@@ -122,7 +122,7 @@ sinks:
 def test_va_06_a_kafka_sink_without_a_key(place: Workspace, registry: SchemaRegistry) -> None:
     report = validated(place, KAFKA_TO_KAFKA.format(topic="bid", more=""), registry.url)
     assert (report["success"], report["is_valid"]) == (False, False)
-    assert report["errors"] == ["kafka sink 'copies': requires a primary key"]
+    assert report["errors"] == ["kafka sink 'copies': requires a primary key (hint: set primary_key)"]
 
 
 @pytest.mark.parametrize(("topic", "more"), [("bid", ", primary_key: id"), ("keyed", "")])
