@@ -6,14 +6,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from installation import check_hash, free_ports, installed
+from installation import check_hash, free_ports, installed, wait_for_answer
 
 VERSION = "26.7.3-stable.1"
 SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"
@@ -97,25 +96,11 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
             )
         try:
             running = ClickHouseServer(port)
-            _wait_for(running, server, home / "log")
+            wait_for_answer(f"{running.url}/ping", server, seconds=START_SECONDS, said=(home / "log").read_text)
             yield running
         finally:
             server.kill()
             server.wait()
-
-
-def _wait_for(clickhouse: ClickHouseServer, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"ClickHouse ended with {server.returncode}: {log.read_text()}")
-        try:
-            if httpx.get(f"{clickhouse.url}/ping", timeout=5).is_success:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise RuntimeError(f"ClickHouse did not answer within {START_SECONDS} s: {log.read_text()}")
 
 
 def _fetched(directory: Path) -> Path:

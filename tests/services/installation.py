@@ -6,9 +6,13 @@ import hashlib
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import httpx
 
 
 def installed(name: str, fetch: Callable[[Path], Path]) -> Path:
@@ -38,3 +42,18 @@ def free_ports(count: int) -> list[int]:
     for s in sockets:
         s.close()
     return ports
+
+
+def wait_for_answer(url: str, server: subprocess.Popen[bytes], *, seconds: float, said: Callable[[], str]) -> None:
+    """Until a GET succeeds. `said` gives what the server wrote, for the error when it ends or stays silent."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(f"the server of {url} ended with {server.returncode}: {said()}")
+        try:
+            if httpx.get(url, timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"{url} did not answer within {seconds} s: {said()}")

