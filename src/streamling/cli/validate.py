@@ -91,7 +91,7 @@ def _outcome(options: argparse.Namespace, *, probe: bool) -> Outcome:
 
 
 def _tell(outcome: Outcome, *, with_trace: bool) -> int:
-    """Errors first: who has them can do without warnings for now."""
+    """Errors first: they are what must be mended."""
     if outcome.failure is not None:
         print(rendered(outcome.failure, with_trace=with_trace), file=sys.stderr)
     for warning in outcome.warnings:

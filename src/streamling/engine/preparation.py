@@ -98,14 +98,13 @@ def _answer(
 
 
 def _probe_for(node: NodeSpec) -> registry.Probe | None:
-    if not node.sound:
-        return None
+    probe = registry.kind_of(node).probe if node.sound else None
+    if probe is None or not isinstance(node.options, DeclaresColumns):
+        return probe
     try:
-        if isinstance(node.options, DeclaresColumns) and node.options.output_schema(node) is not None:
-            return None
+        return probe if node.options.output_schema(node) is None else None
     except StreamlingError:
         return None  # the planner meets the same error and reports it
-    return registry.kind_of(node).probe
 
 
 def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:

@@ -266,7 +266,7 @@ class _Planner:
             self.problems.append(node.error(PRIMARY_KEY, message, "primary_key"))
 
     def _no_key(self, node: NodeSpec) -> None:
-        if not issubclass(type(node.options), Keyed | RequiredKey):
+        if not isinstance(node.options, Keyed | RequiredKey):
             return
         hint = "set primary_key"
         required = node.options.key_required if isinstance(node.options, SinkOptions) else None

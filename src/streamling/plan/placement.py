@@ -18,7 +18,8 @@ def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
     """
     groups: dict[str, list[PlannedNode]] = {}
     for node in nodes:
-        if node.spec.role is Role.SINK and node.spec.sound and node.inputs and isinstance(_options(node), SingleStream):
+        keyed = node.spec.role is Role.SINK and isinstance(node.spec.options, SingleStream)
+        if keyed and node.inputs:
             groups.setdefault(node.inputs[0], []).append(node)
     for group in groups.values():
         widest = max(group, key=_width)
@@ -26,22 +27,17 @@ def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
             continue
         single = next((n for n in group if _width(n) == 1 and "parallelism" in n.spec.options.model_fields_set), None)
         other = next((n for n in group if n.primary_key != widest.primary_key), None)
-        if single is None and other is None:
+        if single is not None:
+            because = f"'{single.spec.name}' asks for a single stream"
+        elif other is not None:
+            because = f"'{other.spec.name}' has another key"
+        else:
             continue
-        because = f"'{single.spec.name}' asks for a single stream" if single else f"'{_name(other)}' has another key"
         names = ", ".join(f"'{n.spec.name}'" for n in group)
         message = f"the sinks {names} read one node and run on one stream, not {_width(widest)}: {because}"
         yield widest.spec.caution(PLACEMENT, message, "parallelism")
 
 
-def _options(node: PlannedNode) -> object:
-    return node.spec.options
-
-
 def _width(node: PlannedNode) -> int:
     width = getattr(node.spec.options, "parallelism", None)
     return width if isinstance(width, int) else 1
-
-
-def _name(node: PlannedNode | None) -> str:
-    return node.spec.name if node else ""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamling.plan.declared import NAMES, UnknownType, declared_type
+from streamling.plan.types import DataType
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_a_name_means_a_type(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "(" not in name])
 def test_every_name_that_is_offered_is_accepted(name: str) -> None:
-    declared_type(name)
+    assert isinstance(declared_type(name), DataType)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_mutated_pipeline_gives_a_plan_or_errors_with_places(tmp_path: Path, d
         length = data.draw(st.integers(0, 12))
         text = text[:start] + data.draw(st.sampled_from(FRAGMENTS) | st.text(max_size=3)) + text[start + length :]
     with suppress(UnicodeEncodeError):  # a lone surrogate is no text that a file could hold
-        outcome(tmp_path, text)
+        assert outcome(tmp_path, text)
 
 
 VALUES = st.sampled_from(["", " ", "0", "-1", "1", "yes", "TRUE", "InMemory", "Sqlite", "1s", "5 m", "[]", "{}", "a,b"])
