@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
+from streamling.engine.progress import Progress
 from streamling.engine.retry import retry
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
@@ -60,8 +61,8 @@ class Outlet:
 
 
 class Delivery:
-    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stop: StopRequest) -> None:
-        self._session, self._stop = session, stop
+    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stop: StopRequest, progress: Progress) -> None:
+        self._session, self._stop, self._progress = session, stop, progress
         self._failed = threading.Event()
         self._lanes = _lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
@@ -137,8 +138,10 @@ class Delivery:
         acks = self._write(outlet, epoch, frames)
         crash_point("after-write", outlet.node.ref)
         crash_point("before-commit", outlet.node.ref)
-        outlet.written += outlet.sink.commit(epoch, acks)
-        outlet.arrived += sum(ack.rows for ack in acks)
+        written, arrived = outlet.sink.commit(epoch, acks), sum(ack.rows for ack in acks)
+        outlet.written += written
+        outlet.arrived += arrived
+        self._progress.passed(outlet.node.ref, rows_in=arrived, rows_out=written)
         outlet.offered += epoch.rows
         crash_point("after-commit", outlet.node.ref)
 

@@ -25,6 +25,7 @@ from streamling.engine.closing import InHand, Timing, closes, patience
 from streamling.engine.dataflow import Dataflow
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.pending import Ledger, Pending
+from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
@@ -62,10 +63,11 @@ class EpochLoop:
         sources: Sequence[ReadAhead],
         outlets: Sequence[Outlet],
         stop: StopRequest,
+        progress: Progress,
     ) -> None:
         self._fingerprint, self._settings, self._generation = plan.fingerprint, settings, generation
         self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
-        self._sources, self._outlets, self._stop = sources, outlets, stop
+        self._sources, self._outlets, self._stop, self._progress = sources, outlets, stop, progress
         self._last_epoch = 0.0
         self._fenced_at: tuple[Mapping[str, Json], list[Pending]] | None = None
         self._fenced_in_vain = 0
@@ -272,6 +274,9 @@ class EpochLoop:
         self.rows += epoch.rows
         self._fenced_at, self._fenced_in_vain = None, 0
         self._capacity.after_epoch(epoch.rows)
+        for source in self._sources:
+            self._progress.passed(source.node, rows_out=sum(s.rows for s in epoch.slices if s.node == source.node))
+        self._progress.epoch(epoch.rows, seconds * 1000)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, epoch.rows, seconds * 1000)
         if self.epochs % _COLLECT_EVERY == 0:
             gc.collect()

@@ -128,6 +128,6 @@ def _not_runnable(plan: Plan) -> Iterator[UserError]:
     for node in plan.nodes:
         if not registry.kind_of(node.spec).runs:
             yield node.spec.error(NOT_RUNNABLE, "this version can check this kind of node but not run it yet", "type")
-        if node.spec.options.on_error is not OnError.FAIL:
+        if node.spec.options.on_error is not OnError.FAIL and not registry.kind_of(node.spec).sets_aside:
             wanted = node.spec.options.on_error.value
             yield node.spec.error(NOT_RUNNABLE, f"on_error '{wanted}' is not available yet", "on_error")

@@ -18,6 +18,7 @@ from streamling.engine.closing import Wish
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
+from streamling.engine.progress import Progress
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
@@ -25,7 +26,7 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
-from streamling.plugin.contract import Guarantee, Placement, SinkContext
+from streamling.plugin.contract import Guarantee, Measured, Placement, SinkContext
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ class Summary:
 class Run:
     """One run of one pipeline file in this process."""
 
-    def __init__(self, file: Path, settings: Settings, *, verbose: bool = False) -> None:
+    def __init__(
+        self, file: Path, settings: Settings, *, verbose: bool = False, progress: Progress | None = None
+    ) -> None:
         self._file, self._settings, self._verbose = file, settings, verbose
+        self._progress = progress or Progress()
         self._failure: BaseException | None = None
         self._bounded = False
         self._stop: StopRequest | None = None
@@ -77,6 +81,7 @@ class Run:
         if not done.is_set():
             self._shut_down(jvm, done, signals)
         finished = done.is_set()
+        self._progress.done()
         self._leave(jvm, finished=finished)
         if self._failure is not None and finished:
             if signals.received is None or not isinstance(self._failure, TransientError):
@@ -106,6 +111,7 @@ class Run:
         if not prepared.sinks:
             return
         self._bounded = any(source.bounded for source in prepared.sources.values())
+        self._progress.planned(prepared.plan)
         store = open_state(self._settings)
         try:
             self._run_loop(jvm, prepared, store)
@@ -134,7 +140,7 @@ class Run:
         capacity = self._capacity(session, sources=len(plan.sources))
         sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
-        delivery = Delivery(session, self._outlets, stop)
+        delivery = Delivery(session, self._outlets, stop, self._progress)
         self._loop = EpochLoop(
             plan=plan,
             settings=settings,
@@ -146,7 +152,10 @@ class Run:
             sources=sources,
             outlets=self._outlets,
             stop=stop,
+            progress=self._progress,
         )
+        measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
+        self._progress.running(measured, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
@@ -209,6 +218,7 @@ class Run:
         budget = self._settings.runtime.shutdown_budget_secs
         Watchdog(budget, jvm.kill)
         log.info("%s received, stopping", signals.received.name if signals.received else "stop")
+        self._progress.stopping()
         if self._stop is None:
             return  # still starting: nothing is in flight
         policy = drains(self._settings.drain_policy, job_mode=self._settings.job_mode, bounded=self._bounded)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from streamling.plan.types import Schema
 
@@ -70,19 +70,77 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a source has: slices to be read, at most one per state key."""
+    """What a source has: slices to be read, at most one per state key.
 
-    slices: tuple[Slice, ...]
+    A source that cannot read anything twice offers the rows themselves, as `batches` without slices. It keeps
+    its own position and is told with `HearsMarkers` and `HearsFinalizers` when to note and when to store it.
+    """
+
+    slices: tuple[Slice, ...] = ()
+    batches: tuple[pa.RecordBatch, ...] = ()
 
     @property
     def rows(self) -> int:
-        return sum(s.rows for s in self.slices)
+        in_hand: int = sum(batch.num_rows for batch in self.batches)
+        return sum(s.rows for s in self.slices) + in_hand
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that could not be read, or that a transform refuses: stands where the row would have stood.
+
+    The node's `on_error` decides what becomes of it.
+    """
+
+    reason: str
+    """One stable word, such as `decode_error`."""
+    message: str
+    source: Mapping[str, Json]
+    """Where it stood, for instance `file` and `row`; the node is added to it."""
+    raw: bytes | None = None
+    raw_key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] | None = None
+    row: Json = None
+    """The row as it came into the node, where there was one."""
 
 
 class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch]: ...
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+        """The rows of a part, in order. One that cannot be read is a BadRow; the reader goes on behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a source has got: `done` of `total`, in `unit` (`rows`, `bytes`, `files`). What is left is its lag."""
+
+    done: int
+    total: int
+    unit: str
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A source that knows how much there is to read at the moment. Asked from any thread; never blocks."""
+
+    def extent(self) -> Extent | None: ...
+
+
+@runtime_checkable
+class HearsMarkers(Protocol):
+    """A source that keeps its own position."""
+
+    def mark(self, epoch: int) -> None:
+        """Everything offered so far belongs to this epoch or an earlier one. Comes between two offers."""
+
+
+@runtime_checkable
+class HearsFinalizers(Protocol):
+    """A node that wants to know when an epoch is durable in every sink."""
+
+    def finalized(self, epoch: int) -> None:
+        """Comes from another thread than the other calls. Some epochs get none, only a later one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +203,35 @@ class Epoch:
     """What `now()` means in this epoch, microseconds since 1970 UTC; the same when it is replayed."""
     seed: int
     slices: tuple[Slice, ...]
+    loose_rows: int = 0
+    """Rows of sources that offer rows instead of slices."""
 
     @property
     def rows(self) -> int:
-        return sum(s.rows for s in self.slices)
+        return sum(s.rows for s in self.slices) + self.loose_rows
+
+
+@dataclass(frozen=True, slots=True)
+class TransformContext:
+    """What a transform is told when it is opened."""
+
+    node: str
+    application: str
+    input_schema: Schema
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+
+
+class Transform(Protocol):
+    """Rows in, rows out, in the driver, between two steps of Spark."""
+
+    def open(self, context: TransformContext) -> None:
+        """Called once, before the first epoch."""
+
+    def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
+        """The rows of an epoch. Called once per epoch, and again for an epoch that is repeated after a crash."""
+
+    def close(self) -> None: ...
 
 
 class Applied(Enum):

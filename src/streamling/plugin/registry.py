@@ -8,7 +8,7 @@ from importlib import import_module
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
-from streamling.plugin.contract import Sink, Source
+from streamling.plugin.contract import Sink, Source, Transform
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Kinds, NodeSpec, OptionsModel, Role
 from streamling.spec.settings import Settings
@@ -29,11 +29,13 @@ class Kind:
     name: str
     """What `type:` says in YAML."""
     options: type[NodeOptions]
-    build: Callable[[NodeSpec, Settings], Source | Sink] | None = None
+    build: Callable[[NodeSpec, Settings], Source | Transform | Sink] | None = None
     probe: Probe | None = None
     """Asks the outside world for the columns of a source, where the file does not declare them."""
     compiled: bool = False
     """The planner turns the node into a query; nothing has to be built."""
+    sets_aside: bool = False
+    """It says which rows are bad (BadRow), so that `on_error` can be something else than `fail`."""
 
     @property
     def runs(self) -> bool:
@@ -78,8 +80,8 @@ def kind_of(node: NodeSpec) -> Kind:
     return _kind(node.role, node.type)
 
 
-def build(node: NodeSpec, settings: Settings) -> Source | Sink:
-    """The connector of a source or sink node."""
+def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
+    """The connector of a node that is not compiled."""
     make = kind_of(node).build
     if make is None:
         raise BugError(INTERNAL, f"{node.described()} has no connector", node=node.name)

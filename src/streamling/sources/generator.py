@@ -17,7 +17,7 @@ from streamling.errors import SQL_TYPES
 from streamling.plan.sql import Expression, Function, Value, compile_expression
 from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, STRING, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Json, Kind, Offer, Projection, Room, Slice, register
+from streamling.plugin import Extent, Json, Kind, Offer, Projection, Room, Slice, register
 from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -131,6 +131,12 @@ class GeneratorSource:
     @property
     def bounded(self) -> bool:
         return self._options.rows is not None
+
+    def extent(self) -> Extent | None:
+        rows, rate = self._options.rows, self._options.rate
+        if rows is None and rate is not None:  # endless: what is due by now
+            rows = max(self._next, self._first + int((time.monotonic() - self._since) * rate))
+        return None if rows is None else Extent(self._next, rows, "rows")
 
     def reader(self) -> GeneratorReader:
         return GeneratorReader()

@@ -1,0 +1,107 @@
+"""How a run is getting on, for whoever wants to show it: a few numbers per node, read at any time from any thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from streamling.plan.pipeline import Plan
+from streamling.plugin.contract import Extent
+from streamling.spec.pipeline import Role
+
+
+class Phase(Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgress:
+    """The rows of a node so far; None where nobody counts them. `extent`: how far a source has got."""
+
+    name: str
+    role: Role
+    type: str
+    rows_in: int | None = None
+    rows_out: int | None = None
+    set_aside: int = 0
+    """Rows that `on_error` has taken out."""
+    extent: Extent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment. Nodes in the order of the plan: sources, transforms, sinks."""
+
+    phase: Phase
+    nodes: tuple[NodeProgress, ...]
+    epochs: int
+    rows: int
+    last_epoch_ms: float | None
+    seconds: float
+    """Since the run began."""
+    bounded: bool
+    """All sources end by themselves: the sum of their extents is the whole work."""
+
+
+class Progress:
+    """Written by the engine, read by displays."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._phase = Phase.STARTING
+        self._nodes: dict[str, NodeProgress] = {}
+        self._extents: Mapping[str, Callable[[], Extent | None]] = {}
+        self._bounded = False
+        self._epochs = self._rows = 0
+        self._last_epoch_ms: float | None = None
+
+    def snapshot(self) -> Snapshot:
+        with self._lock:
+            nodes = tuple(
+                replace(node, extent=self._extents[ref]()) if ref in self._extents else node
+                for ref, node in self._nodes.items()
+            )
+            seconds = time.monotonic() - self._began
+            return Snapshot(self._phase, nodes, self._epochs, self._rows, self._last_epoch_ms, seconds, self._bounded)
+
+    # The engine's side
+
+    def planned(self, plan: Plan) -> None:
+        """The nodes are known; all counts are zero."""
+        with self._lock:
+            self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
+
+    def running(self, extents: Mapping[str, Callable[[], Extent | None]], *, bounded: bool) -> None:
+        with self._lock:
+            self._phase, self._extents, self._bounded = Phase.RUNNING, extents, bounded
+
+    def stopping(self) -> None:
+        with self._lock:
+            self._phase = Phase.STOPPING
+
+    def done(self) -> None:
+        with self._lock:
+            self._phase = Phase.DONE
+
+    def passed(self, ref: str, *, rows_in: int = 0, rows_out: int = 0, set_aside: int = 0) -> None:
+        """Rows have passed a node."""
+        with self._lock:
+            node = self._nodes[ref]
+            self._nodes[ref] = replace(
+                node,
+                rows_in=(node.rows_in or 0) + rows_in if node.role is not Role.SOURCE else None,
+                rows_out=(node.rows_out or 0) + rows_out,
+                set_aside=node.set_aside + set_aside,
+            )
+
+    def epoch(self, rows: int, milliseconds: float) -> None:
+        """An epoch is durable everywhere."""
+        with self._lock:
+            self._epochs, self._rows, self._last_epoch_ms = self._epochs + 1, self._rows + rows, milliseconds
