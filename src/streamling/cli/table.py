@@ -25,6 +25,8 @@ _PHASES = {
 }
 _GAP = 2
 _LEAST_NAME, _MOST_NAME = 16, 44
+# As wide as a page of text, even if the rows are shorter.
+_PAGE = 79
 # From here on there is room to say where rows come from and go to.
 _WIDE = 110
 _LEAST_PLACE, _LEAST_TYPE = 12, 6
@@ -73,18 +75,18 @@ class _Column:
 def lines(view: View, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The whole display, for a terminal of that size."""
     room = max(20, width - 1)
-    head = [_header(view, room, glyphs), *_bars(view, room, glyphs)]
-    tail = [_footer(view, room, glyphs)]
     nodes = view.snapshot.nodes
     if not nodes:
-        return head
-    # A line for the cursor, and one for the titles.
-    free = max(1, height - len(head) - len(tail) - 2)
+        return [_header(view, min(room, _PAGE), glyphs)]
+    # Beside the nodes: a header, the bars, the titles, a footer, a line for the cursor.
+    free = max(1, height - 4 - len(list(_bars(view, room, glyphs))))
     shown, hidden = _chosen(nodes, free)
     body = list(_body(view, shown, room, glyphs))
     if hidden:
-        body.append(((shortened(f"{glyphs.dots} and {hidden} more", room, glyphs), "dim"),))
-    return [*head, *body, *tail]
+        body.append(((f"{glyphs.dots} and {hidden} more", "dim"),))
+    # As wide as the rows are, so that nothing stands apart on a wide terminal.
+    page = min(room, max(_PAGE, *(cells("".join(text for text, _ in line)) for line in body)))
+    return [_header(view, page, glyphs), *_bars(view, page, glyphs), *body, _footer(view, page, glyphs)]
 
 
 def _header(view: View, room: int, glyphs: Glyphs) -> Line:
