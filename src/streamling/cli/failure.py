@@ -91,7 +91,7 @@ def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:
 
 
 # Beside the line of the file stand its number, a bar and blanks.
-_MARGIN, _LEAST_EXCERPT = 12, 30
+_MARGIN, _LEAST_EXCERPT = 10, 30
 
 
 def _caution_lines(caution: Caution | str) -> Iterator[_Line]:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from streamling.spec.pipeline import Role
 
 EXAMPLES = """
-streamling init                                     a small pipeline that runs at once
+streamling init                         a small pipeline that runs at once
 streamling init orders.yaml --source kafka --transform sql --sink postgres
-streamling init - --sink file | less                look at the fields of a kind
-streamling init --list                              all kinds there are
+streamling init - --sink file | less    look at the fields of a kind
+streamling init --list                  all kinds there are
 """
 _STANDARD_OUTPUT = "-"
 app = new_app()
@@ -55,7 +55,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     traceback: Traceback = False,
 ) -> int:
-    """Write a pipeline to start from, with every field of its nodes explained."""
+    """Write a pipeline to start from. Every field of its nodes is there, with what it means."""
     try:
         if list_:
             from streamling.cli.plugin import listed

@@ -70,9 +70,14 @@ class Live:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self._draw(word="failed" if error is not None else "stopped" if listen().received is not None else "done")
+        if error is not None and self._progress.plan is None:
+            self._screen.paint([], 0)  # there is nothing to be seen yet but the error that follows
+        else:
+            self._draw(word="failed" if error is not None else "stopped" if listen().received is not None else "done")
         self._redirected.__exit__(None, None, None)
         self._screen.release()
+        if error is not None and self._progress.plan is not None:
+            print(file=self._terminal)
 
     def _watch(self) -> None:
         seen: object = None

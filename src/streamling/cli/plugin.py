@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 @app.callback(cls=Group, epilog="streamling plugin list    all kinds of sources, transforms and sinks")
 def plugin() -> None:
-    """Look at the kinds of nodes that are built in or come from plugins."""
+    """Look at the kinds of nodes. They are built in or come from plugins."""
 
 
 @app.command(

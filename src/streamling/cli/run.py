@@ -35,7 +35,7 @@ streamling run pipeline.yaml                  until the input ends or Ctrl-C
 streamling pipeline.yaml                      the same
 streamling run pipeline.yaml --config prod    with the settings of prod.yaml
 streamling run pipeline.yaml > rows.jsonl     rows of print sinks into a file
-streamling pipeline.yaml --validate           check it, print a JSON report, run nothing
+streamling pipeline.yaml --validate           check it, print a JSON report
 """
 app = new_app()
 

@@ -7,12 +7,17 @@ terminal in which the prompt appears where it should.
 from __future__ import annotations
 
 import io
+import os
+import re
 import threading
 from collections.abc import Sequence
 from typing import TextIO
 
+from streamling.cli.terminal import cells
+
 # Terminals that know it show what stands between as one change; the others ignore it.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 
 
@@ -21,6 +26,8 @@ class Screen:
 
     def __init__(self, terminal: TextIO) -> None:
         self.terminal = terminal
+        # Nearly all terminals break lines anew when they become narrower; these do not.
+        self._reflows = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
         self._lock = threading.RLock()
         self._lines: list[str] = []
         self._width = 0
@@ -29,7 +36,7 @@ class Screen:
         """Show these lines. Only those that have changed are written, unless their number or the width has."""
         with self._lock:
             if len(lines) != len(self._lines) or width != self._width:
-                text = self._top() + _TO_SCREEN_END + _joined(lines)
+                text = self._top(width) + _TO_SCREEN_END + _joined(lines)
             else:
                 text = "".join(
                     f"\x1b[{len(lines) - row}A\r{line}{_TO_LINE_END}\x1b[{len(lines) - row}B"
@@ -45,15 +52,18 @@ class Screen:
     def above(self, text: str) -> None:
         """Print whole lines above the block."""
         with self._lock:
-            self._write(self._top() + _TO_SCREEN_END + text + _joined(self._lines))
+            self._write(self._top(self._width) + _TO_SCREEN_END + text + _joined(self._lines))
 
     def release(self) -> None:
         """Leave the block where it is; it is not ours any more."""
         with self._lock:
             self._lines = []
 
-    def _top(self) -> str:
-        return f"\x1b[{len(self._lines)}A\r" if self._lines else "\r"
+    def _top(self, width: int) -> str:
+        """To the first line of the block, which a terminal that has become narrower may have broken up."""
+        reflown = width < self._width and self._reflows
+        rows = sum(max(1, -(-cells(_CODES.sub("", line)) // width)) if reflown else 1 for line in self._lines)
+        return f"\x1b[{rows}A\r" if rows else "\r"
 
     def _write(self, text: str) -> None:
         self.terminal.write(_BEGIN + text + _END)

@@ -25,7 +25,7 @@ def setup(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Prepare this machine: train the class archive that makes starts fast."""
+    """Prepare this machine. Trains the class archive that makes starts fast."""
     common = Common(config, verbose, quiet, traceback)
     try:
         settings_of(common)
