@@ -71,7 +71,9 @@ class Live:
         self._over.set()
         self._thread.join()
         if error is not None and self._progress.plan is None:
-            self._screen.paint([], 0)  # there is nothing to be seen yet but the error that follows
+            self._screen.paint(
+                [], size(self._terminal)[0]
+            )  # there is nothing to be seen yet but the error that follows
         else:
             self._draw(word="failed" if error is not None else "stopped" if listen().received is not None else "done")
         self._redirected.__exit__(None, None, None)
