@@ -18,11 +18,11 @@ from streamling.cli.terminal import coloured
 
 PROGRAM = "streamling"
 _EXAMPLES = """
-streamling init pipeline.yaml         write a small pipeline that runs at once
+streamling init pipeline.yaml         write a pipeline that runs at once
 streamling run pipeline.yaml          run it until the input ends or Ctrl-C
 streamling pipeline.yaml --validate   check it and print a JSON report
 streamling plan pipeline.yaml         its graph, columns, keys and guarantees
-streamling explain SQL_TYPES          what an error code means, and what to do
+streamling explain SQL_TYPES          what an error code means, what to do
 streamling state list                 where the sources stand
 streamling doctor                     what is installed, what is missing
 """

@@ -54,7 +54,7 @@ def test_at_80_columns_everything_that_counts_is_there() -> None:
 
 def test_on_a_narrow_terminal_what_is_left_is_whole() -> None:
     assert shown(view(), 40) == [
-        "running  or….yaml   42 epochs · 1:02:05",
+        "running  orde…yaml  42 epochs · 1:02:05",
         "━━━━━━━━━━━───────   61 %  0:01:02 left",
         "node                rows out     rows/s",
         "orders (kafka)     1,234,567     12,346",
