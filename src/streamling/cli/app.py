@@ -28,7 +28,7 @@ streamling doctor                     what is installed, what is missing
 """
 _HEADING = re.compile(r"^(Usage|Arguments|Options|Commands|Examples):", re.MULTILINE)
 # That a word is a word need not be said.
-_TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
+TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
 _NAME = re.compile(r"^  (-[-\w, ]*\w|\w+)(?=  )", re.MULTILINE)
 
 
@@ -49,8 +49,7 @@ class _Helpful:
         for title in ("Arguments", "Options"):
             wanted = [p for p in self.get_params(ctx) if f"{p.param_type_name.capitalize()}s" == title]
             rows = [
-                (_TEXT_TYPE.sub("", name), text)
-                for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
+                (TEXT_TYPE.sub("", name), text) for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
             ]
             if rows:
                 with formatter.section(title):
@@ -78,13 +77,13 @@ class _Program(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _loaded(cmd_name) if cmd_name in COMMANDS else None
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, with_command(args))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        file = _loaded("run").params[0]
+        file = load_command("run").params[0]
         return [*super().shell_complete(ctx, incomplete), *file.shell_complete(ctx, incomplete)]
 
 
@@ -119,14 +118,15 @@ def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> str:
         lines += [f"  hint: did you mean the command '{meant}'?"] if meant else []
     context: Any = getattr(error, "ctx", None)
     if context is None and command in COMMANDS:
-        context = _loaded(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
+        context = load_command(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
     if context is not None:
         usage = context.get_usage()
         lines += [usage[:1].lower() + usage[1:], f"`{context.command_path} --help` says more"]
     return "\n".join(lines)
 
 
-def _loaded(name: str) -> Any:
+def load_command(name: str) -> Any:
+    """A command, or a group of them, as typer has it; from the module of its name."""
     command = get_command(import_module(f"streamling.cli.{name}").app)
     command.name = name
     return command

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from streamling.cli.app import Command, Group, _loaded
+from streamling.cli.app import Command, Group, load_command
 from streamling.cli.commands import COMMANDS, with_command
 from streamling.cli.main import main
 from streamling.engine.state import SqliteState
@@ -51,7 +51,7 @@ def test_examples_have_options_that_exist(path: tuple[str, ...], capfd: pytest.C
     for line in help_of(path, capfd).rpartition("\nExamples:\n")[2].splitlines():
         command = re.split(r"  +| \| | > ", line.strip())[0]
         words = with_command(shlex.split(command)[1:])
-        loaded = _loaded(words[0])
+        loaded = load_command(words[0])
         loaded = loaded.commands[words[1]] if isinstance(loaded, Group) else loaded
         known = {option for parameter in loaded.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
@@ -87,8 +87,8 @@ def test_a_mistyped_command_alone_is_a_file_that_is_not_there(capfd: pytest.Capt
 
 
 def test_every_command_is_a_module_with_help() -> None:
-    assert all(isinstance(_loaded(name), Command | Group) for name in COMMANDS)
-    assert all(_loaded(name).help for name in COMMANDS)
+    assert all(isinstance(load_command(name), Command | Group) for name in COMMANDS)
+    assert all(load_command(name).help for name in COMMANDS)
 
 
 # Completion
