@@ -224,13 +224,15 @@ class Frames:
         self._persisted: list[DataFrame] = []
         self.transformed: dict[str, PartReport] = {}
         """What transforms have given and refused, by node."""
+        self.counted: dict[str, int] = {}
+        """The rows of the nodes whose result was seen; the others were computed in passing."""
 
     def add(self, node: PlannedNode, frame: DataFrame) -> None:
         self._frames[node.ref], self._nodes[node.ref] = frame, node
         self._locks[node.ref] = threading.Lock()
 
     def keep_table(self, node: PlannedNode, table: pa.Table) -> None:
-        self._tables[node.ref] = table
+        self._tables[node.ref], self.counted[node.ref] = table, table.num_rows
 
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
@@ -253,9 +255,14 @@ class Frames:
                     self._tables[ref] = collected(self._frames[ref])
             table = self._tables[ref]
         if table is None:
+            rows = 0
             for piece in self._pieces(ref):
-                yield from piece.batches(ref)
+                for batch in piece.batches(ref):
+                    rows += batch.num_rows
+                    yield batch
+            self.counted[ref] = rows
             return
+        self.counted[ref] = table.num_rows
         for batch in table.to_batches():
             yield conform(batch, schema, self._nodes[ref].spec.name)
 
@@ -265,6 +272,7 @@ class Frames:
         with spark_errors(node.spec.name):
             table = self._frames[ref].mapInArrow(_write_task(writer, epoch, node.schema, ref), "ack STRING").toArrow()
         acks = [json.loads(text) for text in table.column("ack").to_pylist()]
+        self.counted[ref] = sum(ack["rows"] for ack in acks)
         return [Ack(ack["rows"], ack["detail"]) for ack in acks]
 
     def release(self) -> None:

@@ -107,8 +107,8 @@ class EpochLoop:
             frames.release()
         readings = self._dataflow.readings(epoch, taken)
         self._set_aside(epoch, readings, frames.transformed, outlets)
-        for ref, reading in readings.items():
-            self._progress.passed(ref, rows_out=reading.rows)
+        given = frames.counted | {ref: reading.rows for ref, reading in readings.items()}
+        self._progress.epoch_passed(given)
         return sum(reading.rows for reading in readings.values())
 
     def _set_aside(

@@ -181,6 +181,7 @@ class NumberFrames:
     batches: list[pa.RecordBatch]
     released: bool = False
     transformed: dict[str, PartReport] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
 
     def release(self) -> None:
         self.released = True
