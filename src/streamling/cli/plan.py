@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamling.plan.types import Field
 
 EXAMPLES = """
-streamling plan orders.yaml                     graph, columns, keys, delivery
+streamling plan orders.yaml                     graph, columns and keys
 streamling plan orders.yaml --probe             with columns of other systems
 streamling plan orders.yaml --format mermaid    a flowchart for a page
 """
