@@ -51,7 +51,7 @@ class Live:
 
     def __init__(self, progress: Progress, file: str) -> None:
         self._progress, self._file, self._terminal = progress, file, sys.stderr
-        self._screen = Screen(sys.stderr)
+        self._screen = Screen(self._terminal, lambda: size(self._terminal)[0])
         self._glyphs = Glyphs.for_encoding(sys.stderr.encoding)
         self._meters: dict[str, Meter] = {}
         self._places: dict[str, str] | None = None

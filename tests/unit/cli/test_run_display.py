@@ -173,6 +173,10 @@ class Paper(io.StringIO):
         self.screen.set_mode(pyte.modes.LNM)  # a terminal's driver makes two characters of a newline
         self.stream = pyte.Stream(self.screen)
         self.last = ""
+        self.columns = 40
+
+    def width(self) -> int:
+        return self.columns
 
     def write(self, text: str) -> int:
         self.last = text
@@ -190,13 +194,13 @@ def paper() -> Paper:
 
 
 def test_the_cursor_rests_below_and_is_never_hidden(paper: Paper) -> None:
-    Screen(paper).paint(["one", "two"], 40)
+    Screen(paper, paper.width).paint(["one", "two"], 40)
     assert paper.text == ["one", "two"]
     assert (paper.screen.cursor.x, paper.screen.cursor.hidden) == (0, False)
 
 
 def test_only_what_has_changed_is_written(paper: Paper) -> None:
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     screen.paint(["one", "two", "three"], 40)
     screen.paint(["one", "2", "three"], 40)
     assert paper.text == ["one", "2", "three"]
@@ -208,7 +212,7 @@ def test_only_what_has_changed_is_written(paper: Paper) -> None:
 
 
 def test_what_is_printed_stands_above(paper: Paper) -> None:
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     stream = Above(screen, paper)
     screen.paint(["table", "footer"], 40)
     stream.write("first\nsec")
@@ -221,7 +225,7 @@ def test_what_is_printed_stands_above(paper: Paper) -> None:
 
 
 def test_rows_that_scroll_away_are_not_lost(paper: Paper) -> None:
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     stream = Above(screen, paper)
     screen.paint(["table", "footer"], 40)
     for number in range(50):
@@ -232,15 +236,25 @@ def test_rows_that_scroll_away_are_not_lost(paper: Paper) -> None:
     assert text.count("table") == 1
 
 
+def test_a_block_that_does_not_fit_any_more_is_left_out_until_it_does(paper: Paper) -> None:
+    screen = Screen(paper, paper.width)
+    screen.paint(["x" * 39], 40)
+    paper.columns = 20
+    screen.above("a row\n")
+    assert "xxx" not in paper.last
+    screen.paint(["x" * 19], 20)
+    assert paper.text[-2:] == ["a row", "x" * 19]
+
+
 def test_a_block_that_shrinks_leaves_nothing_behind(paper: Paper) -> None:
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     screen.paint(["one", "two", "three"], 40)
     screen.paint(["single"], 40)
     assert paper.text == ["single"]
 
 
 def test_what_somebody_types_is_wiped_away(paper: Paper) -> None:
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     screen.paint(["one", "two"], 40)
     paper.write("^C")
     screen.paint(["one", "2"], 40)
@@ -254,12 +268,13 @@ def test_a_narrower_terminal_keeps_what_is_above(reflows: bool, paper: Paper, mo
         monkeypatch.delenv("XTERM_VERSION", raising=False)
     else:
         monkeypatch.setenv("XTERM_VERSION", "XTerm(390)")
-    screen = Screen(paper)
+    screen = Screen(paper, paper.width)
     screen.above("a row\n")
     screen.paint(["\x1b[1m" + "a" * 30 + "\x1b[0m", "b" * 10], 40)
     if reflows:  # what such a terminal makes of it
         paper.screen.reset()
         paper.screen.set_mode(pyte.modes.LNM)
         paper.write(f"a row\n{'a' * 20}\n{'a' * 10}\n{'b' * 10}\n")
+    paper.columns = 20
     screen.paint(["aaa", "bbb"], 20)
     assert paper.text == ["a row", "aaa", "bbb"]
