@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from streamling import __version__
 from streamling.cli.commands import COMMANDS, with_command
-from streamling.cli.terminal import coloured
+from streamling.cli.terminal import Fragment, coloured, tell
 
 PROGRAM = "streamling"
 _EXAMPLES = """
@@ -96,33 +96,35 @@ def called(arguments: Sequence[str]) -> int:
     """Carry out what the arguments ask for. Returns the exit code."""
     program = get_command(_program)
     try:
-        code = program.main(with_command(arguments), prog_name=PROGRAM, standalone_mode=False)
+        code = program.main(
+            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=coloured(sys.stdout)
+        )
     except typer.TyperException as error:
-        print(_usage_error(error, arguments), file=sys.stderr)
+        tell(sys.stderr, _usage_error(error, arguments))
         return error.exit_code
     return code if isinstance(code, int) else 0
 
 
-def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> str:
+def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> Iterator[list[Fragment]]:
+    """What is wrong, what was probably meant, and how it is used."""
     message = error.message or error.format_message()
-    lines = [f"error: {message[:1].lower()}{message[1:].rstrip('.')}"]
-    command, *_ = with_command(arguments)
-    possible = getattr(error, "possibilities", None)
-    first = arguments[0] if arguments else ""
-    if possible:
-        lines.append(f"  hint: did you mean {' or '.join(possible)}?")
-    elif first and not first.startswith("-") and first not in COMMANDS:
+    yield [("error:", "bold red"), (f" {message[:1].lower()}{message[1:].rstrip('.')}", "")]
+    command, first = with_command(arguments)[0], arguments[0] if arguments else ""
+    meant = " or ".join(getattr(error, "possibilities", None) or ())
+    if not meant and first and not first.startswith("-") and first not in COMMANDS:
         from streamling.spec.faults import nearest
 
-        meant = nearest(first, COMMANDS)
-        lines += [f"  hint: did you mean the command '{meant}'?"] if meant else []
+        near = nearest(first, COMMANDS)
+        meant = f"the command '{near}'" if near else ""
+    if meant:
+        yield [(f"  hint: did you mean {meant}?", "cyan")]
     context: Any = getattr(error, "ctx", None)
     if context is None and command in COMMANDS:
         context = load_command(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
     if context is not None:
         usage = context.get_usage()
-        lines += [usage[:1].lower() + usage[1:], f"`{context.command_path} --help` says more"]
-    return "\n".join(lines)
+        yield [(usage[:1].lower() + usage[1:], "")]
+        yield [(f"`{context.command_path} --help` says more", "dim")]
 
 
 def load_command(name: str) -> Any:

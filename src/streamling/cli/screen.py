@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from streamling.cli.terminal import cells
@@ -47,7 +48,8 @@ class Screen:
                 text = text and f"{text}\r{_TO_LINE_END}"
             self._lines, self._width = list(lines), width
             if text:
-                self._write(text)
+                with suppress(OSError):  # the terminal is gone, and so is who looked at it
+                    self._write(text)
 
     def above(self, text: str) -> None:
         """Print whole lines above the block."""
