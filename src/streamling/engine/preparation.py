@@ -23,7 +23,7 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source
+from streamling.plugin.contract import Sink, Source, TakesColumns
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
@@ -71,6 +71,10 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     if problems:
         raise InvalidPipeline(in_file_order(problems))
     sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
+    for node in plan.sources:
+        source = sources[node.ref]
+        if isinstance(source, TakesColumns):
+            source.planned(node.schema)
     return Prepared(plan, sources, {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks})
 
 

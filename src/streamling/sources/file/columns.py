@@ -68,7 +68,10 @@ def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Fi
             case "csv":
                 import pyarrow.csv as pacsv
 
-                return _fields(pacsv.open_csv(stream, pacsv.ReadOptions(block_size=_SAMPLE)).schema)
+                from streamling.sources.file.csv_files import NULL
+
+                options = pacsv.ReadOptions(block_size=_SAMPLE)
+                return _fields(pacsv.open_csv(stream, options, convert_options=NULL).schema)
             case _:
                 return _fields(_json_schema(stream))
 
@@ -83,12 +86,17 @@ def _json_schema(stream: pa.NativeFile) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.json as pajson
 
+    from streamling.sources.file.records import BOM
+
     sample = stream.read(_SAMPLE)
     if len(sample) == _SAMPLE:
         whole, found, _ = sample.rpartition(b"\n")
         sample = whole if found else sample + stream.read()
-    if not sample.strip():
+    text = sample.removeprefix(BOM).lstrip()
+    if not text:
         return pa.schema([])
+    if not text.startswith(b"{"):  # Arrow fails badly with some other things
+        raise ValueError("it does not begin with a JSON object")
     return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=len(sample) + 1)).schema
 
 
