@@ -113,8 +113,13 @@ class Shape:
 
 
 def bad_row(reason: str, message: str, file: FoundFile, row: int, raw: bytes | None) -> BadRow:
-    where = f"row {row} of '{file.path}'"
-    return BadRow(reason, f"{where}: {message}", {"file": file.path, "row": row}, None if raw is None else _bare(raw))
+    return BadRow(
+        reason,
+        message,
+        {"file": file.path, "row": row},
+        version=f"{file.size} {file.modified_ns}",
+        raw=None if raw is None else _bare(raw),
+    )
 
 
 def _bare(record: bytes) -> bytes:
