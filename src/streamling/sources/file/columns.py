@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
-from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
 if TYPE_CHECKING:
@@ -66,12 +65,7 @@ def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Fi
 
                 return _fields(pq.read_schema(stream))
             case "csv":
-                import pyarrow.csv as pacsv
-
-                from streamling.sources.file.csv_files import NULL
-
-                options = pacsv.ReadOptions(block_size=_SAMPLE)
-                return _fields(pacsv.open_csv(stream, options, convert_options=NULL).schema)
+                return _csv_fields(stream)
             case _:
                 return _fields(_json_schema(stream))
 
@@ -80,6 +74,19 @@ def _fields(schema: pa.Schema) -> tuple[Field, ...]:
     from streamling.formats.arrow import logical_type
 
     return tuple(Field(f.name, logical_type(f.type, f.name), f.nullable) for f in schema)
+
+
+def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
+    """Rows that cannot be read say nothing of the columns; they are told when their turn comes."""
+    import pyarrow.csv as pacsv
+
+    from streamling.sources.file.csv_files import NULL
+
+    read = pacsv.ReadOptions(block_size=_SAMPLE)
+    parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
+    found = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
+    # What is not UTF-8 makes a column of bytes for Arrow; in a text file it is a mistake.
+    return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in found)
 
 
 def _json_schema(stream: pa.NativeFile) -> pa.Schema:
@@ -92,12 +99,21 @@ def _json_schema(stream: pa.NativeFile) -> pa.Schema:
     if len(sample) == _SAMPLE:
         whole, found, _ = sample.rpartition(b"\n")
         sample = whole if found else sample + stream.read()
-    text = sample.removeprefix(BOM).lstrip()
-    if not text:
+    lines = [line for line in sample.removeprefix(BOM).splitlines() if line.strip()]
+    if not lines:
         return pa.schema([])
-    if not text.startswith(b"{"):  # Arrow fails badly with some other things
-        raise ValueError("it does not begin with a JSON object")
-    return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=len(sample) + 1)).schema
+    objects = b"\n".join(line for line in lines if _is_object(line))
+    if not objects:
+        raise ValueError("no line of it is a JSON object")
+    return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
+
+
+def _is_object(line: bytes) -> bool:
+    """A line that is none says nothing of the columns; it is told when its turn comes."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _avro_header(stream: pa.NativeFile) -> str:

@@ -63,10 +63,7 @@ class ReadFiles:
 
     @classmethod
     def from_text(cls, text: str) -> ReadFiles:
-        try:
-            data = b64decode(text, validate=True)
-        except (Base64Error, ValueError):
-            data = b""
+        data = b64decode(text, validate=True)
         entries = (data[i : i + _ENTRY_BYTES] for i in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES))
         return cls({entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries})
 
@@ -239,7 +236,10 @@ class ContinuousProgress:
 
 def _read_files(value: Mapping[str, Json]) -> ReadFiles | None:
     text = value.get("files")
-    return ReadFiles.from_text(text) if isinstance(text, str) else None
+    try:
+        return ReadFiles.from_text(text) if isinstance(text, str) else None
+    except Base64Error:
+        return None
 
 
 def _texts(value: Json) -> list[str]:

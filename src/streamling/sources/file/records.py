@@ -136,8 +136,7 @@ class RecordCutter:
             count = min(rows - taken, len(self._ends), enough)
             if count:
                 self.at, self._ends = int(self._ends[count - 1]), self._ends[count:]
-                taken += count
-        self.row += taken
+                self.row, taken = self.row + count, taken + count
         return Stretch(self.file, first, self.at, row, taken, self.at - first) if taken else None
 
     def _scan(self) -> bool:
