@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
 from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
-_AVRO_MAGIC = b"Obj\x01"
 
 
 def columns_of(path: str, format_: str) -> Schema:
@@ -58,7 +58,7 @@ def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Fi
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
-                schema = rows_of(_avro_header(stream)).schema
+                schema = rows_of(read_header(stream).schema).schema
                 return tuple(f for f in schema if f != OPERATION_FIELD)
             case "parquet":
                 import pyarrow.parquet as pq
@@ -114,41 +114,3 @@ def _is_object(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _avro_header(stream: pa.NativeFile) -> str:
-    """The schema in the header of an Avro container file: magic, then a map of metadata."""
-    if stream.read(4) != _AVRO_MAGIC:
-        raise ValueError("it does not begin like an Avro container file")
-    metadata: dict[str, bytes] = {}
-    while count := _long(stream):
-        if count < 0:
-            count = -count
-            _long(stream)
-        for _ in range(count):
-            name = _bytes(stream).decode()
-            metadata[name] = _bytes(stream)
-    schema = metadata.get("avro.schema", b"").decode()
-    json.loads(schema)
-    return schema
-
-
-def _bytes(stream: Any) -> bytes:
-    length = _long(stream)
-    found: bytes = stream.read(length) if length >= 0 else b""
-    if len(found) != length:
-        raise ValueError("its header ends early")
-    return found
-
-
-def _long(stream: Any) -> int:
-    """A zig-zag number of variable length."""
-    value = shift = 0
-    while True:
-        byte: bytes = stream.read(1)
-        if not byte or shift > 63:
-            raise ValueError("its header ends early")
-        value |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if not byte[0] & 0x80:
-            return (value >> 1) ^ -(value & 1)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def format_module(format_: str) -> ModuleType:
     """Where a format is read: `open_cutter` and `rows` of its module."""
-    from streamling.sources.file import csv_files, json_files, parquet_files
+    from streamling.sources.file import avro_files, csv_files, json_files, parquet_files
 
-    return {"csv": csv_files, "parquet": parquet_files}.get(format_, json_files)
+    return {"csv": csv_files, "parquet": parquet_files, "avro": avro_files}.get(format_, json_files)
 
 
 @dataclass(frozen=True, slots=True)
