@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,18 +30,63 @@ class AvroHeader:
     sync: bytes
     end: int
 
-    def with_schema(self, schema: Any) -> bytes:
-        """The header of another file with the same blocks."""
-        metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": self.codec}
-        entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
-        return MAGIC + number(len(metadata)) + entries + number(0) + self.sync
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """`content` is where its rows begin, behind the numbers of rows and bytes."""
+
     start: int
+    content: int
     end: int
     rows: int
+
+
+def container(schema: Any, rows: int, content: bytes) -> bytes:
+    """A file of one block, not compressed."""
+    metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
+    entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
+    sync = bytes(SYNC_BYTES)
+    return MAGIC + number(len(metadata)) + entries + number(0) + sync + number(rows) + _counted(content) + sync
+
+
+def unpacked(codec: bytes, data: bytes) -> bytes:
+    """The rows of a block. Raises ValueError, also for a codec nobody knows."""
+    try:
+        match codec:
+            case b"null":
+                return data
+            case b"deflate":
+                return zlib.decompress(data, wbits=-zlib.MAX_WBITS)
+            case b"bzip2":
+                return bz2.decompress(data)
+            case b"xz":
+                return lzma.decompress(data)
+            case b"snappy":
+                return _unsnapped(data)
+            case b"zstandard":
+                import pyarrow as pa
+
+                found: bytes = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+                return found
+    except (zlib.error, lzma.LZMAError, OSError, EOFError, IndexError) as error:
+        raise ValueError(f"the {codec.decode()} data are damaged: {error}") from error
+    raise ValueError(f"the codec {codec.decode(errors='replace')} is not known")
+
+
+def _unsnapped(data: bytes) -> bytes:
+    """Snappy has the size in front; Avro puts a checksum of the content behind."""
+    import pyarrow as pa
+
+    size = shift = 0
+    for byte in data:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+    found: bytes = pa.decompress(data[:-4], decompressed_size=size, codec="snappy", asbytes=True)
+    if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("the checksum of the snappy data is another one")
+    return found
 
 
 def read_header(stream: Any) -> AvroHeader:
@@ -82,7 +130,7 @@ def blocks(file: FoundFile, stream: Any, header: AvroHeader, start: int) -> Iter
                 f"'{file.path}' is damaged: what begins at byte {at} is no whole Avro block",
                 hint="bring the file again as a whole, under another name if rows of it were delivered",
             )
-        yield Block(at, end, rows)
+        yield Block(at, base + place, end, rows)
         at = end
 
 

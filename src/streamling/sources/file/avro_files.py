@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +15,23 @@ import pyarrow as pa
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError
 from streamling.formats.avro import rows_of
 from streamling.plan.types import Schema
-from streamling.sources.file.avro_container import AvroHeader, Block, blocks, read_header
+from streamling.sources.file.avro_container import (
+    SYNC_BYTES,
+    AvroHeader,
+    Block,
+    blocks,
+    container,
+    number,
+    read_header,
+    unpacked,
+)
 from streamling.sources.file.avro_values import readable, turned
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
 from streamling.sources.file.stretches import Stretch
 
 _RUN_BYTES = 4 << 20
+_MARK_BYTES = 4
 # The reader opens files only: one in memory where the machine has such.
 _SHARED_MEMORY = Path("/dev/shm")
 
@@ -91,7 +102,7 @@ def _run_rows(stream: Any, header: AvroHeader, run: list[Block], row: int, file:
     stream.seek(run[0].start)
     data = stream.read(run[-1].end - run[0].start)
     try:
-        batch = _decoded(header, data, count)
+        batch = _decoded(header, run, data)
     except _Undecodable as error:
         if len(run) > 1:
             for block in run:
@@ -128,12 +139,41 @@ class _Undecodable(Exception):
     pass
 
 
-def _decoded(header: AvroHeader, data: bytes, count: int) -> pa.RecordBatch:
-    """The rows of whole blocks. Raises _Undecodable."""
+def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatch:
+    """The rows of whole blocks. Raises _Undecodable.
+
+    A block is shown to the reader as one row: a list, which is written just like a block, and a mark behind it. A block
+    whose bytes are more or fewer than its rows cannot give the right marks, so it never shifts its neighbours.
+    """
+    mark = secrets.token_bytes(_MARK_BYTES)
+    content = bytearray()
+    for block in run:
+        packed = data[block.content - run[0].start : block.end - run[0].start - SYNC_BYTES]
+        try:
+            content += number(block.rows) + unpacked(header.codec, packed) + number(0) + mark
+        except ValueError as error:
+            raise _Undecodable(str(error)) from error
+    found = _read(container(_marked(json.loads(header.schema)), len(run), bytes(content)), len(run))
+    lists, marks = found.column("rows"), found.column("mark")
+    if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
+        raise _Undecodable("its bytes are not those of its rows")
+    return pa.RecordBatch.from_struct_array(lists.flatten())
+
+
+def _marked(schema: Any) -> Any:
+    fields = [
+        {"name": "rows", "type": {"type": "array", "items": readable(schema)}},
+        {"name": "mark", "type": {"type": "fixed", "name": "streamling.Mark", "size": _MARK_BYTES}},
+    ]
+    return {"type": "record", "name": "streamling.Block", "fields": fields}
+
+
+def _read(file: bytes, count: int) -> pa.RecordBatch:
+    """The rows of an Avro file."""
     from datafusion import SessionConfig, SessionContext
 
     config = SessionConfig().with_batch_size(count).with_target_partitions(1)
-    with _scratch(header.with_schema(readable(json.loads(header.schema))) + data) as path:
+    with _scratch(file) as path:
         try:
             # Without a limit the reader never ends where bytes are left behind the last row of a block.
             found = SessionContext(config).read_avro(path).limit(count).collect()
@@ -141,7 +181,7 @@ def _decoded(header: AvroHeader, data: bytes, count: int) -> pa.RecordBatch:
             raise _Undecodable(str(error).splitlines()[0]) from error
     table = pa.Table.from_batches(found).combine_chunks() if found else None
     if table is None or table.num_rows != count:
-        raise _Undecodable(f"{table.num_rows if table else 0} rows were found")
+        raise _Undecodable("it ends early")
     return table.to_batches()[0]
 
 
