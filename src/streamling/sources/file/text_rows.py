@@ -48,4 +48,6 @@ def _parsed(piece: Piece, parser: Parser) -> pa.RecordBatch | None:
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     # A row per record, empty lines apart; else a record holds a lone CR, or two objects.
-    return batch if batch.num_rows in (len(piece.ends), sum(1 for _ in piece.records())) else None
+    if batch.num_rows == len(piece.ends) or batch.num_rows == sum(1 for _ in piece.records()):
+        return batch
+    return None
