@@ -23,7 +23,7 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source, Transform
+from streamling.plugin.contract import Sink, Source, TakesColumns, Transform
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
@@ -72,10 +72,15 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
+    sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
+    for node in plan.sources:
+        source = sources[node.ref]
+        if isinstance(source, TakesColumns):
+            source.planned(node.schema)
     processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
     return Prepared(
         plan,
-        sources={n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources},
+        sources=sources,
         transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
         sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks},
     )
