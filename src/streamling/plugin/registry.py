@@ -60,6 +60,7 @@ _BUILT_IN = {
     ),
 }
 _kinds: dict[tuple[Role, str], Kind] = {}
+_plugged: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
@@ -69,6 +70,20 @@ def register(kind: Kind) -> None:
     if taken or key in _kinds:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
     _kinds[key] = kind
+
+
+def plug(kind: Kind) -> None:
+    """Make the kind of a plugin known; it can be taken out again."""
+    _plugged[kind.role, kind.name] = kind
+
+
+def unplug(role: Role, name: str) -> None:
+    del _plugged[role, name]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether there is a built-in kind of this name, in whatever role."""
+    return any(name in names for names in _BUILT_IN.values())
 
 
 def kinds() -> Kinds:
@@ -96,7 +111,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
         built_in = [(role, name) for role, names in _BUILT_IN.items() for name in names]
-        return iter(dict.fromkeys((*built_in, *_kinds)))
+        return iter(dict.fromkeys((*built_in, *_kinds, *_plugged)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -105,7 +120,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 def _kind(role: Role, name: str) -> Kind:
     if (role, name) not in _kinds and _is_built_in(role, name):
         import_module(_module_of(role, name))
-    return _kinds[role, name]
+    return _plugged[role, name] if (role, name) in _plugged else _kinds[role, name]
 
 
 def _is_built_in(role: Role, name: str) -> bool:

@@ -1,0 +1,81 @@
+"""Batches on their way to a plugin: in the size the node asks for, dealt to the instances."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from streamling.errors import PLUGIN_FAILED, PermanentError
+from streamling.plugin.bases import ByColumns, ByPrimaryKey, RoundRobin, Spread
+
+
+def rebatched(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
+    """Pieces of `size` rows, the last one smaller; the batches as they come if there is no size. None is empty."""
+    if size is None:
+        yield from (batch for batch in batches if batch.num_rows)
+        return
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        while batch.num_rows:
+            piece = batch.slice(0, size - rows)
+            held.append(piece)
+            rows += piece.num_rows
+            batch = batch.slice(piece.num_rows)
+            if rows == size:
+                yield pa.concat_batches(held)
+                held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+class Dealer:
+    """Which rows go to which instance."""
+
+    def __init__(self, placement: Spread, primary_key: tuple[str, ...], count: int) -> None:
+        self._count = count
+        self._turn = itertools.count()
+        self._columns: tuple[str, ...] | None = None
+        if isinstance(placement, ByColumns):
+            self._columns = placement.columns
+        elif isinstance(placement, ByPrimaryKey):
+            self._columns = primary_key
+        elif not isinstance(placement, RoundRobin):
+            raise PermanentError(PLUGIN_FAILED, f"{placement!r} is no placement")
+
+    def dealt(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """One batch per instance, in the order of the rows; one may be empty."""
+        if self._count == 1:
+            return [batch]
+        rows: list[list[int]] = [[] for _ in range(self._count)]
+        for number, instance in enumerate(self._instances(batch)):
+            rows[instance].append(number)
+        return [batch.take(pa.array(chosen, pa.int64())) for chosen in rows]
+
+    def _instances(self, batch: pa.RecordBatch) -> Iterator[int]:
+        if self._columns is None:
+            yield from (next(self._turn) % self._count for _ in range(batch.num_rows))
+            return
+        keys = zip(*(batch.column(name).to_pylist() for name in self._columns), strict=True)
+        yield from (_hash(key) % self._count for key in keys)
+
+
+def _hash(key: tuple[Any, ...]) -> int:
+    """The same in every process and every version: rows of a key must find the instance that has its earlier ones."""
+    return zlib.crc32(repr(key).encode())
+
+
+def as_batches(given: object, described: str, method: str) -> list[pa.RecordBatch]:
+    """What a method gave, as batches with rows. Nothing at all is no rows."""
+    if given is None:
+        return []
+    if isinstance(given, pa.Table):
+        return [batch for batch in given.to_batches() if batch.num_rows]
+    if not isinstance(given, pa.RecordBatch):
+        message = f"{described}: {method} gave {type(given).__name__}, not a pyarrow.RecordBatch"
+        raise PermanentError(PLUGIN_FAILED, message)
+    return [given] if given.num_rows else []
