@@ -240,7 +240,7 @@ KIND_NOT_AVAILABLE = condition(
 PLUGIN_NOT_LOADED = condition(
     "PLUGIN_NOT_LOADED",
     "A plugin could not be loaded, or registers something that cannot be used.",
-    "The message names the file and the cause. Plugins are Python files or packages; native libraries cannot be loaded.",
+    "The message names the file and the cause. Plugins are Python files or packages, not native libraries.",
 )
 PLUGIN_REFUSED = condition(
     "PLUGIN_REFUSED",

@@ -11,6 +11,7 @@ from typing import cast
 
 from streamling.errors import (
     INTERNAL,
+    KIND_NOT_AVAILABLE,
     NOT_RUNNABLE,
     SCHEMA_NOT_FOUND,
     BugError,
@@ -24,9 +25,12 @@ from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source, Transform
+from streamling.plugin.loading import load_plugins
+from streamling.plugin.preprocessing import preprocessed
+from streamling.plugin.registration import PluginKind, find, registrations
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, load_pipeline, pipeline_text
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
@@ -53,7 +57,8 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     Without `probe` nothing but the file is touched. With it, sources whose columns are not in the file are
     looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
     """
-    pipeline = read_pipeline(file, registry.kinds())
+    loaded = load_plugins(settings)
+    pipeline, rewritten = _read(file, settings)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
         pipeline,
@@ -62,7 +67,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    given = (*_unused(settings), *unused_connections(pipeline, settings))
+    given = (*loaded, *rewritten, *_unused(settings), *unused_connections(pipeline, settings))
     return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
@@ -79,6 +84,21 @@ def prepare(file: Path, settings: Settings) -> Prepared:
         transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
         sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks},
     )
+
+
+def _read(file: Path, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
+    """The pipeline as its preprocessors make it, and what there is to say about them."""
+    made = preprocessed(pipeline_text(file), settings)
+    # Lines and columns of a rewritten text are not those of the file.
+    name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
+    pipeline = load_pipeline(made.text, name, registry.kinds())
+    if made.skipped:
+        missing = f"; preprocessors that are not available: {', '.join(made.skipped)}"
+        for problem in pipeline.problems:
+            if problem.condition is KIND_NOT_AVAILABLE and "'dataset'" in problem.message:
+                problem.message += missing
+                problem.args = (problem.message,)
+    return pipeline, made.cautions()
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
@@ -126,9 +146,11 @@ def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discove
 
 def _unused(settings: Settings) -> Iterator[Caution]:
     """Settings that ask for what this version does not have."""
-    for name in ("path", "preprocessor_ids", "side_output_ids"):
-        if getattr(settings.plugin, name):
-            yield Caution(NOT_RUNNABLE, f"plugin.{name} is set, but this version loads no plugins yet")
+    for id_ in settings.plugin.side_output_ids:
+        if find(id_, PluginKind.SIDE_OUTPUT) is None:
+            known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
+            raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
+        yield Caution(NOT_RUNNABLE, f"side output '{id_}' has no effect: this version runs no side outputs yet")
 
 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:

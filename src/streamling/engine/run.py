@@ -27,8 +27,19 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
-from streamling.plugin.contract import Guarantee, HearsFinalizers, Measured, Placement, SinkContext, TransformContext
+from streamling.plugin.contract import (
+    Guarantee,
+    HearsFinalizers,
+    Measured,
+    Placement,
+    Runtime,
+    SinkContext,
+    TransformContext,
+    UsesRuntime,
+)
+from streamling.plugin.functions import Udf
 from streamling.spec.settings import Settings
+from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +73,7 @@ class Run:
     ) -> None:
         self._file, self._settings, self._verbose = file, settings, verbose
         self._progress = progress or Progress()
+        self.metrics = Metrics()
         self._failure: BaseException | None = None
         self._bounded = False
         self._stop: StopRequest | None = None
@@ -127,8 +139,10 @@ class Run:
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
         # Heavy imports happen here and in what is called from here, while the JVM boots.
+        from streamling.engine.capacity import start_workers
         from streamling.engine.dataflow import Dataflow
         from streamling.engine.delivery import Delivery
+        from streamling.engine.functions import open_functions
         from streamling.engine.loop import EpochLoop
         from streamling.engine.pending import Ledger
 
@@ -136,11 +150,13 @@ class Run:
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
+        self._attach(prepared, store)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
         self._open_transforms(prepared)
         stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
+            open_functions(session, _functions_of(prepared), lambda: start_workers(session))
         capacity = self._capacity(session, prepared)
         sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
@@ -176,6 +192,12 @@ class Run:
                 source.stop()
             delivery.close()
 
+    def _attach(self, prepared: Prepared, store: StateStore) -> None:
+        """State and metrics for the nodes that ask for them."""
+        for node in (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()):
+            if isinstance(node, UsesRuntime):
+                node.attach(Runtime(self._settings.application_id, store, self.metrics))
+
     def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
         from streamling.engine.delivery import Outlet
 
@@ -186,7 +208,9 @@ class Run:
         ]
         for outlet in outlets:
             node = outlet.node
-            context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
+            context = SinkContext(
+                node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key, node.width
+            )
             outlet.sink.open(context)
         return outlets
 
@@ -196,7 +220,7 @@ class Run:
             node = plan.node(ref)
             input_schema = plan.node(node.inputs[0]).schema
             application = self._settings.application_id
-            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key))
+            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key, node.width))
 
     def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
         from streamling.engine.capacity import Capacity, start_workers
@@ -268,6 +292,13 @@ class Run:
             written={o.name: o.written for o in self._outlets},
             seconds=time.monotonic() - self._began,
         )
+
+
+def _functions_of(prepared: Prepared) -> list[Udf]:
+    from streamling.engine.functions import used_functions
+
+    selects = [source.select for source in prepared.sources.values() if source.select is not None]
+    return used_functions(prepared.plan, [text for select in selects for text, _ in select.columns])
 
 
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:

@@ -6,7 +6,7 @@ one instance never run at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ class PluginError(Exception):
 
     retriable   the same may succeed later; the runtime says so, it does not try again
     user        the author of the pipeline can mend it
-    rows        row numbers of the batch, from 0, and what is wrong with each. Raised from `process_batch`, it means that
-                the plugin has done nothing with the batch; `on_error` decides what becomes of the rows
+    rows        row numbers of the batch, from 0, and what is wrong with each. Raised from `process_batch`, it means
+                that the plugin has done nothing with the batch; `on_error` decides what becomes of the rows
     """
 
     def __init__(
@@ -45,21 +45,24 @@ class _NodePlugin:
         self.context, self.options = context, options
         self._terminated = False
 
-    async def initialize(self) -> None:
+    def initialize(self) -> Awaitable[None] | None:
         """Open connections."""
+        return None
 
-    async def process_checkpoint_finalizer(self, epoch: int) -> None:
+    def process_checkpoint_finalizer(self, epoch: int) -> Awaitable[None] | None:
         """Every sink has the epoch. Must be idempotent and quick; some epochs get none, only a later one does."""
+        return None
 
-    def is_running(self) -> bool:
+    def is_running(self) -> Awaitable[bool] | bool:
         """A source that says no has ended."""
         return not self._terminated
 
-    async def terminate(self) -> None:
+    def terminate(self) -> Awaitable[None] | None:
         """Close. Called once, also if `initialize` never was."""
         self._terminated = True
+        return None
 
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Awaitable[dict[str, str]] | dict[str, str]:
         """Labels of all metrics of the node."""
         return {}
 
@@ -70,23 +73,25 @@ class SourcePlugin(_NodePlugin):
     bounded = False
     """True for a source that ends by itself: a stop then still delivers what was read."""
 
-    async def process_checkpoint_marker(self, epoch: int) -> None:
+    def process_checkpoint_marker(self, epoch: int) -> Awaitable[None] | None:
         """Everything generated so far belongs to this epoch or an earlier one: note the position."""
+        return None
 
 
 class TransformPlugin(_NodePlugin):
     """Base of transforms: `output_schema` and `process_batch` remain to be written."""
 
-    async def process_checkpoint_marker(self, epoch: int) -> pa.RecordBatch | None:
-        """No more rows in this epoch. Rows that were held back are returned here and go downstream before the marker."""
+    def process_checkpoint_marker(self, epoch: int) -> Awaitable[pa.RecordBatch | None] | pa.RecordBatch | None:
+        """No more rows in this epoch. Rows that were held back are returned, and go downstream before the marker."""
         return None
 
 
 class SinkPlugin(_NodePlugin):
     """Base of sinks: `process_batch` remains to be written."""
 
-    async def process_checkpoint_marker(self, epoch: int) -> None:
+    def process_checkpoint_marker(self, epoch: int) -> Awaitable[None] | None:
         """Return only when everything before is durable."""
+        return None
 
 
 class PreprocessorPlugin:
@@ -102,8 +107,9 @@ class SideOutputPlugin:
     def __init__(self, source: str, schema: pa.Schema, options: dict[str, str], metrics: Recorder) -> None:
         self.source, self.schema, self.options, self.metrics = source, schema, options, metrics
 
-    async def shutdown(self) -> None:
+    def shutdown(self) -> Awaitable[None] | None:
         """The run is over. Errors are only warnings."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

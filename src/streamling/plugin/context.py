@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Tags = Mapping[str, str] | Iterable[tuple[str, str]]
 
 OUTPUT_ROWS = "output_rows"
-"""The count that feeds the node's own row counters."""
+"""The count of the rows a node gives."""
 
 
 class State:
@@ -48,7 +48,7 @@ class State:
         self._store().remove([self._key(key)])
 
     def set_prefix(self, prefix: str) -> None:
-        """What stands before the keys of `get_kv` and the like; with an empty one they belong to the whole application."""
+        """What stands before the keys of `get_kv` and its like; empty, they belong to the whole application."""
         self._prefix = prefix
 
     def clear(self) -> None:
@@ -78,18 +78,14 @@ class State:
 class Recorder:
     """Metrics of one node. Names get the prefix `streamling_`, series the node's labels."""
 
-    def __init__(
-        self, metrics: Metrics, labels: Mapping[str, str], passed: Callable[[int], None] = lambda rows: None
-    ) -> None:
-        self._metrics, self._passed = metrics, passed
+    def __init__(self, metrics: Metrics, labels: Mapping[str, str]) -> None:
+        self._metrics = metrics
         self.labels = dict(labels)
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
-        """Add to a count. One named `output_rows` adds to the rows of the node; tags are ignored then."""
-        if name == OUTPUT_ROWS:
-            self._passed(int(value))
-            tags = None
-        self._metrics.count(name, value, self._labelled(tags))
+        """Add to a count. `output_rows` is the runtime's own, which counts every row that passes: it is left out."""
+        if name != OUTPUT_ROWS:
+            self._metrics.count(name, value, self._labelled(tags))
 
     def record_gauge(self, name: str, value: float, tags: Tags | None = None) -> None:
         self._metrics.gauge(name, value, self._labelled(tags))

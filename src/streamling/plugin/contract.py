@@ -6,7 +6,7 @@ sink write and commit, and only then moves the stored positions. Everything here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -150,7 +150,7 @@ class HearsFinalizers(Protocol):
 
 
 class KeyValues(Protocol):
-    """The state backend as nodes may use it: JSON values by key, within the application. `__` begins the engine's keys."""
+    """The state backend as nodes may use it: JSON values by key. Keys that begin with `__` are the engine's."""
 
     def items(self) -> dict[str, Json]: ...
 
@@ -163,12 +163,11 @@ class KeyValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a run shares with nodes that ask for it. `passed` adds to the rows the node has given."""
+    """What a run shares with nodes that ask for it."""
 
     application: str
     state: KeyValues
     metrics: Metrics
-    passed: Callable[[int], None]
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from streamling.spec.pipeline import Role
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 class PluginKind(Enum):
     SOURCE = "source"
     TRANSFORM = "transform"
@@ -130,6 +131,9 @@ def add(registration: Registration) -> None:
     """Make a plugin known. Raises UserError if it cannot be one, or its id is taken."""
     _check(registration)
     before = _known.get(registration.id)
+    if before is not None and registration.origin.provenance is Provenance.SAMPLE:
+        _replaced[registration.id] = registration
+        return
     if before is not None and before.origin.provenance is Provenance.SAMPLE:
         _replaced[before.id] = before
         _drop(before)
@@ -169,7 +173,9 @@ def _check(registration: Registration) -> None:
     elif missing := [name for name in _REQUIRED[registration.kind] if not callable(getattr(target, name, None))]:
         problem = f"the class {target.__name__} has no method {' and no method '.join(missing)}"
     elif registration.partitioned and not callable(getattr(target, "describe", None)):
-        problem = f"a partitioned plugin needs a class method describe(options, input_schema); {target.__name__} has none"
+        problem = (
+            f"a partitioned plugin needs a class method describe(options, input_schema); {target.__name__} has none"
+        )
     elif min(registration.input_buffer, registration.output_buffer) < 0:
         problem = "buffers hold 0 batches or more; 0 is the default size"
     if problem is not None:
@@ -235,10 +241,14 @@ def register_udf(
     registration = Registration(name.lower(), PluginKind.UDF, function, _origin(function))
     before = _functions.get(registration.id)
     if before is not None:
-        message = f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
+        message = (
+            f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
+        )
         raise UserError(PLUGIN_NOT_LOADED, message)
     # Workers load what was loaded by path in the same way; other modules they import.
     by_path = registration.origin.provenance is Provenance.PATH
     path, module = (registration.origin.place, None) if by_path else (None, str(function.__module__))
-    functions.offer(functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module))
+    functions.offer(
+        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module)
+    )
     _functions[registration.id] = registration

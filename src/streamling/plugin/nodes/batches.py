@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
 
-from streamling.errors import PLUGIN_FAILED, PermanentError
-from streamling.plugin.bases import ByColumns, ByPrimaryKey, RoundRobin, Spread
+from streamling.errors import PLUGIN_FAILED, PermanentError, StreamlingError
+from streamling.formats.json import json_rows
+from streamling.plugin.bases import ByColumns, ByPrimaryKey, PluginError, RoundRobin, Spread
+from streamling.plugin.contract import BadRow
+from streamling.plugin.nodes.instance import Instance
+
+_REASON = "plugin_error"
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
@@ -67,6 +74,47 @@ class Dealer:
 def _hash(key: tuple[Any, ...]) -> int:
     """The same in every process and every version: rows of a key must find the instance that has its earlier ones."""
     return zlib.crc32(repr(key).encode())
+
+
+def process(instances: Sequence[Instance], dealt: Sequence[pa.RecordBatch], bad: list[BadRow]) -> list[Any]:
+    """`process_batch` of every instance that has rows, side by side; what they gave.
+
+    Rows that one names at fault are added to `bad`, and it is called again with the others.
+    """
+    under_way = [
+        (i, batch, i.submit("process_batch", batch))
+        for i, batch in zip(instances, dealt, strict=True)
+        if batch.num_rows
+    ]
+    results, errors = [], []
+    for instance, batch, first in under_way:
+        future: Future[Any] | None = first
+        try:
+            while (refusal := _refusal(future)) is not None:
+                batch = _without(batch, refusal, bad)
+                future = instance.submit("process_batch", batch) if batch.num_rows else None
+            results.append(future.result() if future is not None else None)
+        except StreamlingError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def _refusal(future: Future[Any] | None) -> PluginError | None:
+    error = future.exception() if future is not None else None
+    return error if isinstance(error, PluginError) else None
+
+
+def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa.RecordBatch:
+    rows = {number: text for number, text in (error.rows or {}).items() if 0 <= number < batch.num_rows}
+    if not rows:
+        message = f"process_batch names rows that are not in the batch: {error.rows}: {error.message}"
+        raise PermanentError(PLUGIN_FAILED, message, cause=error)
+    for number, text in sorted(rows.items()):
+        row = json.loads(json_rows(batch.slice(number, 1))[0])
+        bad.append(BadRow(_REASON, str(text) or error.message, {}, row=row))
+    return batch.take(pa.array([n for n in range(batch.num_rows) if n not in rows], pa.int64()))
 
 
 def as_batches(given: object, described: str, method: str) -> list[pa.RecordBatch]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from streamling.errors import StreamlingError
 from streamling.plan.types import Schema
 from streamling.plugin import host
-from streamling.plugin.contract import Runtime
 from streamling.plugin.context import PluginContext, Recorder
+from streamling.plugin.contract import Runtime
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import plugin_node_labels
@@ -25,9 +25,11 @@ log = logging.getLogger(__name__)
 class Group:
     """`width` instances of the plugin of a node."""
 
-    def __init__(self, node: NodeSpec, options: PluginNode, runtime: Runtime | None, width: int, rows: Schema | None) -> None:
+    def __init__(
+        self, node: NodeSpec, options: PluginNode, runtime: Runtime | None, width: int, rows: Schema | None
+    ) -> None:
         self._node, self._options, self._rows, self._width = node, options, rows, width
-        self._recorder = self._recorder_for(runtime)
+        self.recorder = self._recorder_for(runtime)
         self._store = host.no_state if runtime is None else lambda: runtime.state
         self._application = host.application_id() if runtime is None else runtime.application
         self.instances: list[Instance] = []
@@ -44,7 +46,7 @@ class Group:
         elif self.instances[0].has("labels"):
             own = dict(self.instances[0].call("labels") or {})
         labels, warnings = plugin_node_labels(self._node, own)
-        self._recorder.labels = labels
+        self.recorder.labels = labels
         for warning in warnings:
             log.warning("%s", warning)
 
@@ -62,7 +64,7 @@ class Group:
 
     def _recorder_for(self, runtime: Runtime | None) -> Recorder:
         labels, _ = plugin_node_labels(self._node, {})
-        return Recorder(runtime.metrics, labels, runtime.passed) if runtime else Recorder(Metrics(), labels)
+        return Recorder(runtime.metrics, labels) if runtime else Recorder(Metrics(), labels)
 
     def _instance(self, index: int) -> Instance:
         from streamling.formats.exchange import exchange_schema
@@ -76,7 +78,7 @@ class Group:
             partition_count=self._width,
             partitioned=registration.partitioned,
             store=self._store,
-            metrics=self._recorder,
+            metrics=self.recorder,
         )
         try:
             plugin = registration.target(context, self._options.given())

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
+from streamling.plugin.bases import PluginError
 from streamling.plugin.failures import failure
 
 # Closing is the last thing asked of a plugin; one that does not answer must not keep the process.
@@ -54,7 +55,7 @@ class Instance:
         return callable(getattr(self.plugin, method, None))
 
     def call(self, method: str, *arguments: object) -> Any:
-        """What the method gives, once the calls before it are done. Raises StreamlingError, or PluginError with rows."""
+        """What the method gives, once the calls before it are done. Raises StreamlingError."""
         return self.submit(method, *arguments).result()
 
     def submit(self, method: str, *arguments: object) -> Future[Any]:
@@ -92,7 +93,7 @@ class Instance:
                 result = self._awaited.result()
             future.set_result(result)
         except BaseException as error:  # whatever it is, it is an error of the plugin, and the caller's to meet
-            if getattr(error, "rows", None) is not None and method == "process_batch":
+            if isinstance(error, PluginError) and error.rows is not None and method == "process_batch":
                 future.set_exception(error)
             else:
                 future.set_exception(failure(self._node, self._described, method, error))

@@ -178,7 +178,9 @@ def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], 
         if not isinstance(description, Description):
             raise TypeError(f"describe gave {type(description).__name__}, not a Description")
         schema = description.output_schema if node.role is not Role.SINK else None
-        return Planned(_columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded)
+        return Planned(
+            _columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded
+        )
     context = PluginContext(
         node.ref, application_id=host.application_id(), input_schema=input_schema, store=host.no_state
     )
@@ -221,5 +223,7 @@ def _check_placement(node: NodeSpec, description: Description, rows: Schema | No
     if isinstance(description.placement, ByColumns) and rows is not None:
         missing = [column for column in description.placement.columns if column not in rows]
         if missing:
-            message = f"the plugin deals rows to its streams by the column '{missing[0]}', which the input does not have"
+            message = (
+                f"the plugin deals rows to its streams by the column '{missing[0]}', which the input does not have"
+            )
             raise node.error(PLACEMENT, message)

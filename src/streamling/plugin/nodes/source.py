@@ -31,9 +31,10 @@ _PATIENCE_S = 0.05
 class _Stream:
     """One instance: generates, is marked between two batches, and ends.
 
-    A marker must come before rows that are not offered yet are generated: the plugin would count them to the epoch,
-    and a crash would lose them. So one that comes while a batch is being generated waits: if that batch is empty, it
-    is passed on; if not, a later marker takes its place, and nothing is generated until that has come.
+    A marker must not come behind rows that belong to no epoch yet: the plugin would count them to this one, and a
+    crash would lose them. So a batch that is being generated is waited for, and goes into the epoch. If it takes too
+    long, the marker waits instead: if the batch turns out to be empty, it is passed on; if not, a later marker takes
+    its place, and nothing is generated until that has come.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -71,13 +72,16 @@ class _Stream:
             self._settle_marker(empty=not getattr(batch, "num_rows", 0))
         return batch
 
-    def mark(self, epoch: int) -> None:
+    def mark(self, epoch: int) -> Any:
+        """Returns the batch that was on its way, if it came in time."""
+        batch = self.next(_PATIENCE_S)
         with self._lock:
             if self._generating is not None:
                 self._late_marker = epoch
-                return
+                return None
             self._waits_for_marker, self._late_marker, self._late_finalizer = False, None, None
             self._pass_marker(epoch)
+        return batch
 
     def finalized(self, epoch: int) -> None:
         """At once, or behind the batch that is being generated: the caller does not wait for that."""
@@ -145,24 +149,20 @@ class PluginSource:
         self._streams = [_Stream(instance) for instance in self._group.instances]
 
     def offer(self, room: Room) -> Offer | None:
-        from streamling.formats.exchange import from_plugin
-        from streamling.plugin.nodes.batches import as_batches
-
         batches: list[pa.RecordBatch] = []
         until = time.monotonic() + _PATIENCE_S
         while sum(batch.num_rows for batch in batches) < room.rows:
             for stream in self._streams:
                 stream.start()
-            given = [stream.next(_PATIENCE_S) for stream in self._streams]
-            found = [batch for one in given for batch in as_batches(one, self._node.described(), "generate_batch")]
-            batches += [from_plugin(batch, self.columns, self._node.name) for batch in found]
+            found = self._accepted([stream.next(_PATIENCE_S) for stream in self._streams])
+            batches += found
             if not found or time.monotonic() > until:
                 break
         return Offer(batches=tuple(batches)) if batches else None
 
-    def mark(self, epoch: int) -> None:
-        for stream in self._streams:
-            stream.mark(epoch)
+    def mark(self, epoch: int) -> Offer | None:
+        late = self._accepted([stream.mark(epoch) for stream in self._streams])
+        return Offer(batches=tuple(late)) if late else None
 
     def finalized(self, epoch: int) -> None:
         for stream in self._streams:
@@ -182,6 +182,13 @@ class PluginSource:
         if self._group is not None:
             self._group.terminate()
             self._group = None
+
+    def _accepted(self, given: Sequence[object]) -> list[pa.RecordBatch]:
+        from streamling.formats.exchange import from_plugin
+        from streamling.plugin.nodes.batches import as_batches
+
+        found = [batch for one in given for batch in as_batches(one, self._node.described(), "generate_batch")]
+        return [from_plugin(batch, self.columns, self._node.name) for batch in found]
 
 
 class _Unreadable:

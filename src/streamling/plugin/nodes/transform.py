@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamling.plugin.bases import RoundRobin
 from streamling.plugin.contract import BadRow, Epoch, Runtime, TransformContext
-from streamling.plugin.nodes.group import Group, gathered
+from streamling.plugin.nodes.group import Group
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -40,14 +40,18 @@ class PluginTransform:
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
         from streamling.formats.exchange import to_plugin
-        from streamling.plugin.nodes.batches import rebatched
+        from streamling.plugin.nodes.batches import process, rebatched
 
         if self._group is None:
             raise AssertionError("not opened")
         size = getattr(self._options, "batch_size", None)
         for batch in rebatched(batches, size):
             dealt = self._dealer.dealt(to_plugin(batch, self._context.input_schema, self._node.name))
-            yield from self._processed(self._group, dealt)
+            bad: list[BadRow] = []
+            results = process(self._group.instances, dealt, bad)
+            yield from bad
+            for result in results:
+                yield from self._given(result, "process_batch")
         for held in self._group.call("process_checkpoint_marker", epoch.number):
             yield from self._given(held, "process_checkpoint_marker")
 
@@ -59,18 +63,6 @@ class PluginTransform:
         if self._group is not None:
             self._group.terminate()
             self._group = None
-
-    def _processed(self, group: Group, dealt: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
-        """The instances side by side. Rows that one refuses are set aside, and it gets the others."""
-        from streamling.plugin.nodes.refusals import process
-
-        bad: list[BadRow] = []
-        futures = [process(i, batch, bad) for i, batch in zip(group.instances, dealt, strict=True) if batch.num_rows]
-        for future in futures:
-            future.exception()
-        yield from bad
-        for result in gathered(futures):
-            yield from self._given(result, "process_batch")
 
     def _given(self, result: object, method: str) -> Iterator[pa.RecordBatch]:
         from streamling.formats.exchange import from_plugin
