@@ -11,8 +11,9 @@ from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, PermanentError, 
 from streamling.plan.sql import Function, Parameter, Value
 from streamling.plan.sql.coercions import common_type, converted, is_integer
 from streamling.plan.sql.functions import ADDED
+from streamling.plan.sql.spark_types import computed_type
 from streamling.plan.sql.values import NULL_VALUE, Refusal, string_literal
-from streamling.plan.types import DataType
+from streamling.plan.types import STRING, DataType
 from streamling.plugin.failures import told
 
 if TYPE_CHECKING:
@@ -70,11 +71,10 @@ def offered() -> list[Udf]:
 
 
 def _planned(udf: Udf, arguments: Sequence[DataType], result: DataType, node: str) -> Function:
+    nulls = {converted(NULL_VALUE, computed_type(type_)).text for type_ in arguments}
+
     def build(values: Sequence[Value]) -> Value:
-        marks = "".join(
-            _LITERAL if value.constant is not None or value.text == converted(NULL_VALUE, type_).text else _COLUMN
-            for value, type_ in zip(values, arguments, strict=True)
-        )
+        marks = "".join(_LITERAL if value.constant is not None or value.text in nulls else _COLUMN for value in values)
         # The call carries what only the planner knows: which arguments are literals, and the node it stands in.
         texts = [string_literal(f"{marks}:{node}"), *(value.text for value in values)]
         return Value(f"{udf.spark_name}({', '.join(texts)})", result)
@@ -84,12 +84,14 @@ def _planned(udf: Udf, arguments: Sequence[DataType], result: DataType, node: st
 
 
 def _parameter(type_: DataType) -> Parameter:
+    carried = computed_type(type_)
+
     def admit(value: Value) -> Value:
-        fits = common_type(value.type, type_) == type_
-        literal_integer = isinstance(value.constant, int) and is_integer(value.type) and is_integer(type_)
-        if not fits and not literal_integer:
+        widened = common_type(value.type, carried) == carried and (value.type != STRING or carried == STRING)
+        literal_integer = isinstance(value.constant, int) and is_integer(value.type) and is_integer(carried)
+        if not widened and not literal_integer:
             raise Refusal(f"expected {type_}, got {value.type}")
-        return replace(converted(value, type_), constant=value.constant)
+        return replace(converted(value, carried), constant=value.constant)
 
     return Parameter(str(type_), admit)
 

@@ -86,6 +86,11 @@ def is_built_in(name: str) -> bool:
     return any(name in names for names in _BUILT_IN.values())
 
 
+def built_in_kinds() -> list[tuple[Role, str]]:
+    """The kinds that are there without plugins."""
+    return [(role, name) for role, names in _BUILT_IN.items() for name in names]
+
+
 def kinds() -> Kinds:
     """The options model of every kind, as the pipeline loader wants them."""
     return _OptionsModels()
@@ -104,14 +109,13 @@ def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
 
 
 class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
-    """All kinds by role and name; one is loaded when it is looked up."""
+    """All kinds by role and name, plugins last; one is loaded when it is looked up."""
 
     def __getitem__(self, key: tuple[Role, str]) -> OptionsModel:
         return _kind(*key).options
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
-        built_in = [(role, name) for role, names in _BUILT_IN.items() for name in names]
-        return iter(dict.fromkeys((*built_in, *_kinds, *_plugged)))
+        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugged))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

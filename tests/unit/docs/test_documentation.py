@@ -15,7 +15,7 @@ from streamling.engine.preparation import check
 from streamling.errors import NOT_RUNNABLE, SCHEMA_UNKNOWN
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.sql import compile_query, parse
-from streamling.plugin.registry import kinds
+from streamling.plugin.registry import built_in_kinds
 from streamling.spec.settings import Settings, load_settings
 from streamling.spec.yaml import MapNode, compose
 
@@ -120,7 +120,7 @@ def test_generated_pages_are_up_to_date(generate: ModuleType) -> None:
 def test_every_kind_of_node_has_a_page_with_an_example(generate: ModuleType) -> None:
     lacking = [
         f"{role} {type_}"
-        for role, type_ in sorted(kinds())
+        for role, type_ in sorted(built_in_kinds())
         if not any(b.language == "yaml" and type_ in b.text for b in _blocks(generate.node_page(role, type_)))
     ]
     assert lacking == []
