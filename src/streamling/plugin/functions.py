@@ -13,14 +13,13 @@ from streamling.plan.sql.coercions import common_type, converted, is_integer
 from streamling.plan.sql.functions import ADDED
 from streamling.plan.sql.spark_types import computed_type
 from streamling.plan.sql.values import NULL_VALUE, Refusal, string_literal
+from streamling.plan.sql.worker_calls import WORKER_CALL
 from streamling.plan.types import STRING, DataType
 from streamling.plugin.failures import told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SPARK_PREFIX = "streamling_plugin_function_"
-"""Before the names of plugin functions in Spark: none of its own begins like that."""
 _LITERAL, _COLUMN = "1", "0"
 
 
@@ -38,7 +37,7 @@ class Udf:
 
     @property
     def spark_name(self) -> str:
-        return SPARK_PREFIX + self.name
+        return WORKER_CALL + self.name
 
 
 _offered: dict[str, Udf] = {}

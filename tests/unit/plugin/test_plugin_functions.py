@@ -85,6 +85,18 @@ def test_calls_are_checked_against_the_types(place: Path, sql: str, said: str) -
     assert said in problem.message
 
 
+@pytest.mark.parametrize("sql", ["json_value(shout(name, '('), '$.a')", "concat(shout(name, '->('), shout('a', name))"])
+def test_a_function_may_be_an_argument_of_another(place: Path, sql: str) -> None:
+    checked(place, pipeline(sql))
+
+
+def test_a_function_that_spark_could_not_compute_is_refused_with_a_way_out(place: Path) -> None:
+    (problem,) = problems(place, pipeline("instr(shout(name, 'a'), shout(name, 'b'))"))
+    assert problem.code == "SQL_UNSUPPORTED"
+    assert "`shout` of a plugin cannot be an argument of the function around it" in problem.message
+    assert problem.hint == "compute it in a transform before this one"
+
+
 def test_a_built_in_function_is_there_again_without_the_plugin(place: Path) -> None:
     checked(place, pipeline("upper(name)"))
     (place / "own.py").unlink()
