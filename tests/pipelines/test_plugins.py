@@ -313,3 +313,46 @@ def test_a_plugin_that_waits_for_ever_can_be_stopped(place: Workspace) -> None:
     child.until_epochs(1)  # the other source is delivered meanwhile
     child.signal(signal.SIGTERM)
     child.wait(60).succeeded()
+
+
+WATCHING = """
+from streamling.plugin import SideOutputPlugin, register_side_output
+
+@register_side_output("watch")
+class Watch(SideOutputPlugin):
+    def __init__(self, source, schema, options, metrics):
+        super().__init__(source, schema, options, metrics)
+        self.file = open(f"{source}.watched", "a")
+        self.file.write(f"{schema.names} {options}\\n")
+
+    async def process_batch(self, batch):
+        self.file.writelines(f"{row['id']}\\n" for row in batch.to_pylist())
+
+    def shutdown(self):
+        self.file.write("shut down\\n")
+        self.file.close()
+        raise RuntimeError("only a warning")
+"""
+
+
+def test_a_side_output_sees_every_row_of_every_source(place: Workspace) -> None:
+    place.write(
+        "sources:\n  a: {type: generator, rows: 5, primary_key: id}\n"
+        "  b: {type: acme.counter, rows: 25, primary_key: id}\n"
+        "sinks:\n  few: {type: print, from: a, sample_every: 4}\n  all: {type: blackhole, from: b}\n"
+    )
+    write_plugin(place, OWN + WATCHING)
+    settings = {"PLUGIN__SIDE_OUTPUT_IDS": "watch", "PLUGIN__SIDE_OUTPUT_OPTIONS__WATCH__DEPTH": "3"}
+    finished = place.run(PLUGIN__PATH="own.py", NUM_RECORDS_BEFORE_STOP=1000, **settings).succeeded()
+    for source, rows, columns in (("a", 5, "['id', '_gs_op']"), ("b", 25, "['id', 'size', '_gs_op']")):
+        head, *ids, last = (place.directory / f"{source}.watched").read_text().splitlines()
+        assert (head, last) == (f"{columns} {{'depth': '3'}}", "shut down")
+        assert [int(i) for i in ids] == list(range(rows))
+    assert "side output 'watch' did not close" in finished.stderr
+
+
+def test_a_side_output_that_fails_ends_the_run(place: Workspace) -> None:
+    place.write("sources:\n  a: {type: generator, rows: 5, primary_key: id}\nsinks:\n  o: {type: blackhole, from: a}\n")
+    write_plugin(place, WATCHING.replace("batch.to_pylist()", "batch.rows"))
+    failed = place.run(PLUGIN__PATH="own.py", PLUGIN__SIDE_OUTPUT_IDS="watch").failed()
+    assert "side output 'watch' of generator source 'a': process_batch failed: AttributeError" in failed.stderr

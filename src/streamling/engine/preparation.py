@@ -27,7 +27,7 @@ from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source, Transform
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
-from streamling.plugin.registration import PluginKind, find, registrations
+from streamling.plugin.side_outputs import wanted, watched
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, load_pipeline, pipeline_text
@@ -58,6 +58,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
     """
     loaded = load_plugins(settings)
+    wanted(settings)
     pipeline, rewritten = _read(file, settings)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
@@ -67,7 +68,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    given = (*loaded, *rewritten, *_unused(settings), *unused_connections(pipeline, settings))
+    given = (*loaded, *rewritten, *unused_connections(pipeline, settings))
     return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
@@ -78,11 +79,12 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     if problems:
         raise InvalidPipeline(in_file_order(problems))
     processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
+    watching = watched(plan, settings)
     return Prepared(
-        plan,
+        watching.plan,
         sources={n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources},
         transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
-        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks},
+        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
     )
 
 
@@ -142,15 +144,6 @@ def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discove
     except Exception as error:  # whatever it is, the other sources have their problems too
         message = f"{node.described()}: its columns could not be looked up: {error}"
         return BugError(INTERNAL, message, node=node.name, where=node.where, cause=error)
-
-
-def _unused(settings: Settings) -> Iterator[Caution]:
-    """Settings that ask for what this version does not have."""
-    for id_ in settings.plugin.side_output_ids:
-        if find(id_, PluginKind.SIDE_OUTPUT) is None:
-            known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
-            raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
-        yield Caution(NOT_RUNNABLE, f"side output '{id_}' has no effect: this version runs no side outputs yet")
 
 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:

@@ -30,14 +30,17 @@ from streamling.errors import JVM_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import (
     Guarantee,
     HearsFinalizers,
+    HearsMarkers,
     Measured,
     Placement,
     Runtime,
+    Sink,
     SinkContext,
     TransformContext,
     UsesRuntime,
 )
 from streamling.plugin.functions import Udf
+from streamling.plugin.side_outputs import SideOutput
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
 
@@ -160,6 +163,8 @@ class Run:
         capacity = self._capacity(session, prepared)
         sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
+        if exactly_once:
+            _tell_of_loose_rows(prepared)
         bad_rows = BadRows(plan, settings.application_id, self._progress)
         delivery = Delivery(session, self._outlets, stop, self._progress, bad_rows)
         self._loop = EpochLoop(
@@ -203,8 +208,9 @@ class Run:
 
         settings = self._settings
         outlets = [
-            Outlet(node, prepared.sinks[node.ref], _wish(node.spec.options), _limit(node.spec.options, settings))
+            Outlet(node, sink, _wish(node.spec.options), _limit(node.spec.options, sink, settings))
             for node in prepared.plan.sinks
+            for sink in (prepared.sinks[node.ref],)
         ]
         for outlet in outlets:
             node = outlet.node
@@ -294,6 +300,12 @@ class Run:
         )
 
 
+def _tell_of_loose_rows(prepared: Prepared) -> None:
+    for node in prepared.plan.sources:
+        if isinstance(prepared.sources[node.ref], HearsMarkers):
+            log.info("rows of '%s' cannot be read a second time: sinks have them at least once", node.spec.name)
+
+
 def _functions_of(prepared: Prepared) -> list[Udf]:
     from streamling.engine.functions import used_functions
 
@@ -320,8 +332,10 @@ def _wish(options: object) -> Wish | None:
     return Wish(rows, interval.total_seconds() if interval is not None else None)
 
 
-def _limit(options: object, settings: Settings) -> int | None:
-    """The node's own limit, else that of its kind, else the application's."""
+def _limit(options: object, sink: Sink, settings: Settings) -> int | None:
+    """The node's own limit, else that of its kind, else the application's. Who only watches has none."""
+    if isinstance(sink, SideOutput):
+        return None
     own = getattr(options, "num_records_before_stop", None)
     if own is None and getattr(options, "type", None) == "print":
         own = settings.print_sink.num_records_before_stop

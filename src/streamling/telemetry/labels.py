@@ -6,6 +6,18 @@ from collections.abc import Mapping
 
 from streamling.spec.options import MAX_LABELS, label_fault
 from streamling.spec.pipeline import NodeSpec
+from streamling.spec.plugin_options import PluginOptions
+
+
+def node_labels(node: NodeSpec) -> dict[str, str]:
+    """What every metric of a node carries, beside what only its kind or its plugin knows."""
+    plugin = isinstance(node.options, PluginOptions)
+    fixed = {
+        "id": node.name,
+        "topology_node_type": node.role.value,
+        "operator_type": "plugin" if plugin else node.type,
+    }
+    return {**({"type": node.type} if plugin else {}), **node.options.telemetry.labels, **fixed}
 
 
 def plugin_node_labels(node: NodeSpec, own: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
@@ -29,5 +41,4 @@ def plugin_node_labels(node: NodeSpec, own: Mapping[str, object]) -> tuple[dict[
                 f"{node.described()}: the label '{key}' is '{value}' as the plugin says, not '{written[key]}' "
                 "as the pipeline file says"
             )
-    fixed = {"id": node.name, "topology_node_type": node.role.value, "operator_type": "plugin"}
-    return {"type": node.type, **written, **kept, **fixed}, warnings
+    return {**node_labels(node), **kept}, warnings

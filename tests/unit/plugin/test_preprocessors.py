@@ -91,9 +91,3 @@ def test_places_in_a_rewritten_text_say_that_it_is(place: Path) -> None:
     (problem,) = problems(place, PIPELINE, preprocessor_ids=["dataset"], preprocessor_options=options)
     assert problem.where is not None
     assert problem.where.file.endswith("pipeline.yaml (rewritten by dataset)")
-
-
-def test_a_side_output_that_nobody_provides_is_an_error_of_the_user(place: Path) -> None:
-    text = PIPELINE.replace("type: dataset", "type: generator, rows: 1")
-    with pytest.raises(UserError, match="side output 'watch' is not available; known side outputs: none"):
-        checked(place, text, side_output_ids=["watch"])

@@ -13,7 +13,7 @@ from streamling.plugin.context import PluginContext, Recorder
 from streamling.plugin.contract import Runtime
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
-from streamling.telemetry.labels import plugin_node_labels
+from streamling.telemetry.labels import node_labels, plugin_node_labels
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class Group:
         """Close all; an error of one is a warning and keeps none from closing."""
         for instance in self.instances:
             try:
-                instance.terminate()
+                instance.end()
             except (StreamlingError, TimeoutError) as error:
                 log.warning("%s did not close: %s", self._node.described(), str(error) or "it does not answer")
 
     def _recorder_for(self, runtime: Runtime | None) -> Recorder:
-        labels, _ = plugin_node_labels(self._node, {})
+        labels = node_labels(self._node)
         return Recorder(runtime.metrics, labels) if runtime else Recorder(Metrics(), labels)
 
     def _instance(self, index: int) -> Instance:

@@ -18,7 +18,7 @@ from streamling.plugin.bases import PluginError
 from streamling.plugin.failures import failure
 
 # Closing is the last thing asked of a plugin; one that does not answer must not keep the process.
-_TERMINATE_S = 10.0
+_LAST_CALL_S = 10.0
 
 
 @functools.cache
@@ -48,7 +48,7 @@ class Instance:
         self._node, self._described = node, described
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._terminated = False
+        self._ended = False
         self._awaited: Future[Any] | None = None
 
     def has(self, method: str) -> bool:
@@ -69,15 +69,15 @@ class Instance:
         self._calls.put(lambda: self._do(future, method, arguments))
         return future
 
-    def terminate(self) -> None:
-        """Once, after everything that was asked before. What still waits for something is told to give up."""
-        if self._terminated:
+    def end(self, method: str = "terminate") -> None:
+        """The last call, once, after everything that was asked before. A batch still waited for is given up."""
+        if self._ended:
             return
-        self._terminated = True
+        self._ended = True
         if self._awaited is not None:
             self._awaited.cancel()
         try:
-            self.submit("terminate").result(_TERMINATE_S)
+            self.submit(method).result(_LAST_CALL_S)
         finally:
             self._calls.put(None)
 
@@ -89,8 +89,9 @@ class Instance:
         try:
             result = getattr(self.plugin, method)(*arguments)
             if inspect.isawaitable(result):
-                self._awaited = _started(result)
-                result = self._awaited.result()
+                started = _started(result)
+                self._awaited = started if method == "generate_batch" else None
+                result = started.result()
             future.set_result(result)
         except BaseException as error:  # whatever it is, it is an error of the plugin, and the caller's to meet
             if isinstance(error, PluginError) and error.rows is not None and method == "process_batch":
