@@ -196,6 +196,11 @@ PIPELINE_FILE = condition(
     "The pipeline file is missing or cannot be read.",
     "Check the path; without one `./pipeline.yaml` is read.",
 )
+FILE_EXISTS = condition(
+    "FILE_EXISTS",
+    "A file that would be written is there already.",
+    "Name another file, or replace it with `--force`.",
+)
 INVALID_YAML = condition(
     "INVALID_YAML",
     "The text is not a single well-formed YAML 1.2 document with unique keys.",

@@ -33,7 +33,7 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {"timestamp": at, "level": record.levelname, "target": record.name, "message": record.getMessage()}
-        return json.dumps(fields)
+        return json.dumps({**fields, **getattr(record, "fields", {})})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -40,6 +42,19 @@ class Kind:
     @property
     def runs(self) -> bool:
         return self.build is not None or self.compiled
+
+    @property
+    def about(self) -> str:
+        """The first sentence of its module, or of its options model where the module says nothing of it."""
+        module = (inspect.getdoc(sys.modules[self.options.__module__]) or "").split("\n\n")[0]
+        named, _, sentence = " ".join(module.split()).partition(": ")
+        own = " ".join((inspect.getdoc(self.options) or "").split()).partition(". ")[0]
+        text = sentence if named == f"`{self.name}`" else own
+        return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+
+    @property
+    def built_in(self) -> bool:
+        return _is_built_in(self.role, self.name)
 
 
 # The module of every built-in kind is named after it and registers it when it is imported, which happens when a
@@ -94,6 +109,12 @@ def built_in_kinds() -> list[tuple[Role, str]]:
 def kinds() -> Kinds:
     """The options model of every kind, as the pipeline loader wants them."""
     return _OptionsModels()
+
+
+def all_kinds() -> Iterator[Kind]:
+    """Every kind there is, by role and name. Loads all of them."""
+    for role, name in sorted(kinds(), key=lambda key: (list(Role).index(key[0]), key[1])):
+        yield _kind(role, name)
 
 
 def kind_of(node: NodeSpec) -> Kind:
