@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from streamling.plugin.loading import load_plugins
-from streamling.plugin.registration import registrations
+from streamling.plugin.registration import Provenance, registrations
 from streamling.spec.settings import Settings
 
 
@@ -26,6 +26,7 @@ class PluginRow:
     source: str
     doc: str
     partitioned: bool = False
+    sample: bool = False
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -35,6 +36,14 @@ def plugins(settings: Settings | None = None) -> list[PluginRow]:
     """All plugins an application with these settings has, by id, functions last. Raises UserError as a run would."""
     load_plugins(settings or Settings())
     return [
-        PluginRow(r.id, r.kind.value, r.origin.place, r.origin.provenance.value, r.doc, r.partitioned)
+        PluginRow(
+            r.id,
+            r.kind.value,
+            r.origin.place,
+            r.origin.provenance.value,
+            r.doc,
+            r.partitioned,
+            r.origin.provenance is Provenance.SAMPLE,
+        )
         for r in registrations()
     ]

@@ -11,6 +11,7 @@ import pytest
 from plugin_files import HEAD, NUMBERS, checked, problems, settings, write_plugin
 
 import streamling
+from streamling.cli.main import main
 from streamling.errors import UserError
 from streamling.plugin import loading
 from streamling.plugin.catalog import plugins
@@ -216,6 +217,7 @@ def test_the_list_tells_id_kind_place_and_what_a_plugin_does(tmp_path: Path) -> 
             "source": "path",
             "doc": "Rows that are numbered.",
             "partitioned": False,
+            "sample": False,
         },
         {
             "id": "double",
@@ -224,6 +226,23 @@ def test_the_list_tells_id_kind_place_and_what_a_plugin_does(tmp_path: Path) -> 
             "source": "path",
             "doc": "Twice.",
             "partitioned": False,
+            "sample": False,
         },
     ]
     assert all(row.doc for row in rows)
+
+
+def test_the_command_lists_what_plugins_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_plugin(tmp_path, NUMBERS + "register_udf('double', [pa.int64()], pa.int64(), print)")
+    monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(file))
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["plugin", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["sources:", "transforms:", "sinks:", "functions:"]
+    assert any("numbers " in line and f"Rows that are numbered. (from {file})" in line for line in lines)
+    assert any("print_sink " in line and line.endswith("(a sample)") for line in lines)
+    monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(tmp_path / "gone"))
+    assert main(["plugin", "list"]) == 1
+    assert "[PLUGIN_NOT_LOADED]" in capsys.readouterr().err
