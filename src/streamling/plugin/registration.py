@@ -189,7 +189,7 @@ def _origin(target: object) -> Origin:
 
 def _registered(kind: PluginKind, words: Sequence[object], **keywords: Any) -> Any:
     """`("id", Class)`, `("namespace", "name", Class)`, or without the class, for a decorator."""
-    *names, last = words
+    *names, last = words or (None,)
     if isinstance(last, str):
         return lambda target: _registered(kind, (*words, target), **keywords)
     if not 1 <= len(names) <= 2 or not all(isinstance(name, str) for name in names):

@@ -39,7 +39,7 @@ class Queue(SinkPlugin):
 class Add(TransformPlugin):
     def output_schema(self):
         schema = self.context.input_schema
-        return schema.insert(0, pa.field("extra", pa.uint64(), False))
+        return pa.schema([*schema, pa.field("extra", pa.uint64(), False)])
     def process_batch(self, batch): ...
 
 class Schemaless(TransformPlugin):
@@ -91,8 +91,8 @@ def test_a_plugin_is_made_and_ended_to_be_checked_and_never_initialized(place: P
 def test_columns_of_sources_and_transforms_are_those_of_the_plugin(place: Path) -> None:
     plan = checked(place, SOURCE + "transforms:\n  t: {type: add, from: n}\n" + SINK.replace("from: n", "from: t"))
     assert [(f.name, str(f.type), f.nullable) for f in plan.node("t").schema] == [
-        ("extra", "uint64", False),
         ("id", "int64", False),
+        ("extra", "uint64", False),
         ("_gs_op", "string", False),
     ]
 

@@ -308,6 +308,10 @@ def test_plugin_errors_carry_what_the_plugin_says_of_them(
     [
         ([1], "generate_batch gave list, not a pyarrow.RecordBatch"),
         (pa.RecordBatch.from_pydict({"id": [1]}), "column '_gs_op' is missing"),
+        (
+            pa.RecordBatch.from_pydict({"id": [1], "_gs_op": ["i"], "x": [1]}),
+            "gave the column 'x', which",
+        ),
         (pa.RecordBatch.from_pydict({"id": ["x"], "_gs_op": ["i"]}), "column 'id' does not fit int64"),
     ],
 )
@@ -429,6 +433,24 @@ def test_a_sink_that_fails_sees_nothing_behind_a_row_it_refuses(place: Place) ->
     sink = place.sink()
     ack = sink.write(EPOCH, Task(0, 0), [batch(1, 3), batch(5)])
     assert ([b.message for b in ack.refused], Keeping.kept[0]) == (["three"], [1])
+
+
+def test_instances_made_before_one_that_fails_are_ended(place: Place) -> None:
+    class Second(Keeping):
+        ended: ClassVar[list[int]] = []
+
+        def __init__(self, context: Any, options: dict[str, str]) -> None:
+            super().__init__(context, options)
+            if context.partition_index == 1:
+                raise PluginError("no second one", user=True)
+
+        def terminate(self) -> None:
+            Second.ended.append(self.context.partition_index)
+
+    register_sink("own", Second, partitioned=True)
+    with pytest.raises(UserError, match="no second one"):
+        place.sink("type: own, parallelism: 3")
+    assert Second.ended == [0]
 
 
 def test_methods_that_a_plugin_does_not_have_do_nothing(place: Place) -> None:

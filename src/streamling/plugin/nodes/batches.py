@@ -12,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from streamling.errors import PLUGIN_FAILED, PermanentError, StreamlingError
+from streamling.formats.exchange import from_plugin
 from streamling.formats.json import json_rows
+from streamling.plan.types import Schema
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, PluginError, RoundRobin, Spread
 from streamling.plugin.contract import BadRow
 from streamling.plugin.nodes.instance import Instance
+from streamling.spec.pipeline import NodeSpec
 
 _REASON = "plugin_error"
 
@@ -117,13 +120,17 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
     return batch.take(pa.array([n for n in range(batch.num_rows) if n not in rows], pa.int64()))
 
 
-def as_batches(given: object, described: str, method: str) -> list[pa.RecordBatch]:
-    """What a method gave, as batches with rows. Nothing at all is no rows."""
+def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> list[pa.RecordBatch]:
+    """What a method gave, as batches with rows for the engine. Nothing at all is no rows."""
     if given is None:
         return []
-    if isinstance(given, pa.Table):
-        return [batch for batch in given.to_batches() if batch.num_rows]
-    if not isinstance(given, pa.RecordBatch):
-        message = f"{described}: {method} gave {type(given).__name__}, not a pyarrow.RecordBatch"
-        raise PermanentError(PLUGIN_FAILED, message)
-    return [given] if given.num_rows else []
+    batches = given.to_batches() if isinstance(given, pa.Table) else [given]
+    problem = None
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            problem = f"gave {type(batch).__name__}, not a pyarrow.RecordBatch"
+        elif extra := [name for name in batch.schema.names if name not in columns]:
+            problem = f"gave the column '{extra[0]}', which output_schema does not have"
+    if problem is not None:
+        raise PermanentError(PLUGIN_FAILED, f"{node.described()}: {method} {problem}", node=node.name)
+    return [from_plugin(batch, columns, node.name) for batch in batches if batch.num_rows]

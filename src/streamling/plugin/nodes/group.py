@@ -33,8 +33,12 @@ class Group:
         self._store = host.no_state if runtime is None else lambda: runtime.state
         self._application = host.application_id() if runtime is None else runtime.application
         self.instances: list[Instance] = []
-        for index in range(width):
-            self.instances.append(self._instance(index))
+        try:
+            for index in range(width):
+                self.instances.append(self._instance(index))
+        except StreamlingError:
+            self.terminate()
+            raise
 
     def initialize(self) -> None:
         """Let every instance open its connections, and learn its labels."""

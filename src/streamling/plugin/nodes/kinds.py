@@ -213,7 +213,7 @@ def _columns(node: NodeSpec, schema: Any, rows: Schema | None) -> Schema:
     twice = [name for name in columns.names if columns.names.count(name) > 1]
     if twice:
         raise node.error(SCHEMA_UNUSABLE, f"output_schema has the column '{twice[0]}' twice")
-    return columns
+    return Schema((*(field for field in columns if field != operation), operation))
 
 
 def _check_placement(node: NodeSpec, description: Description, rows: Schema | None, key: Key) -> None:

@@ -184,11 +184,9 @@ class PluginSource:
             self._group = None
 
     def _accepted(self, given: Sequence[object]) -> list[pa.RecordBatch]:
-        from streamling.formats.exchange import from_plugin
-        from streamling.plugin.nodes.batches import as_batches
+        from streamling.plugin.nodes.batches import accepted
 
-        found = [batch for one in given for batch in as_batches(one, self._node.described(), "generate_batch")]
-        return [from_plugin(batch, self.columns, self._node.name) for batch in found]
+        return [batch for one in given for batch in accepted(one, self.columns, self._node, "generate_batch")]
 
 
 class _Unreadable:

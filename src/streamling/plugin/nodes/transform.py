@@ -40,7 +40,7 @@ class PluginTransform:
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
         from streamling.formats.exchange import to_plugin
-        from streamling.plugin.nodes.batches import process, rebatched
+        from streamling.plugin.nodes.batches import accepted, process, rebatched
 
         if self._group is None:
             raise AssertionError("not opened")
@@ -51,9 +51,9 @@ class PluginTransform:
             results = process(self._group.instances, dealt, bad)
             yield from bad
             for result in results:
-                yield from self._given(result, "process_batch")
+                yield from accepted(result, self._context.schema, self._node, "process_batch")
         for held in self._group.call("process_checkpoint_marker", epoch.number):
-            yield from self._given(held, "process_checkpoint_marker")
+            yield from accepted(held, self._context.schema, self._node, "process_checkpoint_marker")
 
     def finalized(self, epoch: int) -> None:
         if self._group is not None:
@@ -63,10 +63,3 @@ class PluginTransform:
         if self._group is not None:
             self._group.terminate()
             self._group = None
-
-    def _given(self, result: object, method: str) -> Iterator[pa.RecordBatch]:
-        from streamling.formats.exchange import from_plugin
-        from streamling.plugin.nodes.batches import as_batches
-
-        for batch in as_batches(result, self._node.described(), method):
-            yield from_plugin(batch, self._context.schema, self._node.name)
