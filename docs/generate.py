@@ -29,7 +29,7 @@ from streamling.cli.app import TEXT_TYPE, load_command
 from streamling.cli.commands import COMMANDS
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
-from streamling.plugin.registry import kinds
+from streamling.plugin.registry import built_in_kinds, kinds
 from streamling.spec.field_words import ANY, default_of, type_of
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that has a generated part, as it should be."""
-    for role, type_ in sorted(kinds()):
+    for role, type_ in sorted(built_in_kinds()):
         path = node_page(role, type_)
         if not path.exists():
             yield path, generated(_new_page(role, type_))
@@ -86,7 +86,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 def node_page(role: Role, type_: str) -> Path:
     """Where a node kind is described. A name that a source and a sink share gives two pages."""
-    shared = sum(1 for _, other in kinds() if other == type_) > 1
+    shared = sum(1 for _, other in built_in_kinds() if other == type_) > 1
     return DOCS / "nodes" / (f"{type_}-{role}.md" if shared else f"{type_}.md")
 
 

@@ -242,6 +242,21 @@ KIND_NOT_AVAILABLE = condition(
     "The `type` of a node is neither built in nor a loaded plugin.",
     "Correct its spelling, or load the plugin with `STREAMLING__PLUGIN__PATH`.",
 )
+PLUGIN_NOT_LOADED = condition(
+    "PLUGIN_NOT_LOADED",
+    "A plugin could not be loaded, or registers something that cannot be used.",
+    "The message names the file and the cause. Plugins are Python files or packages, not native libraries.",
+)
+PLUGIN_REFUSED = condition(
+    "PLUGIN_REFUSED",
+    "The plugin of a node does not accept its options or its input.",
+    "The message is the plugin's own. Correct the node; options stand on it or under `options:`.",
+)
+PLUGIN_FAILED = condition(
+    "PLUGIN_FAILED",
+    "The code of a plugin raised an error.",
+    "The message names the plugin, the method and the line. Positions did not move: the next run repeats the epoch.",
+)
 NAME_CLASH = condition(
     "NAME_CLASH",
     "Two nodes have one name; names are compared without regard to case.",
@@ -380,6 +395,19 @@ SHUFFLE_REFUSED = condition(
     "SHUFFLE_REFUSED",
     "A node's physical plan moves rows between partitions, which loses order.",
     "Please report it with the query: none that validates should do this.",
+)
+FILE_CHANGED = condition(
+    "FILE_CHANGED",
+    "A file changed or disappeared while its rows were being delivered: what is left of it does not belong to what "
+    "the sinks have.",
+    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when it is "
+    "complete.",
+)
+SOURCE_FAILED = condition(
+    "SOURCE_FAILED",
+    "A source could not be read.",
+    "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
+    "permissions and credentials.",
 )
 SINK_FAILED = condition(
     "SINK_FAILED",

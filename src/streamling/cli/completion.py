@@ -68,6 +68,7 @@ def state_keys(ctx: Any) -> list[str]:
 
 
 def _kinds(role: str) -> list[str]:
-    from streamling.plugin.registry import kinds
+    from streamling.plugin.registry import built_in_kinds
 
-    return sorted(name for known, name in kinds() if known.value == role)
+    # Loading plugins would run their code between two key strokes.
+    return sorted(name for known, name in built_in_kinds() if known.value == role)
