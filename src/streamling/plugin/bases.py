@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from streamling.plugin.context import PluginContext, Recorder
 
@@ -39,6 +39,9 @@ class _NodePlugin:
     Order of calls: constructor, `initialize`, the data methods and hooks, `terminate`. In validation `terminate`
     follows the constructor directly.
     """
+
+    sample_options: ClassVar[Mapping[str, str]] = {}
+    """Options without which it refuses to work, with values for a first pipeline; `streamling init` writes them."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         """Check the options, touch nothing outside. An exception is a configuration error of the node."""

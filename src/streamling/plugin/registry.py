@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 
 from streamling.errors import INTERNAL, BugError
@@ -38,6 +38,8 @@ class Kind:
     """The planner turns the node into a query; nothing has to be built."""
     sets_aside: bool = False
     """It says which rows are bad (BadRow), so that `on_error` can be something else than `fail`."""
+    samples: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Values of fields that are not required and yet belong into a first pipeline."""
 
     @property
     def runs(self) -> bool:

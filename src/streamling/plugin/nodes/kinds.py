@@ -147,7 +147,9 @@ def node_kind(registration: Registration) -> Kind:
         (_MODELS[role],),
         {"__module__": __name__, "__doc__": registration.doc, "registration": registration},
     )
-    return Kind(role, registration.id, model, _build, sets_aside=True)
+    options = dict(getattr(registration.target, "sample_options", {}))
+    samples = {"options": options} if options else {}
+    return Kind(role, registration.id, model, _build, sets_aside=True, samples=samples)
 
 
 def plugin_node(node: NodeSpec) -> PluginNode:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from streamling.plugin import (
     ByPrimaryKey,
@@ -44,6 +45,8 @@ def _count(options: dict[str, str], name: str, default: str | None, least: int) 
 @register_source("basic_plugin", "partitioned_source", partitioned=True)
 class PartitionedSource(SourcePlugin):
     """Numbered rows: `rows` of each partition, `preferred_partitions` of them unless `parallelism` says otherwise."""
+
+    sample_options: ClassVar[Mapping[str, str]] = {"rows": "100"}
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         super().__init__(context, options)
@@ -112,6 +115,8 @@ class PartitionedTransform(TransformPlugin):
 @register_sink("basic_plugin", "partitioned_file_sink", partitioned=True)
 class PartitionedFileSink(SinkPlugin):
     """Writes `<node>-<partition>.csv` in `output_dir`, rows of one key always to the same file."""
+
+    sample_options: ClassVar[Mapping[str, str]] = {"output_dir": "out"}
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         super().__init__(context, options)
