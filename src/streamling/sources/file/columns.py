@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
-from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
 from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
+_NOTHING_DECLARED: Mapping[str, DataType] = {}
 
 
-def columns_of(path: str, format_: str) -> Schema:
-    """The columns of the files a path means, `_gs_op` last. Raises UserError if there are none or they differ."""
+def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTHING_DECLARED) -> Schema:
+    """The columns of the files a path means, `_gs_op` last; types are the declared ones, else those of the file.
+
+    Raises UserError if there are no files or their columns cannot be used.
+    """
     listing = list_files(path, format_)
     if not listing.files:
         why = f"at least one {format_} file must be there, its columns are taken from it"
@@ -38,12 +43,24 @@ def columns_of(path: str, format_: str) -> Schema:
     except (OSError, ValueError) as error:
         text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
         raise UserError(SCHEMA_UNUSABLE, text, cause=error) from error
+    found = _with_declared(found, declared, first)
     names = {f.name for f in found}
     if len(names) < len(found):
         twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
         raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns of the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
     return _with_operation((*found, *partitions), first.path)
+
+
+def _with_declared(found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile) -> tuple[Field, ...]:
+    """A declared column that the first file does not have may come with later ones; until then it is null."""
+    directory = next((name for name, _ in file.partitions if name in declared), None)
+    if directory is not None:
+        text = f"'schema' declares '{directory}', which is a column of directories: those are text, cast it in SQL"
+        raise UserError(SCHEMA_UNUSABLE, text)
+    typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in found)
+    known = {f.name for f in found}
+    return (*typed, *(Field(name, type_) for name, type_ in declared.items() if name not in known))
 
 
 def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
