@@ -230,3 +230,15 @@ def test_a_directory_column_cannot_be_declared(tmp_path: Path) -> None:
     (tmp_path / "dt=2024-01-01" / "a.csv").write_text("id\n1\n")
     with pytest.raises(UserError, match="column of directories"):
         columns_of(str(tmp_path), "csv", {"dt": INT64})
+
+
+def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1, "price": "2.50"}\n{"id": 2, "price": 3}\n')
+    with pytest.raises(UserError, match="price") as refused:
+        columns_of(str(tmp_path), "json")
+    assert refused.value.hint == "'schema' of the source can say the types of columns"
+    schema = columns_of(str(tmp_path), "json", {"price": decimal(10, 2)})
+    assert [(f.name, str(f.type)) for f in schema if f.name != "_gs_op"] == [
+        ("id", "int64"),
+        ("price", "decimal(10,2)"),
+    ]

@@ -111,7 +111,11 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
         return Discovery(columns_of(options.path, options.format, options.schema_ or {}))
     except StreamlingError as error:
         raise type(error)(
-            error.condition, f"{node.described()}: {error.message}", node=node.name, where=node.locate("path")
+            error.condition,
+            f"{node.described()}: {error.message}",
+            node=node.name,
+            where=node.locate("path"),
+            hint=error.hint,
         ) from error
 
 
