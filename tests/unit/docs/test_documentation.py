@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,7 @@ from streamling.spec.yaml import MapNode, compose
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-PIPELINES = sorted(p for p in (ROOT / "examples").glob("*.yaml") if not p.name.endswith(".config.yaml"))
+PIPELINES = sorted(p for p in (ROOT / "examples").rglob("*.yaml") if not p.name.endswith(".config.yaml"))
 CONFIGURATIONS = sorted((ROOT / "examples").glob("*.config.yaml"))
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)#\s]+)?(?:#(?P<heading>[^)\s]+))?\)")
@@ -70,9 +71,9 @@ def plugins_of(page: Path, directory: Path) -> Settings:
     return Settings(plugin=Plugin(path=str(directory)))
 
 
-def cautions(file: Path, settings: Settings | None = None) -> list[str]:
+def cautions(file: Path, settings: Settings) -> list[str]:
     """What a check of the file alone says, but for what only a connector or another system can settle."""
-    found = check(file, settings or Settings(), probe=False).cautions
+    found = check(file, settings, probe=False).cautions
     return [c.message for c in found if c.condition not in (NOT_RUNNABLE, SCHEMA_UNKNOWN)]
 
 
@@ -90,13 +91,10 @@ def test_settings_in_the_documentation_load_without_warnings(block: Block, tmp_p
 
 
 @pytest.mark.parametrize("file", PIPELINES, ids=lambda p: p.name)
-def test_an_example_validates_without_warnings(file: Path) -> None:
-    assert cautions(file) == []
-
-
-def test_the_example_with_plugins_validates_without_warnings() -> None:
-    examples = ROOT / "examples" / "plugins"
-    assert cautions(examples / "weather.yaml", Settings(plugin=Plugin(path=str(examples)))) == []
+def test_an_example_validates_without_warnings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    settings = Settings(plugin=Plugin(path="examples/plugins"))
+    assert [caution.message for caution in check(file, settings, probe=True).cautions] == []
 
 
 def test_the_tests_in_the_guide_to_plugins_pass() -> None:
@@ -121,7 +119,9 @@ def test_the_settings_of_an_example_load_without_warnings(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def orders() -> PlannedNode:
-    return check(ROOT / "examples" / "demo.yaml", Settings(), probe=False).node("orders")
+    with chdir(ROOT):
+        settings = Settings(plugin=Plugin(path="examples/plugins"))
+        return check(Path("examples/demo.yaml"), settings, probe=True).node("web_orders")
 
 
 @pytest.mark.parametrize("block", blocks("sql"), ids=str)

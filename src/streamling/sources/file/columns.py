@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
-from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
 from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
+_GUESSED = ("csv", "json", "ndjson", "jsonl")
+_NOTHING_DECLARED: Mapping[str, DataType] = {}
 
 
-def columns_of(path: str, format_: str) -> Schema:
-    """The columns of the files a path means, `_gs_op` last. Raises UserError if there are none or they differ."""
+def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTHING_DECLARED) -> Schema:
+    """The columns of the files a path means, `_gs_op` last; types are the declared ones, else those of the file.
+
+    Raises UserError if there are no files or their columns cannot be used.
+    """
     listing = list_files(path, format_)
     if not listing.files:
         why = f"at least one {format_} file must be there, its columns are taken from it"
@@ -32,18 +38,31 @@ def columns_of(path: str, format_: str) -> Schema:
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:
-        found = _columns(system, first, format_)
+        found = _columns(system, first, format_, declared)
     except StreamlingError:
         raise
     except (OSError, ValueError) as error:
         text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
-        raise UserError(SCHEMA_UNUSABLE, text, cause=error) from error
+        hint = "'schema' of the source can say the types of columns" if format_ in _GUESSED else None
+        raise UserError(SCHEMA_UNUSABLE, text, cause=error, hint=hint) from error
+    found = _with_declared(found, declared, first)
     names = {f.name for f in found}
     if len(names) < len(found):
         twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
         raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns of the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
     return _with_operation((*found, *partitions), first.path)
+
+
+def _with_declared(found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile) -> tuple[Field, ...]:
+    """A declared column that the first file does not have may come with later ones; until then it is null."""
+    directory = next((name for name, _ in file.partitions if name in declared), None)
+    if directory is not None:
+        text = f"'schema' declares '{directory}', which is a column of directories: those are text, cast it in SQL"
+        raise UserError(SCHEMA_UNUSABLE, text)
+    typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in found)
+    known = {f.name for f in found}
+    return (*typed, *(Field(name, type_) for name, type_ in declared.items() if name not in known))
 
 
 def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
@@ -54,7 +73,7 @@ def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
     return Schema((*(f for f in fields if f.name != OPERATION_COLUMN), OPERATION_FIELD))
 
 
-def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Field, ...]:
+def _columns(system: pafs.FileSystem, file: FoundFile, format_: str, declared: Collection[str]) -> tuple[Field, ...]:
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
@@ -67,7 +86,7 @@ def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Fi
             case "csv":
                 return _csv_fields(stream)
             case _:
-                return _fields(_json_schema(stream))
+                return _fields(_json_schema(stream, declared))
 
 
 def _fields(schema: pa.Schema) -> tuple[Field, ...]:
@@ -89,7 +108,7 @@ def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
     return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in found)
 
 
-def _json_schema(stream: pa.NativeFile) -> pa.Schema:
+def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.json as pajson
 
@@ -102,15 +121,23 @@ def _json_schema(stream: pa.NativeFile) -> pa.Schema:
     lines = [line for line in sample.removeprefix(BOM).splitlines() if line.strip()]
     if not lines:
         return pa.schema([])
-    objects = b"\n".join(line for line in lines if _is_object(line))
+    objects = b"\n".join(text for line in lines if (text := _undeclared(line, declared)))
     if not objects:
         raise ValueError("no line of it is a JSON object")
     return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
 
 
-def _is_object(line: bytes) -> bool:
-    """A line that is none says nothing of the columns; it is told when its turn comes."""
+def _undeclared(line: bytes, declared: Collection[str]) -> bytes:
+    """What a line says of columns that nobody has declared.
+
+    A line that is no object says nothing, and is told when its turn comes.
+    """
     try:
-        return isinstance(json.loads(line), dict)
+        found = json.loads(line)
     except ValueError:
-        return False
+        return b""
+    if not isinstance(found, dict):
+        return b""
+    if not declared:
+        return line
+    return json.dumps({name: value for name, value in found.items() if name not in declared}).encode()

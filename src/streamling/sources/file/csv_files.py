@@ -6,6 +6,7 @@ An empty field is null, `""` is empty text.
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from streamling.sources.file.text_rows import text_rows
 
 NULL = pacsv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
 _HEADER_CHUNK = 64 << 10
+# Arrow counts from the beginning of what it was given; the row's own place is told beside the message.
+_ARROWS_PLACE = re.compile(r"^CSV parse error: (Row #\d+: )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class _CsvParser:
         try:
             raw = self._parse(record, dict.fromkeys(self.types, pa.binary()))
         except pa.ArrowInvalid as error:
-            return "decode_error", str(error)
+            return "decode_error", _ARROWS_PLACE.sub("", str(error))
         if raw.num_rows != 1:
             return "decode_error", "a line end stands inside of it: lines must end with LF or CRLF"
         for name, type_ in self.types.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from streamling.sources.file.records import BOM, LineEnds, RecordCutter
 from streamling.sources.file.rows import Rows, Shape
 from streamling.sources.file.stretches import Stretch
 from streamling.sources.file.text_rows import text_rows
+
+_MIDNIGHT = pa.timestamp("s")
 
 
 def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[RecordCutter, None]:
@@ -41,11 +44,15 @@ class _JsonParser:
         return self._with_operation(self._parse(data, self.schema), data)
 
     def _parse(self, data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+        # Arrow reads a date from a number only; people write it as text.
+        readable = pa.schema([pa.field(f.name, _MIDNIGHT if pa.types.is_date32(f.type) else f.type) for f in schema])
         table = pajson.read_json(
             pa.py_buffer(data),
             pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            pajson.ParseOptions(explicit_schema=readable, unexpected_field_behavior="ignore"),
         )
+        if readable != schema:
+            table = table.cast(schema)
         return table.combine_chunks().to_batches()[0] if table.num_rows else _no_rows(schema)
 
     def _with_operation(self, batch: pa.RecordBatch, data: bytes) -> pa.RecordBatch:
@@ -73,9 +80,10 @@ class _JsonParser:
         for field in self.schema:
             try:
                 self._parse(record, pa.schema([field]))
-            except pa.ArrowInvalid as error:
+            except pa.ArrowInvalid:
                 if _is_json(record):
-                    return "schema_mismatch", f"column '{field.name}' is no {field.type}: {error}"
+                    value = json.dumps(json.loads(record).get(field.name), ensure_ascii=False)
+                    return "schema_mismatch", f"column '{field.name}': {value[:80]} is no {field.type}"
         return "decode_error", "it is not one JSON object"
 
 
