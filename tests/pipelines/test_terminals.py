@@ -69,7 +69,7 @@ def untouched(terminal: Terminal) -> None:
 @pytest.mark.parametrize("columns", [80, 140])
 def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Desk) -> None:
     terminal = desk.run(ORDERS, columns=columns, lines=30)
-    terminal.until(lambda: re.search(r"running  orders.yaml .* \d+ epochs? ", terminal.text))
+    terminal.until(lambda: re.search(r"(running|stopping)  orders.yaml .* \d+ epochs? ", terminal.text))
     during = terminal.text.splitlines()
     assert sum("rows/s" in line for line in during) == 2
     assert any(line.startswith("orders (generator)") for line in during)
