@@ -30,7 +30,7 @@ from streamling.cli.commands import COMMANDS
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
 from streamling.plugin.registry import built_in_kinds, kinds
-from streamling.spec.field_words import default_of, type_of
+from streamling.spec.field_words import ANY, default_of, type_of
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
@@ -181,8 +181,8 @@ def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseMod
 
 
 def _described(field: FieldInfo) -> str:
-    if not field.description:
-        raise SystemExit(f"a field has no description: {field!r}")
+    if not field.description or ANY in type_of(field):
+        raise SystemExit(f"a field has no description, or a type without a name: {field!r}")
     return field.description
 
 

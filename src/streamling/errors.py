@@ -396,6 +396,19 @@ SHUFFLE_REFUSED = condition(
     "A node's physical plan moves rows between partitions, which loses order.",
     "Please report it with the query: none that validates should do this.",
 )
+FILE_CHANGED = condition(
+    "FILE_CHANGED",
+    "A file changed or disappeared while its rows were being delivered: what is left of it does not belong to what "
+    "the sinks have.",
+    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when it is "
+    "complete.",
+)
+SOURCE_FAILED = condition(
+    "SOURCE_FAILED",
+    "A source could not be read.",
+    "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
+    "permissions and credentials.",
+)
 SINK_FAILED = condition(
     "SINK_FAILED",
     "A sink could not write its rows.",

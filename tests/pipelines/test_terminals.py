@@ -77,6 +77,8 @@ def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Des
     assert ("where" in terminal.text) is (columns == 140)
     assert terminal.wait() == 0
     untouched(terminal)
+    # The table is erased when rows come above it or its shape changes, not when numbers do.
+    assert terminal.raw.count(b"\x1b[J") <= 20 < terminal.raw.count(b"\x1b[?2026h")
     # Every row of the print sink once, above the table; the table once; no line broken by the edge.
     everything = terminal.everything
     assert re.findall(r"^(\d+) -> .*\}$", everything, re.MULTILINE) == [str(n) for n in range(100, 1001, 100)]

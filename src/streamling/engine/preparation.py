@@ -24,7 +24,7 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source, Transform
+from streamling.plugin.contract import Sink, Source, TakesColumns, Transform
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
 from streamling.plugin.side_outputs import wanted, watched
@@ -78,11 +78,16 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
+    sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
+    for node in plan.sources:
+        source = sources[node.ref]
+        if isinstance(source, TakesColumns):
+            source.planned(node.schema)
     processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
     watching = watched(plan, settings)
     return Prepared(
         watching.plan,
-        sources={n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources},
+        sources=sources,
         transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
         sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
     )

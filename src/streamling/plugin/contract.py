@@ -189,6 +189,14 @@ class Projection:
     uses_now: bool = False
 
 
+@runtime_checkable
+class TakesColumns(Protocol):
+    """A source whose columns only the outside world knows: it is told those that the pipeline was planned with."""
+
+    def planned(self, columns: Schema) -> None:
+        """Called once, before everything else. `columns` are those of its kind's `probe`, `_gs_op` last."""
+
+
 class Source(Protocol):
     """The control side of a source; lives in the driver.
 

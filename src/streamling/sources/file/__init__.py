@@ -1,4 +1,10 @@
-"""`file`: the rows of files in a directory or an object store."""
+"""`file`: the rows of files in a directory or an object store.
+
+Delivery: a slice names files, with their size and time, and the places inside of them between which it lies. Reading it
+again gives the same rows; a file that has changed or gone since is an error, never other rows. What was read is stored
+with every epoch: finished files, and the place inside of the one that is being read. Files that come late are read,
+wherever their name or time would put them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from streamling.errors import StreamlingError
 from streamling.plugin import Discovery, Kind, register
+from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.options import Keyed, Options, Parallel, SourceOptions
@@ -85,4 +92,19 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
         ) from error
 
 
-register(Kind(Role.SOURCE, "file", FileSourceOptions, probe=_probe))
+def _build(node: NodeSpec, settings: Settings) -> FileSource:
+    options = node.options
+    if not isinstance(options, FileSourceOptions):
+        raise TypeError(options)
+    poll_s = options.mode.poll_interval.total_seconds() if isinstance(options.mode, Continuous) else None
+    return FileSource(
+        node=node.ref,
+        path=options.path,
+        format_=options.format,
+        poll_s=poll_s,
+        parallelism=options.parallelism,
+        driver_rows=settings.epoch.driver_rows,
+    )
+
+
+register(Kind(Role.SOURCE, "file", FileSourceOptions, _build, probe=_probe, sets_aside=True))

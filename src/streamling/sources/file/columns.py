@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
-from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
-_AVRO_MAGIC = b"Obj\x01"
 
 
 def columns_of(path: str, format_: str) -> Schema:
@@ -59,16 +58,14 @@ def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Fi
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
-                schema = rows_of(_avro_header(stream)).schema
+                schema = rows_of(read_header(stream).schema).schema
                 return tuple(f for f in schema if f != OPERATION_FIELD)
             case "parquet":
                 import pyarrow.parquet as pq
 
                 return _fields(pq.read_schema(stream))
             case "csv":
-                import pyarrow.csv as pacsv
-
-                return _fields(pacsv.open_csv(stream, pacsv.ReadOptions(block_size=_SAMPLE)).schema)
+                return _csv_fields(stream)
             case _:
                 return _fields(_json_schema(stream))
 
@@ -79,52 +76,41 @@ def _fields(schema: pa.Schema) -> tuple[Field, ...]:
     return tuple(Field(f.name, logical_type(f.type, f.name), f.nullable) for f in schema)
 
 
+def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
+    """Rows that cannot be read say nothing of the columns; they are told when their turn comes."""
+    import pyarrow.csv as pacsv
+
+    from streamling.sources.file.csv_files import NULL
+
+    read = pacsv.ReadOptions(block_size=_SAMPLE)
+    parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
+    found = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
+    # What is not UTF-8 makes a column of bytes for Arrow; in a text file it is a mistake.
+    return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in found)
+
+
 def _json_schema(stream: pa.NativeFile) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.json as pajson
+
+    from streamling.sources.file.records import BOM
 
     sample = stream.read(_SAMPLE)
     if len(sample) == _SAMPLE:
         whole, found, _ = sample.rpartition(b"\n")
         sample = whole if found else sample + stream.read()
-    if not sample.strip():
+    lines = [line for line in sample.removeprefix(BOM).splitlines() if line.strip()]
+    if not lines:
         return pa.schema([])
-    return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=len(sample) + 1)).schema
+    objects = b"\n".join(line for line in lines if _is_object(line))
+    if not objects:
+        raise ValueError("no line of it is a JSON object")
+    return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
 
 
-def _avro_header(stream: pa.NativeFile) -> str:
-    """The schema in the header of an Avro container file: magic, then a map of metadata."""
-    if stream.read(4) != _AVRO_MAGIC:
-        raise ValueError("it does not begin like an Avro container file")
-    metadata: dict[str, bytes] = {}
-    while count := _long(stream):
-        if count < 0:
-            count = -count
-            _long(stream)
-        for _ in range(count):
-            name = _bytes(stream).decode()
-            metadata[name] = _bytes(stream)
-    schema = metadata.get("avro.schema", b"").decode()
-    json.loads(schema)
-    return schema
-
-
-def _bytes(stream: Any) -> bytes:
-    length = _long(stream)
-    found: bytes = stream.read(length) if length >= 0 else b""
-    if len(found) != length:
-        raise ValueError("its header ends early")
-    return found
-
-
-def _long(stream: Any) -> int:
-    """A zig-zag number of variable length."""
-    value = shift = 0
-    while True:
-        byte: bytes = stream.read(1)
-        if not byte or shift > 63:
-            raise ValueError("its header ends early")
-        value |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if not byte[0] & 0x80:
-            return (value >> 1) ^ -(value & 1)
+def _is_object(line: bytes) -> bool:
+    """A line that is none says nothing of the columns; it is told when its turn comes."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
