@@ -292,6 +292,26 @@ def test_a_plugin_that_fails_ends_the_run_with_a_message(place: Workspace, chang
     assert said in place.run(PLUGIN__PATH="own.py").failed().stderr
 
 
+def test_rows_that_a_sink_refuses_become_dead_letters_and_the_others_are_written(place: Workspace) -> None:
+    place.write(
+        "sources:\n  n: {type: generator, rows: 5, primary_key: id}\n"
+        "sinks:\n  lines: {type: acme.lines, from: n, path: lines.jsonl, on_error: dead_letter, "
+        "dead_letter: {type: file, path: letters}}\n"
+    )
+    refusing = """    async def process_batch(self, batch):
+        ids = batch.column("id").to_pylist()
+        if 3 in ids:
+            raise PluginError("no threes", rows={ids.index(3): "three"})
+"""
+    write_plugin(place, OWN.replace("    async def process_batch(self, batch):\n", refusing))
+    place.run(PLUGIN__PATH="own.py").succeeded()
+    assert [row["id"] for row in lines(place)] == [0, 1, 2, 4]
+    (file,) = (place.directory / "letters").glob("lines-*.jsonl")
+    (letter,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (letter["stage"], letter["reason_code"], letter["reason_text"]) == ("write", "plugin_error", "three")
+    assert letter["row"] == {"id": 3, "_gs_op": "i"}
+
+
 def test_a_function_that_fails_names_itself_and_its_node(place: Workspace) -> None:
     place.write(
         "sources:\n  n: {type: generator, rows: 3, primary_key: id}\n"
