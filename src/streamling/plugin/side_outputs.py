@@ -18,7 +18,7 @@ from streamling.plugin import host
 from streamling.plugin.context import Recorder
 from streamling.plugin.contract import Ack, Epoch, Runtime, SinkContext, Task
 from streamling.plugin.failures import told
-from streamling.plugin.nodes.instance import Instance
+from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations
 from streamling.plugin.simple import SimpleSink
 from streamling.spec.options import NodeOptions
@@ -118,7 +118,7 @@ class SideOutput(SimpleSink):
         if self._instance is None:
             return
         try:
-            self._instance.end("shutdown")
+            self._instance.end("shutdown").result(LAST_CALL_S)
         except (StreamlingError, TimeoutError) as error:
             log.warning("side output '%s' did not close: %s", self._registration.id, str(error) or "no answer")
         self._instance = None

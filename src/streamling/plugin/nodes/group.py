@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from streamling.plan.types import Schema
 from streamling.plugin import host
 from streamling.plugin.context import PluginContext, Recorder
 from streamling.plugin.contract import Runtime
-from streamling.plugin.nodes.instance import Instance
+from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import node_labels, plugin_node_labels
 from streamling.telemetry.metrics import Metrics
@@ -59,10 +60,11 @@ class Group:
         return gathered([instance.submit(method, *arguments) for instance in self.instances])
 
     def terminate(self) -> None:
-        """Close all; an error of one is a warning and keeps none from closing."""
-        for instance in self.instances:
+        """Close all, side by side; an error of one is a warning and keeps none from closing."""
+        until = time.monotonic() + LAST_CALL_S
+        for last in [instance.end() for instance in self.instances]:
             try:
-                instance.end()
+                last.result(max(0.0, until - time.monotonic()))
             except (StreamlingError, TimeoutError) as error:
                 log.warning("%s did not close: %s", self._node.described(), str(error) or "it does not answer")
 

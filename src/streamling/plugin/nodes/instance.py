@@ -18,7 +18,7 @@ from streamling.plugin.bases import PluginError
 from streamling.plugin.failures import failure
 
 # Closing is the last thing asked of a plugin; one that does not answer must not keep the process.
-_LAST_CALL_S = 10.0
+LAST_CALL_S = 10.0
 
 
 @functools.cache
@@ -48,7 +48,6 @@ class Instance:
         self._node, self._described = node, described
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._ended = False
         self._awaited: Future[Any] | None = None
 
     def has(self, method: str) -> bool:
@@ -69,17 +68,13 @@ class Instance:
         self._calls.put(lambda: self._do(future, method, arguments))
         return future
 
-    def end(self, method: str = "terminate") -> None:
+    def end(self, method: str = "terminate") -> Future[Any]:
         """The last call, once, after everything that was asked before. A batch still waited for is given up."""
-        if self._ended:
-            return
-        self._ended = True
         if self._awaited is not None:
             self._awaited.cancel()
-        try:
-            self.submit(method).result(_LAST_CALL_S)
-        finally:
-            self._calls.put(None)
+        last = self.submit(method)
+        self._calls.put(None)
+        return last
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
