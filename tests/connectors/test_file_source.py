@@ -351,3 +351,11 @@ def test_a_record_without_end_is_said_before_memory_runs_out(tmp_path: Path, mon
     (tmp_path / "a.csv").write_text('id,name\n1,a\n2,"' + "x\n" * 1000)
     with pytest.raises(PermanentError, match=r"row 2 of .*a\.csv.* does not end"):
         everything(opened(tmp_path, "csv"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more", b"PAR1" * 9])
+def test_a_later_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "a.parquet", "parquet", sample(0, 1))
+    (tmp_path / "b.parquet").write_bytes(content)
+    with pytest.raises(PermanentError, match=r"b\.parquet' cannot be read as parquet"):
+        everything(opened(tmp_path, "parquet"))

@@ -14,6 +14,7 @@ from streamling.sources.file.listing import FoundFile
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+_SECOND = 1_000_000_000
 _PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 # Arrow hands the errors of object stores over as text only; these are the names AWS and Google give to what may pass.
 _PASSING_TEXT = re.compile(
@@ -65,7 +66,7 @@ def check_unchanged(system: pafs.FileSystem, file: FoundFile) -> None:
 
 def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
     """That a file is what it was. Raises PermanentError FILE_CHANGED."""
-    if (size, modified_ns) == (file.size, file.modified_ns):
+    if size == file.size and _same_time(modified_ns, file.modified_ns):
         return
     what = f"its size was {file.size} bytes and is {size}" if size != file.size else "it was written again"
     raise PermanentError(
@@ -74,3 +75,8 @@ def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
         hint="put the old content back, with its modification time; new content belongs in a new file, written "
         "elsewhere and moved into place when it is complete",
     )
+
+
+def _same_time(one: int, other: int) -> bool:
+    """Some stores tell milliseconds when they list and whole seconds when they are asked."""
+    return one == other or (one // _SECOND == other // _SECOND and 0 in (one % _SECOND, other % _SECOND))
