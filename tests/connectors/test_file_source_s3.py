@@ -84,9 +84,3 @@ def test_a_store_that_does_not_answer_is_tried_again(store: S3Server, monkeypatc
         source.offer(PLENTY)
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
     assert len(rows_in(everything(source))) == 5
-
-
-def test_listings_of_many_objects_are_read_to_their_end(store: S3Server) -> None:
-    for number in range(1100):  # a page has a thousand
-        store.put(f"many/{number:04d}.csv", lines(number, 1))
-    assert [row["id"] for row in rows_in(everything(opened("s3://shop/many", "csv")))] == list(range(1100))
