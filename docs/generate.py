@@ -8,8 +8,8 @@ A page is written by hand, except between two comments:
 
 What stands between them is made from the code: field tables from the options models of node kinds, settings from
 the settings model, functions from the function table, differences from DataFusion from the list its tests keep, error
-codes from their declarations. A node kind without a page gets one. `--check` changes nothing and fails if a page is
-out of date; the tests do the same.
+codes from their declarations, commands from the command line itself. A node kind without a page gets one. `--check`
+changes nothing and fails if a page is out of date; the tests do the same.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import types
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
-from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
+from streamling.cli.app import TEXT_TYPE, load_command
+from streamling.cli.commands import COMMANDS
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
-from streamling.plan.types import DataType
-from streamling.plugin.registry import kinds
-from streamling.spec.duration import format_duration
+from streamling.plugin.registry import built_in_kinds, kinds
+from streamling.spec.field_words import ANY, default_of, type_of
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
-from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 
 DOCS = Path(__file__).resolve().parent
@@ -77,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that has a generated part, as it should be."""
-    for role, type_ in sorted(kinds()):
+    for role, type_ in sorted(built_in_kinds()):
         path = node_page(role, type_)
         if not path.exists():
             yield path, generated(_new_page(role, type_))
@@ -89,7 +86,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 def node_page(role: Role, type_: str) -> Path:
     """Where a node kind is described. A name that a source and a sink share gives two pages."""
-    shared = sum(1 for _, other in kinds() if other == type_) > 1
+    shared = sum(1 for _, other in built_in_kinds() if other == type_) > 1
     return DOCS / "nodes" / (f"{type_}-{role}.md" if shared else f"{type_}.md")
 
 
@@ -112,6 +109,8 @@ def _content(words: list[str]) -> str:
             lines = _functions()
         case ["differences"]:
             lines = _differences()
+        case ["commands"]:
+            lines = _commands()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -153,7 +152,7 @@ def _fields(model: type[NodeOptions]) -> list[str]:
 
 def _field_table(model: type[BaseModel], hidden: Sequence[str] = ()) -> list[str]:
     rows = [
-        (f"`{field.alias or name}`", _type_of(field), _default_of(field), _described(field))
+        (f"`{field.alias or name}`", type_of(field), default_of(field), _described(field))
         for name, field in sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
         if name not in hidden
     ]
@@ -166,7 +165,7 @@ def _inner_maps(model: type[BaseModel], hidden: Sequence[str] = (), outer: str =
         found = [] if name in hidden else list(_maps(field.annotation))
         for suffix, inner in found:
             path = f"{outer}{field.alias or name}{suffix}"
-            title = f"`{path}`" if len(found) == 1 else f"`{path}` with type {_type_of(inner.model_fields['type'])}"
+            title = f"`{path}`" if len(found) == 1 else f"`{path}` with type {type_of(inner.model_fields['type'])}"
             summary = " ".join((inspect.getdoc(inner) or "").split())
             yield from ["", f"### {title}", "", summary, "", *_field_table(inner)]
             yield from _inner_maps(inner, outer=f"{path}.")
@@ -182,85 +181,9 @@ def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseMod
 
 
 def _described(field: FieldInfo) -> str:
-    if not field.description:
-        raise SystemExit(f"a field has no description: {field!r}")
+    if not field.description or ANY in type_of(field):
+        raise SystemExit(f"a field has no description, or a type without a name: {field!r}")
     return field.description
-
-
-def _type_of(field: FieldInfo) -> str:
-    text = _type_name(field.annotation)
-    least, most = (_bound(field, names) for names in (("ge", "gt"), ("le", "lt")))
-    bounds = [f"{sign} {value:,}" for sign, value in (*least, *most)]
-    return f"{text}, {' and '.join(bounds)}" if bounds else text
-
-
-def _bound(field: FieldInfo, names: tuple[str, ...]) -> list[tuple[str, float]]:
-    signs = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    return [
-        (signs[name], value)
-        for item in field.metadata
-        for name in names
-        if (value := getattr(item, name, None)) is not None
-    ]
-
-
-def _type_name(annotation: Any) -> str:
-    """A type as authors of YAML think of it."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type_name(a) for a in arguments if a is not types.NoneType))
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if origin is tuple:
-        # Names of columns are the only lists of text, and they are written with commas.
-        return "text" if arguments[0] is str else f"list of {_type_name(arguments[0])}s"
-    if origin is dict:
-        inner = _type_name(arguments[1])
-        return f"map of {'maps' if inner == 'map' else inner}"
-    if hasattr(annotation, "__metadata__"):
-        return _type_name(arguments[0])
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return ", ".join(f"`{member.value}`" for member in annotation)
-    plain = {
-        str: "text",
-        Secret: "text",
-        int: "integer",
-        float: "number",
-        bool: "boolean",
-        timedelta: "duration",
-        DataType: "type",
-    }
-    if annotation in plain:
-        return plain[annotation]
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "map"
-    raise SystemExit(f"docs/generate.py has no word for the type {annotation!r}")
-
-
-def _default_of(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    return _shown(field.get_default(call_default_factory=True))
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return f"`{str(value).lower()}`"
-        case Enum():
-            return f"`{value.value}`"
-        case timedelta():
-            return f"`{format_duration(value)}`"
-        case BaseModel():
-            return "`{" + ", ".join(f"{k}: {_shown(v).strip('`')}" for k, v in value) + "}`"
-        case dict() | tuple() if not value:
-            return "none"
-        case dict():
-            return "`{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}`"
-        case _:
-            return f"`{value}`"
 
 
 # Settings
@@ -270,7 +193,7 @@ def _settings(names: tuple[str, ...]) -> list[str]:
     rows = []
     for name in names:
         field = _setting(Settings, name.split("."))
-        rows.append((f"`{name}`", _type_of(field), _default_of(field), _described(field)))
+        rows.append((f"`{name}`", type_of(field), default_of(field), _described(field)))
     return _table(("key", "type", "default", "meaning"), rows)
 
 
@@ -286,7 +209,7 @@ def _setting(model: type[BaseModel], path: list[str]) -> FieldInfo:
 def _limits() -> list[str]:
     fields = RuntimeLimits.model_fields
     rows = [
-        (f"`{variable_of(name)}`", _type_of(fields[name]), _default_of(fields[name]), _described(fields[name]))
+        (f"`{variable_of(name)}`", type_of(fields[name]), default_of(fields[name]), _described(fields[name]))
         for name in LIMITS
     ]
     return _table(("variable", "type", "default", "meaning"), rows)
@@ -318,6 +241,33 @@ def _differences() -> list[str]:
     entries = YAML(typ="safe").load(DOCS.parent / "tests" / "unit" / "sql" / "differences.yaml")
     rows = [(entry["reason"], ", ".join(f"`{sql}`" for sql in entry["expressions"][:3])) for entry in entries]
     return _table(("difference", "for example"), rows)
+
+
+# Commands
+
+
+def _commands() -> list[str]:
+    lines: list[str] = []
+    for name in COMMANDS:
+        command = load_command(name)
+        inner = getattr(command, "commands", None)
+        lines += [f"### {name}", "", command.help, ""]
+        for path, one in {f"{name} {n}": c for n, c in inner.items()}.items() if inner else [(name, command)]:
+            lines += _command(path, one, with_help=inner is not None)
+    return lines[:-1]
+
+
+def _command(path: str, command: Any, *, with_help: bool) -> Iterator[str]:
+    """Its usage, arguments and options, and its examples."""
+    context = command.make_context(f"streamling {path}", [], resilient_parsing=True)
+    usage = context.get_usage().removeprefix("Usage: ")
+    yield from [f"`{usage}`" + (f": {command.help[0].lower()}{command.help[1:]}" if with_help else ""), ""]
+    records = [p.get_help_record(context) for p in command.params]
+    rows = [(f"`{TEXT_TYPE.sub('', name)}`", " ".join(text.split())) for name, text in filter(None, records)]
+    yield from [*_table(("argument", "meaning"), rows), ""]
+    # What stands behind an example is a comment.
+    examples = [re.sub(r"(?<=\S)( {2,})(?=\S)", r"\1# ", line) for line in command.epilog.strip().splitlines()]
+    yield from ["```sh", *examples, "```", ""]
 
 
 # Markdown

@@ -196,6 +196,11 @@ PIPELINE_FILE = condition(
     "The pipeline file is missing or cannot be read.",
     "Check the path; without one `./pipeline.yaml` is read.",
 )
+FILE_EXISTS = condition(
+    "FILE_EXISTS",
+    "A file that would be written is there already.",
+    "Name another file, or replace it with `--force`.",
+)
 INVALID_YAML = condition(
     "INVALID_YAML",
     "The text is not a single well-formed YAML 1.2 document with unique keys.",
@@ -236,6 +241,21 @@ KIND_NOT_AVAILABLE = condition(
     "KIND_NOT_AVAILABLE",
     "The `type` of a node is neither built in nor a loaded plugin.",
     "Correct its spelling, or load the plugin with `STREAMLING__PLUGIN__PATH`.",
+)
+PLUGIN_NOT_LOADED = condition(
+    "PLUGIN_NOT_LOADED",
+    "A plugin could not be loaded, or registers something that cannot be used.",
+    "The message names the file and the cause. Plugins are Python files or packages, not native libraries.",
+)
+PLUGIN_REFUSED = condition(
+    "PLUGIN_REFUSED",
+    "The plugin of a node does not accept its options or its input.",
+    "The message is the plugin's own. Correct the node; options stand on it or under `options:`.",
+)
+PLUGIN_FAILED = condition(
+    "PLUGIN_FAILED",
+    "The code of a plugin raised an error.",
+    "The message names the plugin, the method and the line. Positions did not move: the next run repeats the epoch.",
 )
 NAME_CLASH = condition(
     "NAME_CLASH",

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from pathlib import Path
 
+from streamling.cli.terminal import cells, printable
 from streamling.errors import Where
 from streamling.spec.secret import SECRETIVE, mask_url
 
 WIDTH = 120
-_BEFORE = 60
 # A key and what follows it on its line; `::` is a cast.
 _KEY = re.compile(r"""["']?([\w./-]+)["']?\s*:(?!:)\s*""")
 
 
-def excerpt(where: Where) -> list[str]:
-    """Two lines: the text and the caret; none if the file cannot be read any more."""
+def excerpt(where: Where, width: int = WIDTH) -> list[str]:
+    """Two lines: the text, of at most `width` characters, and the caret; none if the file cannot be read any more."""
     try:
         lines = Path(where.file).read_text(encoding="utf-8-sig", errors="replace").splitlines()
         line = lines[where.line - 1]
     except (OSError, ValueError, IndexError):
         return []
-    shown, column = _clipped(_printable(_masked(lines, where.line - 1)), min(where.column, len(line) + 1))
+    text = printable(_masked(lines, where.line - 1))
+    shown, column = _clipped(text, min(where.column, len(line) + 1), width)
     prefix = f"  {where.line:>4} | "
-    return [prefix + shown.rstrip(), " " * (len(prefix) + _cells(shown[: column - 1])) + "^"]
+    return [prefix + shown.rstrip(), " " * (len(prefix) + cells(shown[: column - 1])) + "^"]
 
 
 def _masked(lines: list[str], index: int) -> str:
@@ -71,23 +71,13 @@ def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _printable(line: str) -> str:
-    """One character for one character, so that columns stay where they are."""
-    return "".join(" " if c == "\t" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-
-
-def _clipped(line: str, column: int) -> tuple[str, int]:
-    if len(line) <= WIDTH:
+def _clipped(line: str, column: int, width: int) -> tuple[str, int]:
+    if len(line) <= width:
         return line, column
-    start = max(0, min(column - 1 - _BEFORE, len(line) - WIDTH))
-    text = line[start : start + WIDTH]
+    start = max(0, min(column - 1 - width // 2, len(line) - width))
+    text = line[start : start + width]
     if start:
         text = "…" + text[1:]
-    if start + WIDTH < len(line):
+    if start + width < len(line):
         text = text[:-1] + "…"
     return text, column - start
-
-
-def _cells(text: str) -> int:
-    """Columns on a terminal."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import textwrap
+from typing import Annotated
 
+import typer
+
+from streamling.cli.app import Command, new_app
+from streamling.cli.completion import error_codes
 from streamling.errors import CONDITIONS
-from streamling.spec.faults import did_you_mean
+
+EXAMPLES = """
+streamling explain SQL_TYPES    what it means, and what to do
+streamling explain              all codes
+"""
+app = new_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("code", nargs="?", metavar="CODE", help="as printed in brackets; without it all are listed")
-
-
-def execute(options: argparse.Namespace) -> int:
-    if options.code is None:
+@app.command(cls=Command, epilog=EXAMPLES)
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE",
+            help="As printed in brackets; without it all are listed.",
+            autocompletion=error_codes,
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Say what an error code means."""
+    if code is None:
         width = max(map(len, CONDITIONS))
         room = max(40, shutil.get_terminal_size().columns - width - 2)
-        for code, condition in sorted(CONDITIONS.items()):
-            print(f"{code:<{width}}  {textwrap.shorten(condition.explanation, room, placeholder=' ...')}")
+        for name, condition in sorted(CONDITIONS.items()):
+            print(f"{name:<{width}}  {textwrap.shorten(condition.explanation, room, placeholder=' ...')}")
         return 0
-    found = CONDITIONS.get(options.code.strip("[]").upper())
+    found = CONDITIONS.get(code.strip("[]").upper())
     if found is None:
-        hint = did_you_mean(options.code, CONDITIONS) or "`streamling explain` lists them all"
-        print(f"there is no error code {options.code!r}; {hint}", file=sys.stderr)
+        from streamling.spec.faults import did_you_mean
+
+        hint = did_you_mean(code, CONDITIONS) or "`streamling explain` lists them all"
+        print(f"there is no error code {code!r}; {hint}", file=sys.stderr)
         return 1
     print(found.code)
     for paragraph in (found.explanation, found.remedy):

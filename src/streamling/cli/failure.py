@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 import traceback
+from collections.abc import Iterable, Iterator
 
-from streamling.cli.excerpt import excerpt
+from streamling.cli.excerpt import WIDTH, excerpt
+from streamling.cli.terminal import Fragment, size, tell
 from streamling.errors import BugError, Caution, InvalidPipeline, StreamlingError
+
+_Line = list[Fragment]
+_ERROR, _WARNING, _HINT, _PLACE = "bold red", "bold yellow", "cyan", "dim"
+
+
+def show(error: BaseException, *, with_trace: bool = False) -> None:
+    """Print the block of a fatal error on standard error."""
+    sys.stdout.flush()
+    tell(sys.stderr, _error_lines(error, with_trace=with_trace))
+
+
+def show_caution(caution: Caution | str) -> None:
+    """Print what stops nothing."""
+    tell(sys.stderr, _caution_lines(caution))
 
 
 def rendered(error: BaseException, *, with_trace: bool = False) -> str:
-    """The block printed for a fatal error."""
-    problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
-    parts = [_one(problem) for problem in problems]
-    count = f" ({len(parts)} problems)" if len(parts) > 1 else ""
-    text = f"Streamling Error{count}\n" + "\n".join(parts)
-    unforeseen = not isinstance(error, StreamlingError) or isinstance(error, BugError)
-    if with_trace or unforeseen:
-        text += "\n" + "".join(traceback.format_exception(error))
-    return text
-
-
-def rendered_caution(caution: Caution | str) -> str:
-    """What stops nothing, with its place."""
-    if isinstance(caution, str):
-        return f"Warning: {caution}"
-    lines = [_fitted(f"Warning: {caution.message} [{caution.code}]")]
-    if caution.where:
-        lines.append(f"  at {caution.where}")
-    if caution.hint:
-        lines.append(f"  hint: {caution.hint}")
-    return "\n".join(lines)
+    """The block printed for a fatal error, without colours."""
+    return _plain(_error_lines(error, with_trace=with_trace))
 
 
 def chain(error: BaseException) -> str:
@@ -54,26 +50,85 @@ def with_hint(text: str, hint: str | None) -> str:
     return f"{text} (hint: {hint})" if hint and hint not in text else text
 
 
-def _one(error: BaseException) -> str:
+def _error_lines(error: BaseException, *, with_trace: bool) -> Iterator[_Line]:
+    problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
+    count = f" ({len(problems)} problems)" if len(problems) > 1 else ""
+    yield [(f"Streamling Error{count}", _ERROR)]
+    for problem in problems:
+        yield from _problem_lines(problem)
+    unforeseen = not isinstance(error, StreamlingError) or isinstance(error, BugError)
+    if with_trace or unforeseen:
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            yield [(line, "")]
+        yield [("", "")]
+
+
+def _problem_lines(error: BaseException) -> Iterator[_Line]:
     if not isinstance(error, StreamlingError):
-        return f"Error: {type(error).__name__}: {error}"
-    lines = [_fitted(f"Error: {error.message} [{error.code}]")]
+        yield [("Error:", _ERROR), (f" {type(error).__name__}: {error}", "")]
+        return
+    yield from _headline("Error:", _ERROR, error.message, error.code)
     if error.where:
-        lines.append(f"  at {error.where}")
-        lines.extend(excerpt(error.where))
+        yield [(f"  at {error.where}", _PLACE)]
+        yield from _excerpt_lines(error)
     elif error.quote or error.node:
-        lines.append(f"  {error.quote}" if error.quote else f"  node: {error.node}")
+        yield [(f"  {error.quote}" if error.quote else f"  node: {error.node}", _PLACE)]
     cause = error.__cause__
     if cause is not None and str(cause).split("\n")[0] not in error.message:
-        lines.append(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}")
-    if error.hint:
-        lines.append(f"  hint: {error.hint}")
-    return "\n".join(lines)
+        yield [(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", "")]
+    yield from _hint_lines(error.hint)
 
 
-def _fitted(headline: str) -> str:
+def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:
+    if error.where is None:
+        return
+    room = size(sys.stderr)[0] - _MARGIN if sys.stderr.isatty() else WIDTH
+    lines = excerpt(error.where, min(WIDTH, max(room, _LEAST_EXCERPT)))
+    for text, caret in zip(lines[::2], lines[1::2], strict=True):
+        number, bar, rest = text.partition("|")
+        yield [(number + bar, _PLACE), (rest, "")]
+        yield [(caret, _ERROR)]
+
+
+# Beside the line of the file stand its number, a bar and blanks.
+_MARGIN, _LEAST_EXCERPT = 10, 30
+
+
+def _caution_lines(caution: Caution | str) -> Iterator[_Line]:
+    if isinstance(caution, str):
+        yield [("Warning:", _WARNING), (f" {caution}", "")]
+        return
+    yield from _headline("Warning:", _WARNING, caution.message, caution.code)
+    if caution.where:
+        yield [(f"  at {caution.where}", _PLACE)]
+    yield from _hint_lines(caution.hint)
+
+
+def _headline(word: str, style: str, message: str, code: str) -> Iterator[_Line]:
+    for number, line in enumerate(_fitted(f"{word} {message} [{code}]")):
+        head, rest = (word, line.removeprefix(word)) if number == 0 else ("", line)
+        text, bracket, tail = rest.rpartition(f"[{code}]")
+        yield [(head, style), (text, ""), (bracket, _PLACE), (tail, "")] if bracket else [(head, style), (rest, "")]
+
+
+def _hint_lines(hint: str | None) -> Iterator[_Line]:
+    for line in _fitted(f"  hint: {hint}") if hint else ():
+        yield [(line, _HINT)]
+
+
+def _fitted(text: str) -> list[str]:
     """Broken at the width of the terminal, if there is one: programs that read our output get whole lines."""
     if not sys.stderr.isatty():
-        return headline
-    width = max(40, shutil.get_terminal_size().columns)
-    return textwrap.fill(headline, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        return text.split("\n")
+    room = max(40, size(sys.stderr)[0])
+    indent = "    " if text.startswith(" ") else "  "
+    return [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        or [""]
+    ]
+
+
+def _plain(lines: Iterable[_Line]) -> str:
+    return "\n".join("".join(text for text, _ in line) for line in lines)

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from streamling.cli.logs import start_logging
-from streamling.spec.settings import LoadedSettings, load_settings
+import typer
+
+from streamling.cli.completion import pipeline_files
+
+if TYPE_CHECKING:
+    from streamling.spec.settings import LoadedSettings
+
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE",
+        help="Pipeline file; ./pipeline.yaml if none is given.",
+        autocompletion=pipeline_files,
+        show_default=False,
+    ),
+]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Application configuration file; ./config.yaml is read if it is there.",
+        autocompletion=pipeline_files,
+        show_default=False,
+    ),
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More logs, Spark's own included.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Warnings and errors only.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show stack traces of errors.")]
+Probe = Annotated[
+    bool, typer.Option("--probe", help="Also look up the columns of sources in registries, files and databases.")
+]
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", metavar="NAME", help="application configuration file (default: ./config.yaml, if any)"
-    )
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="more logs, Spark's own included")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
-    parser.add_argument("--traceback", action="store_true", help="show stack traces of errors")
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every command that reads the settings is told."""
+
+    config: str | None = None
+    verbose: bool = False
+    quiet: bool = False
+    traceback: bool = False
+
+    def __post_init__(self) -> None:
+        if self.verbose and self.quiet:
+            raise typer.BadParameter("-q and -v exclude each other", param_hint="-q")
+
+    def log_level(self, default: str = "info") -> str:
+        """The log filter the arguments and the environment ask for."""
+        return "debug" if self.verbose else "warn" if self.quiet else os.environ.get("RUST_LOG", default)
 
 
-def add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="pipeline file (default: ./pipeline.yaml)")
-
-
-def add_probe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--probe", action="store_true", help="also look up the columns of sources in registries, files and databases"
-    )
-
-
-def settings_of(options: argparse.Namespace, *, level: str = "info") -> LoadedSettings:
+def settings_of(common: Common, *, level: str = "info") -> LoadedSettings:
     """Load the settings and start logging as they and the arguments say."""
-    loaded = load_settings(config=options.config, environ=os.environ, cwd=Path.cwd())
-    wanted = "debug" if options.verbose else "warn" if options.quiet else os.environ.get("RUST_LOG", level)
-    start_logging(format_=loaded.settings.log_format, level=wanted)
+    from streamling.cli.logs import start_logging
+    from streamling.spec.settings import load_settings
+
+    loaded = load_settings(config=common.config, environ=os.environ, cwd=Path.cwd())
+    start_logging(format_=loaded.settings.log_format, level=common.log_level(level))
     return loaded
 
 
-def pipeline_file(options: argparse.Namespace, loaded: LoadedSettings) -> Path:
-    return Path(options.file or loaded.settings.pipeline_definition_location)
+def pipeline_file(file: str | None, loaded: LoadedSettings) -> Path:
+    return Path(file or loaded.settings.pipeline_definition_location)

@@ -2,64 +2,83 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
-from streamling.cli.failure import rendered, rendered_caution
-from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
-from streamling.errors import Caution
-from streamling.spec.pipeline import Role
+import typer
+
+from streamling.cli.app import Command, new_app
+from streamling.cli.options import (
+    Common,
+    Config,
+    File,
+    Probe,
+    Quiet,
+    Traceback,
+    Verbose,
+    pipeline_file,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from streamling.engine.facts import NodeFacts
+    from streamling.errors import Caution
     from streamling.plan.nodes import PlannedNode
     from streamling.plan.pipeline import Plan
     from streamling.plan.types import Field
 
-_OPENING = {Role.SOURCE: "([", Role.TRANSFORM: "[", Role.SINK: "[("}
-_CLOSING = {Role.SOURCE: "])", Role.TRANSFORM: "]", Role.SINK: ")]"}
+EXAMPLES = """
+streamling plan orders.yaml                     graph, columns and keys
+streamling plan orders.yaml --probe             with columns of other systems
+streamling plan orders.yaml --format mermaid    a flowchart for a page
+"""
+# The shape of a node in a flowchart, by its role.
+_SHAPES = {"source": ("([", "])"), "transform": ("[", "]"), "sink": ("[(", ")]")}
+app = new_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_probe(parser)
-    parser.add_argument(
-        "--format",
-        choices=("text", "mermaid", "json"),
-        default="text",
-        help="text (default), a Mermaid flowchart, or json",
-    )
-    add_common(parser)
+class Format(StrEnum):
+    TEXT = "text"
+    MERMAID = "mermaid"
+    JSON = "json"
 
 
-def execute(options: argparse.Namespace) -> int:
+@app.command(cls=Command, epilog=EXAMPLES)
+def plan(
+    file: File = None,
+    probe: Probe = False,
+    format_: Annotated[Format, typer.Option("--format", help="Text, a Mermaid flowchart, or JSON.")] = Format.TEXT,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Show a pipeline's graph, and what is known of each node."""
+    from streamling.cli.failure import show, show_caution
     from streamling.engine.facts import facts_of
     from streamling.engine.preparation import check
 
+    common = Common(config, verbose, quiet, traceback)
     try:
-        loaded = settings_of(options, level="warn")
-        plan = check(pipeline_file(options, loaded), loaded.settings, probe=options.probe)
-        facts = {node.view: facts_of(node, loaded.settings) for node in plan.nodes}
+        loaded = settings_of(common, level="warn")
+        made = check(pipeline_file(file, loaded), loaded.settings, probe=probe)
+        facts = {node.view: facts_of(node, loaded.settings) for node in made.nodes}
     except Exception as error:  # anything at all must become a message and exit code 1
-        print(rendered(error, with_trace=options.traceback), file=sys.stderr)
+        show(error, with_trace=traceback)
         return 1
-    cautions: list[Caution | str] = [*loaded.warnings, *plan.cautions]
+    cautions: list[Caution | str] = [*loaded.warnings, *made.cautions]
     for caution in cautions:
-        print(rendered_caution(caution), file=sys.stderr)
-    match options.format:
-        case "mermaid":
-            print("\n".join(mermaid(plan)))
-        case "json":
-            print(
-                json.dumps(
-                    [_as_json(plan, node, facts[node.view]) for node in plan.nodes], indent=2, ensure_ascii=False
-                )
-            )
-        case _:
-            print("\n".join(text(plan, facts)))
+        show_caution(caution)
+    match format_:
+        case Format.MERMAID:
+            print("\n".join(mermaid(made)))
+        case Format.JSON:
+            nodes = [_as_json(made, node, facts[node.view]) for node in made.nodes]
+            print(json.dumps(nodes, indent=2, ensure_ascii=False))
+        case Format.TEXT:
+            print("\n".join(text(made, facts)))
     return 0
 
 
@@ -83,9 +102,9 @@ def mermaid(plan: Plan) -> Iterator[str]:
     """A flowchart that renders wherever Mermaid does."""
     yield "flowchart LR"
     for node in plan.nodes:
-        role = node.spec.role
+        opening, closing = _SHAPES[node.spec.role.value]
         label = f"{_escaped(node.spec.name)}<br/><small>{_escaped(node.spec.type)}</small>"
-        yield f'  {node.view}{_OPENING[role]}"{label}"{_CLOSING[role]}'
+        yield f'  {node.view}{opening}"{label}"{closing}'
     for node in plan.nodes:
         for ref in node.inputs:
             yield f"  {plan.node(ref).view} --> {node.view}"

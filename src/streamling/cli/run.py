@@ -2,44 +2,112 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
+from typing import TYPE_CHECKING, Annotated
 
-from streamling.cli import validate
-from streamling.cli.failure import rendered
-from streamling.cli.options import add_common, add_file, pipeline_file, settings_of
+import typer
+
+from streamling.cli.app import Command, new_app
+from streamling.cli.commands import COMMANDS
+from streamling.cli.options import (
+    Common,
+    Config,
+    File,
+    Quiet,
+    Traceback,
+    Verbose,
+    pipeline_file,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamling.engine.progress import Progress
+    from streamling.engine.run import Summary
+    from streamling.spec.settings import Settings
 
 log = logging.getLogger(__name__)
 
+EXAMPLES = """
+streamling run pipeline.yaml                  until the input ends or Ctrl-C
+streamling pipeline.yaml                      the same
+streamling run pipeline.yaml --config prod    with the settings of prod.yaml
+streamling run pipeline.yaml > rows.jsonl     rows of print sinks into a file
+streamling pipeline.yaml --validate           check it, print a JSON report
+"""
+app = new_app()
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_common(parser)
-    parser.add_argument("--validate", action="store_true", help="check the pipeline, print a JSON report, run nothing")
-    parser.add_argument("--dry-run", action="store_true", help="check the pipeline, report by exit code only")
 
+@app.command(cls=Command, epilog=EXAMPLES)
+def run(
+    file: File = None,
+    config: Config = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Check the pipeline, print a JSON report, run nothing.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the pipeline, report by exit code only.")] = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Run a pipeline."""
+    common = Common(config, verbose, quiet, traceback)
+    if validate or dry_run:
+        from streamling.cli import validate as checking
 
-def execute(options: argparse.Namespace) -> int:
-    if options.validate:
-        return validate.report(options)
-    if options.dry_run:
-        return validate.dry_run(options)
+        return checking.report(file, common) if validate else checking.dry_run(file, common)
     try:
-        loaded = settings_of(options)
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
-        from streamling.engine.run import Run
-
-        summary = Run(pipeline_file(options, loaded), loaded.settings, verbose=options.verbose).execute()
+        return _run(file, common)
     except Exception as error:  # the one place where every failure becomes a message and an exit code
-        sys.stdout.flush()
-        print(rendered(error, with_trace=options.traceback), file=sys.stderr)
+        from streamling.cli.failure import show
+
+        show(_with_command_hint(error, file), with_trace=traceback)
         return 1
-    rate = summary.rows / summary.seconds if summary.seconds else 0
-    written = ", ".join(f"{name} {rows:,}" for name, rows in summary.written.items())
-    log.info(
-        "done: %s rows in %d epochs, %.1f s, %.0f rows/s", f"{summary.rows:,}", summary.epochs, summary.seconds, rate
-    )
-    log.info("written: %s", written or "nothing")
+
+
+def _run(file: str | None, common: Common) -> int:
+    loaded = settings_of(common)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    from streamling.cli.summary import report_of, show_report
+    from streamling.engine.progress import Progress
+
+    path, settings, progress = pipeline_file(file, loaded), loaded.settings, Progress()
+    if _shown_live(common, settings):
+        from streamling.cli.live import Live
+
+        with Live(progress, path.name):
+            summary = _executed(path, settings, common, progress)
+        show_report(report_of(summary, progress, settings), live=True)
+    else:
+        summary = _executed(path, settings, common, progress)
+        show_report(report_of(summary, progress, settings), live=False)
     return 0
+
+
+def _executed(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
+    from streamling.engine.run import Run
+
+    return Run(path, settings, verbose=common.verbose, progress=progress).execute()
+
+
+def _shown_live(common: Common, settings: Settings) -> bool:
+    """Somebody looks at a terminal and has asked neither for less nor for more than usual."""
+    from streamling.cli.logs import LogFilter
+    from streamling.cli.terminal import drawable
+
+    usual = LogFilter.parse(common.log_level()) == LogFilter.parse("info")
+    return usual and settings.log_format.lower() != "json" and drawable(sys.stderr)
+
+
+def _with_command_hint(error: Exception, file: str | None) -> Exception:
+    """A mistyped command is taken for a file that is not there."""
+    from streamling.errors import PIPELINE_FILE, StreamlingError
+    from streamling.spec.faults import nearest
+
+    if file and isinstance(error, StreamlingError) and error.condition is PIPELINE_FILE and not error.hint:
+        meant = nearest(file, COMMANDS)
+        error.hint = f"did you mean the command 'streamling {meant}'?" if meant else None
+    return error

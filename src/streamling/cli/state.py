@@ -2,45 +2,115 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
-from streamling.cli.failure import rendered
-from streamling.cli.options import add_common, settings_of
-from streamling.engine.state import StateStore, open_state, reset
+import typer
+
+from streamling.cli.app import Command, Group, new_app
+from streamling.cli.completion import state_keys
+from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, settings_of
+
+if TYPE_CHECKING:
+    from streamling.engine.state import StateStore
+
+Application = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Application id; that of the settings if none is given.", show_default=False),
+]
+app = new_app()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = commands.add_parser("list", help="one line per key")
-    show = commands.add_parser("show", help="the whole value of keys")
-    show.add_argument("keys", nargs="+", metavar="KEY")
-    clear = commands.add_parser("reset", help="forget all positions of this application; the next run starts afresh")
-    clear.add_argument("--yes", action="store_true", help="do not ask")
-    for command in (listing, show, clear):
-        command.add_argument("--application", metavar="ID", help="application id (default: from the settings)")
-        add_common(command)
+@app.callback(
+    cls=Group,
+    epilog="""
+streamling state list                        where the sources stand
+streamling state show numbers:generator      one position in full
+streamling state reset --yes                 the next run starts afresh
+""",
+)
+def state() -> None:
+    """Look at stored positions, or forget them."""
 
 
-def execute(options: argparse.Namespace) -> int:
+@app.command(
+    "list",
+    cls=Command,
+    epilog="""
+streamling state list
+streamling state list --application orders_v2
+""",
+)
+def list_(
+    application: Application = None,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """List positions, one line per key."""
+    return _with_store(Common(config, verbose, quiet, traceback), application, lambda store, _: _list(store))
+
+
+@app.command(
+    cls=Command,
+    epilog="""
+streamling state show numbers:generator
+streamling state show numbers:generator | jq .value
+""",
+)
+def show(
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY", help="As listed by `state list`.", autocompletion=state_keys)
+    ],
+    application: Application = None,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Show the whole value of keys."""
+    return _with_store(Common(config, verbose, quiet, traceback), application, lambda store, _: _show(store, keys))
+
+
+@app.command(
+    cls=Command,
+    epilog="""
+streamling state reset          asks first
+streamling state reset --yes    for scripts
+""",
+)
+def reset(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    application: Application = None,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Forget all positions of this application. The next run starts afresh."""
+    common = Common(config, verbose, quiet, traceback)
+    return _with_store(common, application, lambda store, name: _reset(store, name, asked=yes))
+
+
+def _with_store(common: Common, application: str | None, action: Callable[[StateStore, str], int]) -> int:
     try:
-        settings = settings_of(options, level="warn").settings
-        if options.application:
-            settings = settings.model_copy(update={"application_id": options.application})
+        from streamling.engine.state import open_state
+
+        settings = settings_of(common, level="warn").settings
+        if application:
+            settings = settings.model_copy(update={"application_id": application})
         store = open_state(settings)
         try:
-            match options.action:
-                case "list":
-                    return _list(store)
-                case "show":
-                    return _show(store, options.keys)
-                case _:
-                    return _reset(store, settings.application_id, asked=options.yes)
+            return action(store, settings.application_id)
         finally:
             store.close()
     except Exception as error:  # the one place where every failure becomes a message and an exit code
-        print(rendered(error, with_trace=options.traceback), file=sys.stderr)
+        from streamling.cli.failure import show as show_error
+
+        show_error(error, with_trace=common.traceback)
         return 1
 
 
@@ -63,6 +133,8 @@ def _show(store: StateStore, keys: list[str]) -> int:
 
 
 def _reset(store: StateStore, application: str, *, asked: bool) -> int:
+    from streamling.engine.state import reset as forget
+
     count = len(store.items())
     if not asked:
         if not sys.stdin.isatty():
@@ -70,6 +142,6 @@ def _reset(store: StateStore, application: str, *, asked: bool) -> int:
             return 2
         if input(f"forget {count} keys of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
-    reset(store)
+    forget(store)
     print(f"forgot {count} keys of {application!r}")
     return 0

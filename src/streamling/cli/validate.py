@@ -6,15 +6,28 @@ registries, files and databases. The compatible forms of a run always probe, as 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from streamling.cli.failure import chain, rendered, rendered_caution, with_hint
-from streamling.cli.options import add_common, add_file, add_probe, pipeline_file, settings_of
+import typer
+
+from streamling.cli.app import Command, new_app
+from streamling.cli.options import (
+    Common,
+    Config,
+    File,
+    Probe,
+    Quiet,
+    Traceback,
+    Verbose,
+    pipeline_file,
+    settings_of,
+)
 from streamling.errors import (
     CONFIG_FILE,
     INTERNAL,
@@ -33,13 +46,17 @@ from streamling.errors import (
 _UNSUCCESSFUL = (CONFIG_FILE, SETTING_INVALID, SOURCE_FILTER, MESSAGE_KEY)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_probe(parser)
-    parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="text for people (default), json for programs"
-    )
-    add_common(parser)
+EXAMPLES = """
+streamling validate orders.yaml                  the file alone, offline
+streamling validate orders.yaml --probe          registries and databases too
+streamling validate orders.yaml --format json    a report for programs
+"""
+app = new_app()
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 @dataclass(slots=True)
@@ -58,27 +75,37 @@ class Outcome:
         return self.failure.problems if isinstance(self.failure, InvalidPipeline) else (self.failure,)
 
 
-def execute(options: argparse.Namespace) -> int:
-    outcome = _outcome(options, probe=options.probe)
-    return _report(outcome) if options.format == "json" else _tell(outcome, with_trace=options.traceback)
+@app.command(cls=Command, epilog=EXAMPLES)
+def validate(
+    file: File = None,
+    probe: Probe = False,
+    format_: Annotated[Format, typer.Option("--format", help="Text for people, JSON for programs.")] = Format.TEXT,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Check a pipeline without running it."""
+    outcome = _outcome(file, Common(config, verbose, quiet, traceback), probe=probe)
+    return _report(outcome) if format_ is Format.JSON else _tell(outcome, with_trace=traceback)
 
 
-def report(options: argparse.Namespace) -> int:
+def report(file: str | None, common: Common) -> int:
     """`--validate`: one JSON object on stdout, in every case."""
-    return _report(_outcome(options, probe=True))
+    return _report(_outcome(file, common, probe=True))
 
 
-def dry_run(options: argparse.Namespace) -> int:
-    return _tell(_outcome(options, probe=True), with_trace=options.traceback)
+def dry_run(file: str | None, common: Common) -> int:
+    return _tell(_outcome(file, common, probe=True), with_trace=common.traceback)
 
 
-def _outcome(options: argparse.Namespace, *, probe: bool) -> Outcome:
+def _outcome(file: str | None, common: Common, *, probe: bool) -> Outcome:
     """All stages a run would go through before it touches anything."""
     outcome = Outcome()
     try:
-        loaded = settings_of(options, level="warn")
+        loaded = settings_of(common, level="warn")
         outcome.warnings.extend(loaded.warnings)
-        outcome.file = pipeline_file(options, loaded)
+        outcome.file = pipeline_file(file, loaded)
         from streamling.engine.preparation import check
 
         plan = check(outcome.file, loaded.settings, probe=probe)
@@ -92,10 +119,12 @@ def _outcome(options: argparse.Namespace, *, probe: bool) -> Outcome:
 
 def _tell(outcome: Outcome, *, with_trace: bool) -> int:
     """Errors first: they are what must be mended."""
+    from streamling.cli.failure import show, show_caution
+
     if outcome.failure is not None:
-        print(rendered(outcome.failure, with_trace=with_trace), file=sys.stderr)
+        show(outcome.failure, with_trace=with_trace)
     for warning in outcome.warnings:
-        print(rendered_caution(warning), file=sys.stderr)
+        show_caution(warning)
     if outcome.failure is not None:
         return 1
     print(f"{outcome.file}: valid, {outcome.nodes} nodes", file=sys.stderr)
@@ -103,6 +132,8 @@ def _tell(outcome: Outcome, *, with_trace: bool) -> int:
 
 
 def _report(outcome: Outcome) -> int:
+    from streamling.cli.failure import chain, with_hint
+
     problems = outcome.problems
     content = {
         "success": all(_successful(problem) for problem in problems),

