@@ -268,6 +268,12 @@ def test_directories_of_the_form_key_value_become_columns(tmp_path: Path) -> Non
     ]
 
 
+def test_a_column_of_the_file_comes_before_a_directory_of_its_name(tmp_path: Path) -> None:
+    for format_ in FORMATS:
+        write(tmp_path / format_ / "id=7" / f"a.{format_}", format_, sample(1, 2))
+        assert rows_of(tmp_path / format_, format_) == delivered(sample(1, 2))
+
+
 def test_files_outside_the_layout_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "dt=1" / "a.csv", "csv", sample(0, 1))
     write(tmp_path / "b.csv", "csv", sample(1, 1))

@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import FILE_CHANGED, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
@@ -22,6 +23,16 @@ _PASSING_TEXT = re.compile(
     r"|REQUEST_TIME_TOO_SKEWED|UNKNOWN \(HTTP status 5\d\d\))|curlCode|UNAVAILABLE|DEADLINE_EXCEEDED|timed? ?out",
     re.IGNORECASE,
 )
+
+
+@contextmanager
+def naming(node: str) -> Iterator[None]:
+    """Errors of ours that pass get the name of the node, where they have none."""
+    try:
+        yield
+    except StreamlingError as error:
+        error.node = error.node or node
+        raise
 
 
 @contextmanager
@@ -42,7 +53,7 @@ def storage_errors(what: str) -> Iterator[None]:
 def gone(path: str, *, cause: BaseException | None = None) -> PermanentError:
     return PermanentError(
         FILE_CHANGED,
-        f"'{path}' is gone, but its rows are being delivered",
+        f"'{path}' is gone before all of its rows are delivered",
         hint="put the file back as it was; or, to give up its remaining rows, `streamling state reset` and start anew",
         cause=cause,
     )
@@ -56,12 +67,18 @@ def open_unchanged(system: pafs.FileSystem, file: FoundFile) -> Any:
 
 def check_unchanged(system: pafs.FileSystem, file: FoundFile) -> None:
     """Raises PermanentError FILE_CHANGED."""
+    now = as_it_is(system, file)
+    check_same(file, now.size, now.modified_ns)
+
+
+def as_it_is(system: pafs.FileSystem, file: FoundFile) -> FoundFile:
+    """The file with its size and time of now. Raises PermanentError FILE_CHANGED if it is gone."""
     import pyarrow.fs as pafs
 
     info = system.get_file_info(file.path)
     if info.type != pafs.FileType.File:
         raise gone(file.path)
-    check_same(file, info.size or 0, info.mtime_ns or 0)
+    return replace(file, size=info.size or 0, modified_ns=info.mtime_ns or 0)
 
 
 def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
@@ -71,7 +88,7 @@ def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
     what = f"its size was {file.size} bytes and is {size}" if size != file.size else "it was written again"
     raise PermanentError(
         FILE_CHANGED,
-        f"'{file.path}' has changed while its rows are being delivered: {what}",
+        f"'{file.path}' has changed before all of its rows are delivered: {what}",
         hint="put the old content back, with its modification time; new content belongs in a new file, written "
         "elsewhere and moved into place when it is complete",
     )
