@@ -268,6 +268,12 @@ def test_directories_of_the_form_key_value_become_columns(tmp_path: Path) -> Non
     ]
 
 
+def test_a_column_of_the_file_comes_before_a_directory_of_its_name(tmp_path: Path) -> None:
+    for format_ in FORMATS:
+        write(tmp_path / format_ / "id=7" / f"a.{format_}", format_, sample(1, 2))
+        assert rows_of(tmp_path / format_, format_) == delivered(sample(1, 2))
+
+
 def test_files_outside_the_layout_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "dt=1" / "a.csv", "csv", sample(0, 1))
     write(tmp_path / "b.csv", "csv", sample(1, 1))
@@ -351,3 +357,11 @@ def test_a_record_without_end_is_said_before_memory_runs_out(tmp_path: Path, mon
     (tmp_path / "a.csv").write_text('id,name\n1,a\n2,"' + "x\n" * 1000)
     with pytest.raises(PermanentError, match=r"row 2 of .*a\.csv.* does not end"):
         everything(opened(tmp_path, "csv"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more", b"PAR1" * 9])
+def test_a_later_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "a.parquet", "parquet", sample(0, 1))
+    (tmp_path / "b.parquet").write_bytes(content)
+    with pytest.raises(PermanentError, match=r"b\.parquet' cannot be read as parquet"):
+        everything(opened(tmp_path, "parquet"))

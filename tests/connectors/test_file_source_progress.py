@@ -168,6 +168,7 @@ def test_a_file_that_changes_between_two_epochs_is_an_error(
         again.offer(PLENTY)
     assert caught.value.code == "FILE_CHANGED"
     assert str(file) in caught.value.message
+    assert caught.value.node == "Events"
     assert caught.value.hint
 
 
@@ -327,6 +328,15 @@ def test_a_bounded_source_does_not_lose_a_file_in_silence(tmp_path: Path) -> Non
     (tmp_path / "b.csv").unlink()
     with pytest.raises(PermanentError, match=r"b\.csv.* is gone"):
         source.offer(PLENTY)
+
+
+def test_a_bounded_source_reads_a_listed_file_as_it_is_by_then(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 1)
+    put(tmp_path / "b.csv", 2)
+    source = bounded(tmp_path)
+    source.offer(Room(1, 1, 1))
+    put(tmp_path / "b.csv", 3, 4, 5)
+    assert ids(source) == [3, 4, 5]
 
 
 def test_opened_again_a_source_starts_from_what_it_is_given(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def _build(node: NodeSpec, settings: Settings) -> FileSource:
     poll_s = options.mode.poll_interval.total_seconds() if isinstance(options.mode, Continuous) else None
     return FileSource(
         node=node.ref,
+        name=node.name,
         path=options.path,
         format_=options.format,
         poll_s=poll_s,

@@ -29,9 +29,10 @@ def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -
 
 
 def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
+    # A column that a directory gives is never null; what lines say may be.
     partitions = [name for name, _ in stretch.file.partitions]
-    wanted = pa.schema([f.with_nullable(True) for f in shape.schema if f.name not in partitions])
-    yield from text_rows(stream, stretch, LineEnds(), _JsonParser(wanted), shape)
+    wanted = [f.with_nullable(True) for f in shape.schema if f.nullable or f.name not in partitions]
+    yield from text_rows(stream, stretch, LineEnds(), _JsonParser(pa.schema(wanted)), shape)
 
 
 @dataclass(frozen=True, slots=True)

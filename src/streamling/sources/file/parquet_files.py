@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamling.errors import DATA_ERROR, PermanentError
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape
 from streamling.sources.file.stretches import Stretch
@@ -56,7 +59,8 @@ class ParquetCutter:
 
 def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[ParquetCutter, tuple[str, ...]]:
     """The cutter of a file, and the columns it has."""
-    content = pq.ParquetFile(stream)
+    with _told(file):
+        content = pq.ParquetFile(stream)
     shape.check_types(file, content.schema_arrow)
     return ParquetCutter(file, stream, content.metadata, at, row), tuple(content.schema_arrow.names)
 
@@ -67,7 +71,8 @@ def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
     for group in _groups(file.metadata):
         first, end = max(stretch.first, group.first), min(stretch.end, group.end)
         if first < end:
-            yield from _group_rows(file, group, first, end, names, stretch.file, shape)
+            with _told(stretch.file):
+                yield from _group_rows(file, group, first, end, names, stretch.file, shape)
 
 
 def _group_rows(
@@ -84,6 +89,16 @@ def _group_rows(
         number += batch.num_rows
         if number >= end:
             return
+
+
+@contextmanager
+def _told(file: FoundFile) -> Iterator[None]:
+    """A file whose inside makes no sense, named."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        message = f"'{file.path}' cannot be read as parquet: {str(error).splitlines()[0]}"
+        raise PermanentError(DATA_ERROR, message, hint="bring the file again as a whole", cause=error) from error
 
 
 def _groups(metadata: pq.FileMetaData) -> list[_Group]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamling.plan.types import Schema
 from streamling.plugin import BadRow, Json
 from streamling.sources.file.listing import file_system
-from streamling.sources.file.storage import check_unchanged, open_unchanged, storage_errors
+from streamling.sources.file.storage import check_unchanged, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import stretches_of
 
 if TYPE_CHECKING:
@@ -28,11 +28,16 @@ def format_module(format_: str) -> ModuleType:
 class FileReader:
     """A part is a list of stretches. A file must be the one that was cut, before it is read and after."""
 
+    node: str
     path: str
     format: str
     columns: Schema
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+        with naming(self.node):
+            yield from self._read(part)
+
+    def _read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
         from streamling.sources.file.rows import Shape
 
         shape, module = Shape(self.columns), format_module(self.format)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,18 +22,12 @@ BATCH_ROWS = 50_000
 _OPERATIONS = ("i", "u", "d")
 
 
-@dataclass(frozen=True)
 class Shape:
     """What the rows of a source look like."""
 
-    columns: Schema
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "schema", arrow_schema(self.columns))
-        object.__setattr__(self, "required", [f.name for f in self.columns if not f.nullable])
-
-    schema: pa.Schema = None
-    required: Sequence[str] = ()
+    def __init__(self, columns: Schema) -> None:
+        self.schema: pa.Schema = arrow_schema(columns)
+        self._required = [f.name for f in columns if not f.nullable]
 
     def check_types(self, file: FoundFile, found: pa.Schema) -> None:
         """Raises PermanentError if a column of the file can never become the planned one."""
@@ -104,7 +97,7 @@ class Shape:
                 what = "is null" if value is None else f"is {value!r}"
                 message = f"{OPERATION_COLUMN} {what}; it must be i, u or d"
                 bad.setdefault(index, bad_row("unknown_operation", message, file, *place(index)))
-        for name in self.required:
+        for name in self._required:
             column = batch.column(name)
             if name != OPERATION_COLUMN and column.null_count:
                 for index in pc.indices_nonzero(column.is_null()).to_pylist():
@@ -129,7 +122,12 @@ def _bare(record: bytes) -> bytes:
 def _constant(field: pa.Field, file: FoundFile, rows: int) -> pa.Array:
     """A column that the file does not have: a partition, the operation, or null."""
     value = "i" if field.name == OPERATION_COLUMN else dict(file.partitions).get(field.name)
-    return pa.repeat(pa.scalar(value, pa.string()), rows) if value is not None else pa.nulls(rows, field.type)
+    if value is None:
+        return pa.nulls(rows, field.type)
+    try:
+        return pa.repeat(pc.cast(pa.scalar(value), field.type), rows)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _unfit(file, f"lies in a directory '{field.name}={value}', which does not fit {field.type}") from error
 
 
 def _bisected(

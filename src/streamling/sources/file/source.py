@@ -13,7 +13,7 @@ from streamling.plugin import Extent, Json, Offer, Projection, Room, Slice
 from streamling.sources.file.listing import FoundFile, Listing, file_system, found_files
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, Progress, Reading
 from streamling.sources.file.reader import FileReader, format_module
-from streamling.sources.file.storage import check_same, gone, open_unchanged, storage_errors
+from streamling.sources.file.storage import as_it_is, check_same, gone, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import Cutter, Stretch, parts_of
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ class FileSource:
         self,
         *,
         node: str,
+        name: str,
         path: str,
         format_: str,
         poll_s: float | None,
         parallelism: int | None,
         driver_rows: int,
     ) -> None:
-        self._node, self._path, self._format = node, path, format_
+        self._node, self._name, self._path, self._format = node, name, path, format_
         self._poll_s, self._driver_rows = poll_s, driver_rows
         self._parallelism = parallelism if parallelism or self.bounded else 1
         self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
@@ -84,7 +85,8 @@ class FileSource:
 
     def offer(self, room: Room) -> Offer | None:
         # What is gathered is kept when a store fails in the middle: the next attempt goes on behind it.
-        self._gather(room)
+        with naming(self._name):
+            self._gather(room)
         stretches, self._gathered = self._gathered, []
         finished, self._finished = self._finished, 0
         if not stretches and not finished:
@@ -166,6 +168,7 @@ class FileSource:
             cutter = self._cutter or self._opened(file)
             if cutter is None:
                 return None
+            file = self._front()
             stretch = cutter.cut(rows, _STRETCH_BYTES)
         if stretch is not None:
             self._progress.reading = Reading(file.path, file.size, file.modified_ns, cutter.at, cutter.row)
@@ -195,9 +198,12 @@ class FileSource:
         try:
             stream = open_unchanged(system, file)
         except PermanentError as error:
-            if reading is not None or error.condition is not FILE_CHANGED or self.bounded:
+            if reading is not None or error.condition is not FILE_CHANGED:
                 raise
-            log.warning("source %s: '%s' changed or went before it was read", self._node, file.path)
+            if self.bounded:  # it is listed once, so it is read as it is by now
+                self._todo = [as_it_is(system, file), *(self._todo or [])[1:]]
+                return self._opened(self._front())
+            log.warning("source %s: '%s' changed or went before it was read", self._name, file.path)
             self._leave(file)
             return None
         at, row = (reading.at, reading.row) if reading else (0, 1)
@@ -226,7 +232,7 @@ class FileSource:
     def _warn_once(self, path: str, what: str) -> None:
         if (path, what) not in self._warned:
             self._warned.add((path, what))
-            log.warning("source %s: '%s' %s", self._node, path, what)
+            log.warning("source %s: '%s' %s", self._name, path, what)
 
     # The rest of the contract
 
@@ -235,7 +241,7 @@ class FileSource:
         return Extent(done + (cutter.bytes_done if cutter else 0), total, "bytes") if total else None
 
     def reader(self) -> FileReader:
-        return FileReader(self._path, self._format, self.columns)
+        return FileReader(self._name, self._path, self._format, self.columns)
 
     def committed(self, slices: Sequence[Slice]) -> None:
         return

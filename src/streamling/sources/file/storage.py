@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import FILE_CHANGED, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
@@ -14,6 +15,7 @@ from streamling.sources.file.listing import FoundFile
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+_SECOND = 1_000_000_000
 _PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 # Arrow hands the errors of object stores over as text only; these are the names AWS and Google give to what may pass.
 _PASSING_TEXT = re.compile(
@@ -21,6 +23,16 @@ _PASSING_TEXT = re.compile(
     r"|REQUEST_TIME_TOO_SKEWED|UNKNOWN \(HTTP status 5\d\d\))|curlCode|UNAVAILABLE|DEADLINE_EXCEEDED|timed? ?out",
     re.IGNORECASE,
 )
+
+
+@contextmanager
+def naming(node: str) -> Iterator[None]:
+    """Errors of ours that pass get the name of the node, where they have none."""
+    try:
+        yield
+    except StreamlingError as error:
+        error.node = error.node or node
+        raise
 
 
 @contextmanager
@@ -41,7 +53,7 @@ def storage_errors(what: str) -> Iterator[None]:
 def gone(path: str, *, cause: BaseException | None = None) -> PermanentError:
     return PermanentError(
         FILE_CHANGED,
-        f"'{path}' is gone, but its rows are being delivered",
+        f"'{path}' is gone before all of its rows are delivered",
         hint="put the file back as it was; or, to give up its remaining rows, `streamling state reset` and start anew",
         cause=cause,
     )
@@ -55,22 +67,33 @@ def open_unchanged(system: pafs.FileSystem, file: FoundFile) -> Any:
 
 def check_unchanged(system: pafs.FileSystem, file: FoundFile) -> None:
     """Raises PermanentError FILE_CHANGED."""
+    now = as_it_is(system, file)
+    check_same(file, now.size, now.modified_ns)
+
+
+def as_it_is(system: pafs.FileSystem, file: FoundFile) -> FoundFile:
+    """The file with its size and time of now. Raises PermanentError FILE_CHANGED if it is gone."""
     import pyarrow.fs as pafs
 
     info = system.get_file_info(file.path)
     if info.type != pafs.FileType.File:
         raise gone(file.path)
-    check_same(file, info.size or 0, info.mtime_ns or 0)
+    return replace(file, size=info.size or 0, modified_ns=info.mtime_ns or 0)
 
 
 def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
     """That a file is what it was. Raises PermanentError FILE_CHANGED."""
-    if (size, modified_ns) == (file.size, file.modified_ns):
+    if size == file.size and _same_time(modified_ns, file.modified_ns):
         return
     what = f"its size was {file.size} bytes and is {size}" if size != file.size else "it was written again"
     raise PermanentError(
         FILE_CHANGED,
-        f"'{file.path}' has changed while its rows are being delivered: {what}",
+        f"'{file.path}' has changed before all of its rows are delivered: {what}",
         hint="put the old content back, with its modification time; new content belongs in a new file, written "
         "elsewhere and moved into place when it is complete",
     )
+
+
+def _same_time(one: int, other: int) -> bool:
+    """Some stores tell milliseconds when they list and whole seconds when they are asked."""
+    return one == other or (one // _SECOND == other // _SECOND and 0 in (one % _SECOND, other % _SECOND))
