@@ -58,7 +58,7 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
     set_aside(rows, bad(1), bad(2))
     set_aside(rows, bad(3))
     assert [r.getMessage() for r in caplog.records] == [
-        "node 'numbers' skipped 1 rows (decode_error), the last at file 'a.csv', row 1: no number"
+        "node 'numbers' skipped 1 row (decode_error), the last at file 'a.csv', row 1: no number"
     ]
     now += 61
     set_aside(rows, bad(9))
