@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -19,9 +21,11 @@ from file_source_samples import PLENTY, Row, everything, file_source, opened, re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamling.errors import PermanentError, StreamlingError
+from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.plugin.contract import Room
-from streamling.sources.file import records
+from streamling.sources.file import avro_container, records
+from streamling.sources.file import source as source_module
+from streamling.sources.file.storage import open_unchanged
 
 KEY = "events:bounded_progress"
 FORMATS = ("csv", "json", "parquet")
@@ -365,3 +369,49 @@ def test_a_later_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes
     (tmp_path / "b.parquet").write_bytes(content)
     with pytest.raises(PermanentError, match=r"b\.parquet' cannot be read as parquet"):
         everything(opened(tmp_path, "parquet"))
+
+
+class Breaking:
+    """A file whose reading breaks once."""
+
+    def __init__(self, stream: Any, reads: int) -> None:
+        self._stream, self._left = stream, reads
+
+    def read(self, size: int) -> bytes:
+        self._left -= 1
+        if not self._left:
+            raise OSError(errno.EIO, "the store is away")
+        return self._stream.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "avro"])
+@pytest.mark.parametrize("reads", range(1, 40, 3))
+def test_a_store_that_is_away_for_a_moment_costs_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, reads: int
+) -> None:
+    if format_ == "avro":
+        schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+        with (tmp_path / "a.avro").open("wb") as file:
+            fastavro.writer(file, schema, sample(0, 200), sync_interval=40)
+    else:
+        write(tmp_path / f"a.{format_}", format_, sample(0, 200))
+    monkeypatch.setattr(records, "_CHUNK", 100)
+    monkeypatch.setattr(avro_container, "_WINDOW", 100)
+    source = opened(tmp_path, format_)
+    breaks = iter([reads])
+
+    def breaking(system: Any, file: Any) -> Any:
+        stream = open_unchanged(system, file)
+        return Breaking(stream, found) if (found := next(breaks, 0)) else stream
+
+    monkeypatch.setattr(source_module, "open_unchanged", breaking)
+    ids: list[int] = []
+    while not source.ended:
+        try:
+            ids += [row["id"] for row in rows_in(read(source, source.offer(Room(50, 1, 1))))]
+        except TransientError:
+            continue
+    assert ids == list(range(200))

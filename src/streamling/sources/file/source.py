@@ -69,7 +69,7 @@ class FileSource:
         make = BoundedProgress if self.bounded else ContinuousProgress
         self._progress: Progress = make(self._stored, bucket)
         self._todo: list[FoundFile] | None = None
-        self._cutter = None
+        self._drop_cutter()
         self._gathered: list[Stretch] = []
         self._finished = 0
         self._next_look = 0.0
@@ -169,7 +169,12 @@ class FileSource:
             if cutter is None:
                 return None
             file = self._front()
-            stretch = cutter.cut(rows, _STRETCH_BYTES)
+            try:
+                stretch = cutter.cut(rows, _STRETCH_BYTES)
+            except BaseException:
+                # It may have gone on without saying so: the next attempt begins where the last stretch ended.
+                self._drop_cutter()
+                raise
         if stretch is not None:
             self._progress.reading = Reading(file.path, file.size, file.modified_ns, cutter.at, cutter.row)
         if stretch is None or cutter.bytes_done >= file.size:
@@ -247,5 +252,9 @@ class FileSource:
         return
 
     def close(self) -> None:
-        if self._cutter is not None:
-            self._cutter.close()
+        self._drop_cutter()
+
+    def _drop_cutter(self) -> None:
+        cutter, self._cutter = self._cutter, None
+        if cutter is not None:
+            cutter.close()
