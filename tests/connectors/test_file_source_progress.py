@@ -362,6 +362,44 @@ def test_a_hundred_thousand_files_take_less_than_two_megabytes() -> None:
     assert not again.has_path(FoundFile("/data/in/late.csv", 1, 1))
 
 
+@pytest.mark.parametrize("make", [BoundedProgress, ContinuousProgress])
+def test_the_value_of_many_small_offers_costs_little_more_than_their_files(
+    make: type[BoundedProgress] | type[ContinuousProgress],
+) -> None:
+    progress = make(None)
+    todo = progress.look([FoundFile(f"/data/{i:05d}.csv", 10, LONG_AGO * 10**9) for i in range(20_000)])
+    began = time.monotonic()
+    for number, file in enumerate(todo):
+        progress.finish(file)
+        if number % 20 == 0:
+            progress.value()
+    assert time.monotonic() - began < 5  # it takes half a second; with a look at all files for every offer a minute
+    stored = json.loads(json.dumps(progress.value()))
+    assert make(stored).look(todo) == []
+
+
+def test_ranges_grow_together_in_whatever_order_files_are_finished() -> None:
+    files = [FoundFile(name, 1, 1) for name in "abcdefg"]
+    done = BoundedProgress(None)
+    done.look(files)
+    ranges = []
+    for name in "bdacgef":
+        done.finish(files["abcdefg".index(name)])
+        ranges.append([(r["first"], r["last"]) for r in done.value()["completed"]])
+    assert ranges == [
+        [("b", "b")],
+        [("b", "b"), ("d", "d")],
+        [("a", "b"), ("d", "d")],
+        [("a", "d")],
+        [("a", "d"), ("g", "g")],
+        [("a", "e"), ("g", "g")],
+        [("a", "g")],
+    ]
+    again = BoundedProgress(done.value())
+    assert again.look([*files, FoundFile("h", 1, 1)]) == [FoundFile("h", 1, 1)]
+    assert again.value()["completed"] == [{"first": "a", "last": "g"}]
+
+
 @pytest.mark.parametrize("stored", [{}, {"completed": "no"}, {"files": "not base64!"}, "text", 5, {"reading": 3}])
 def test_a_stored_value_without_sense_is_a_beginning(stored: Json) -> None:
     files = [FoundFile("/a.csv", 1, 1)]

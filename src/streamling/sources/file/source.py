@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class FileSource:
         bucket = file_system(self._path)[1].partition("/")[0] if "://" in self._path else ""
         make = BoundedProgress if self.bounded else ContinuousProgress
         self._progress: Progress = make(self._stored, bucket)
-        self._todo: list[FoundFile] | None = None
+        self._todo: deque[FoundFile] | None = None
         self._drop_cutter()
         self._gathered: list[Stretch] = []
         self._finished = 0
@@ -81,7 +82,7 @@ class FileSource:
 
     @property
     def ended(self) -> bool:
-        return self.bounded and self._todo == []
+        return self.bounded and self._todo is not None and not self._todo
 
     def offer(self, room: Room) -> Offer | None:
         # What is gathered is kept when a store fails in the middle: the next attempt goes on behind it.
@@ -114,7 +115,7 @@ class FileSource:
             # Look again at once while something is found, and soon if something seems to be on its way.
             wait = 0.0 if todo else min(wait, _SETTLED_S) if unread else wait
             self._next_look = time.monotonic() + wait
-        self._todo = self._resumed(listing, todo)
+        self._todo = deque(self._resumed(listing, todo))
         total = sum(file.size for file in listing.files)
         self._bytes = (total - sum(file.size for file in self._todo), total)
 
@@ -189,10 +190,15 @@ class FileSource:
             raise AssertionError("no file is left")
         return self._todo[0]
 
+    def _replace_front(self, file: FoundFile) -> None:
+        if self._todo:
+            self._todo[0] = file
+
     def _leave(self, file: FoundFile) -> None:
         """Go on to the next file."""
         self._cutter, self._progress.reading = None, None
-        self._todo = (self._todo or [])[1:]
+        if self._todo:
+            self._todo.popleft()
         done, total = self._bytes
         self._bytes = (done + file.size, total)
 
@@ -206,7 +212,7 @@ class FileSource:
             if reading is not None or error.condition is not FILE_CHANGED:
                 raise
             if self.bounded:  # it is listed once, so it is read as it is by now
-                self._todo = [as_it_is(system, file), *(self._todo or [])[1:]]
+                self._replace_front(as_it_is(system, file))
                 return self._opened(self._front())
             log.warning("source %s: '%s' changed or went before it was read", self._name, file.path)
             self._leave(file)
