@@ -85,7 +85,7 @@ def test_leading_directories_of_the_form_key_value_are_partitions(tmp_path: Path
         (("day", "1"), ("hour", "2")),
         (("day", "1"), ("hour", "3")),
     ]
-    assert [Path(path).name for path in listing.outside] == ["d.csv", "c.csv"]
+    assert [Path(file.path).name for file in listing.outside] == ["d.csv", "c.csv"]
 
 
 # Their columns

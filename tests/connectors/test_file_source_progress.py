@@ -23,6 +23,7 @@ LONG_AGO = 1_700_000_000
 
 def put(path: Path, *ids: int, at: float = LONG_AGO) -> Path:
     """A CSV file of these ids, last written at a time."""
+    path.parent.mkdir(exist_ok=True)
     path.write_text("id\n" + "".join(f"{i}\n" for i in ids))
     os.utime(path, (at, at))
     return path
@@ -42,6 +43,11 @@ def end_of(source: FileSource) -> Json:
 
 def bounded(path: Path, stored: Json = None) -> FileSource:
     return opened(path, "csv", {BOUNDED: stored} if stored is not None else {})
+
+
+def looking(path: Path) -> FileSource:
+    """A source that looks for files whenever it is asked."""
+    return opened(path, "csv", mode="continuous, poll_interval: 0s")
 
 
 def continuous(path: Path, stored: Json = None, more: str = "") -> FileSource:
@@ -275,6 +281,36 @@ def test_files_that_are_gone_are_forgotten_and_others_are_not(tmp_path: Path) ->
     later = end_of(continuous(tmp_path, stored))
     assert len(later["files"]) == len(stored["files"])
     assert continuous(tmp_path, later).offer(PLENTY) is None
+
+
+def test_a_directory_that_is_away_for_a_while_brings_no_file_twice(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.csv", 1, 2)
+    source = looking(tmp_path / "in")
+    assert ids(source) == [1, 2]
+    (tmp_path / "in").rename(tmp_path / "away")
+    assert ids(source) == []
+    (tmp_path / "away").rename(tmp_path / "in")
+    put(tmp_path / "in" / "b.csv", 3)
+    assert ids(source) == [3]
+
+
+def test_the_layout_of_the_start_stays_whatever_comes_later(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 1)
+    source = looking(tmp_path)
+    assert ids(source) == [1]
+    put(tmp_path / "day=1" / "b.csv", 2)
+    put(tmp_path / "c.csv", 3)
+    assert ids(source) == [3]
+
+
+def test_files_outside_the_layout_are_not_forgotten(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 1)
+    stored = end_of(continuous(tmp_path))
+    late = put(tmp_path / "day=1" / "b.csv", 2)
+    stored = end_of(continuous(tmp_path, stored))
+    late.unlink()
+    late.parent.rmdir()
+    assert ids(continuous(tmp_path, stored)) == []
 
 
 def test_a_look_that_finds_nothing_is_not_repeated_before_its_time(

@@ -91,9 +91,12 @@ class ReadFiles:
         self.versions[path] = version
 
     def keep(self, files: Iterable[FoundFile]) -> None:
-        """Forget all but these: a file that is gone cannot be met again as it was."""
+        """Forget all but these: a file that is gone cannot be met again as it was.
+
+        If there are none at all, it is their directory that is away, and it may come back with them.
+        """
         there = {_path_hash(file) for file in files}
-        if not self.versions.keys() <= there:
+        if there and not self.versions.keys() <= there:
             self.versions = {path: version for path, version in self.versions.items() if path in there}
             self._packed = None
 
@@ -112,8 +115,11 @@ class Progress(Protocol):
 
     reading: Reading | None
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """A new listing: which of its files are still to be read, in the order in which they are read."""
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
+        """A new listing: which of its files are still to be read, in the order in which they are read.
+
+        `others` are there too, and are not to be read.
+        """
 
     def finish(self, file: FoundFile) -> None:
         """All rows of a file of the last listing are offered."""
@@ -141,14 +147,14 @@ class BoundedProgress:
         self.changed: list[FoundFile] = []
         """Files of the last listing that were read before and have changed since; they are not read again."""
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
         self._files, self._places = tuple(files), {file.path: place for place, file in enumerate(files)}
         if self._done is None:
             self._done = ReadFiles()
             for file in files:
                 if any(first <= _plain(file.path) <= last for first, last in self._old):
                     self._done.add(file)
-        self._done.keep(files)
+        self._done.keep((*files, *others))
         done = self._done
         self.changed = [file for file in files if done.has_path(file) and not done.has(file)]
         unread = [file for file in files if not done.has_path(file)]
@@ -201,12 +207,12 @@ class ContinuousProgress:
             else []
         )
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
         if self._done is None:
             self._done = ReadFiles()
             for file in self._covered(files):
                 self._done.add(file)
-        self._done.keep(files)
+        self._done.keep((*files, *others))
         unread = [file for file in files if not self._done.has(file)]
         return sorted(unread, key=lambda file: (file.modified_ns, file.path))
 

@@ -56,6 +56,7 @@ class FileSource:
         self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
         self._cutter: Cutter | None = None
         self._bytes = (0, 0)
+        self._layout: tuple[str, ...] | None = None
         self._warned: set[tuple[str, str]] = set()
 
     def planned(self, columns: Schema) -> None:
@@ -102,10 +103,12 @@ class FileSource:
 
     def _look(self) -> None:
         with storage_errors(self._path):
-            listing = found_files(self._path, self._format)
-        for path in listing.outside:
-            self._warn_once(path, "lies outside the directory layout of the other files and is not read")
-        todo = self._progress.look(listing.files)
+            listing = found_files(self._path, self._format, self._layout)
+        if listing.files:  # they were planned with; what comes later does not turn them out
+            self._layout = listing.layout
+        for file in listing.outside:
+            self._warn_once(file.path, "lies outside the directory layout of the other files and is not read")
+        todo = self._progress.look(listing.files, listing.outside)
         if isinstance(self._progress, BoundedProgress):
             for file in self._progress.changed:
                 self._warn_once(file.path, "has changed since it was read; a bounded source reads a file once")
