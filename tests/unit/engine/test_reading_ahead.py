@@ -343,3 +343,12 @@ def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
     source.there, source.late = 3, 1
     assert numbers(reader.take(1)) == [0, 1, 2]
     assert reader.finished
+
+
+def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahead) -> None:
+    reader = ahead(Loose(there=1000), driver_rows=10, rows=50)
+    until(lambda: reader.in_hand().full)
+    time.sleep(0.05)
+    assert numbers(reader.take(1)) == list(range(50))
+    until(lambda: reader.in_hand().full)
+    assert numbers(reader.take(2)) == list(range(50, 100))
