@@ -12,6 +12,7 @@ from file_source_samples import PLENTY, everything, file_source, opened, read, r
 
 from streamling.errors import PermanentError
 from streamling.plugin.contract import Json, Room
+from streamling.sources.file import records
 from streamling.sources.file import source as source_module
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, ReadFiles
@@ -187,6 +188,18 @@ def test_a_file_that_changes_between_record_and_replay_is_an_error(tmp_path: Pat
     with pytest.raises(PermanentError, match=part) as caught:
         read(source, offer)
     assert caught.value.code == "FILE_CHANGED"
+
+
+def test_a_file_that_is_cut_off_behind_what_was_read_is_not_taken_for_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_CHUNK", 3)
+    file = put(tmp_path / "a.csv", *range(10, 30))
+    source = bounded(tmp_path)
+    assert [row["id"] for row in rows_in(read(source, source.offer(Room(4, 1, 1))))] == [10, 11, 12, 13]
+    os.truncate(file, len("id\n10\n11\n12\n13\n"))
+    with pytest.raises(PermanentError, match="its size was 63 bytes and is 15"):
+        source.offer(PLENTY)
 
 
 def test_a_file_that_changes_while_it_is_being_read_is_an_error(tmp_path: Path) -> None:
