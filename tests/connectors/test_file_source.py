@@ -158,6 +158,17 @@ def test_parts_of_parquet_files_begin_at_row_groups_where_they_can(tmp_path: Pat
     assert [[(s[4], s[5]) for s in part] for part in parts] == [[(0, 20)], [(20, 40)]]
 
 
+def test_columns_that_nobody_reads_stay_in_a_parquet_file_and_nobody_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"], "blob": [b"x", b"y"]}), tmp_path / "a.parquet")
+    source = file_source(tmp_path, "parquet", read={"id", "_gs_op"})
+    source.open({})
+    assert everything(source) == [{"id": 1, "_gs_op": "i"}, {"id": 2, "_gs_op": "i"}]
+    assert source.columns.names == ("id", "_gs_op")
+    assert caplog.text == ""
+
+
 def test_rows_that_are_wide_make_offers_of_fewer_rows(tmp_path: Path) -> None:
     line = json.dumps({"text": "x" * 1_000_000}) + "\n"
     (tmp_path / "a.json").write_text(line * 80)

@@ -157,7 +157,7 @@ class ReadAhead:
         """With the lock held."""
         if self._marking is None:
             return
-        late = source.mark(self._marking)
+        late = source.mark(self._marking, last=self._stopped.is_set())
         if late is not None:
             self._add(late, self.read(late))
         self._marking = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamling.errors import FILE_CHANGED, PermanentError
@@ -59,11 +59,13 @@ class FileSource:
         self._layout: tuple[str, ...] | None = None
         self._warned: set[tuple[str, str]] = set()
 
-    def planned(self, columns: Schema) -> None:
+    def planned(self, columns: Schema, read: Collection[str]) -> None:
         from streamling.sources.file.rows import Shape
 
-        self.columns = columns
-        self._shape: Shape = Shape(columns)
+        self._planned = columns
+        # Of a file by columns the others need not be touched. Elsewhere a row is whole, and bad as a whole.
+        self.columns = Schema(tuple(f for f in columns if f.name in read)) if self._format == "parquet" else columns
+        self._shape: Shape = Shape(self.columns)
 
     def open(self, positions: Mapping[str, Json]) -> None:
         self._stored = positions.get(self._key)
@@ -234,8 +236,8 @@ class FileSource:
     def _compare(self, file: FoundFile, names: Sequence[str]) -> None:
         """Say once per file which columns it lacks, and which it has for nothing."""
         made = {OPERATION_COLUMN, *(name for name, _ in file.partitions)}
-        missing = [f.name for f in self.columns if f.name not in names and f.name not in made]
-        extra = [name for name in names if name not in self.columns]
+        missing = [f.name for f in self._planned if f.name not in names and f.name not in made]
+        extra = [name for name in names if name not in self._planned]
         if missing and names:
             self._warn_once(file.path, f"lacks columns, which are null in its rows: {', '.join(missing)}")
         if extra:
