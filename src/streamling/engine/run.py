@@ -78,7 +78,7 @@ class Run:
         self._progress = progress or Progress()
         self.metrics = Metrics()
         self._failure: BaseException | None = None
-        self._bounded = False
+        self._bounded = self._loose = False
         self._stop: StopRequest | None = None
         self._session: SparkSession | None = None
         self._loop: EpochLoop | None = None
@@ -127,6 +127,7 @@ class Run:
         if not prepared.sinks:
             return
         self._bounded = any(source.bounded for source in prepared.sources.values())
+        self._loose = any(isinstance(source, HearsMarkers) for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
         store = open_state(self._settings)
         try:
@@ -274,7 +275,8 @@ class Run:
         self._progress.stopping()
         if self._stop is None:
             return  # still starting: nothing is in flight
-        policy = drains(self._settings.drain_policy, job_mode=self._settings.job_mode, bounded=self._bounded)
+        settings = self._settings
+        policy = drains(settings.drain_policy, job_mode=settings.job_mode, bounded=self._bounded, loose=self._loose)
         self._stop.request(drains=policy)
         deadline = time.monotonic() + terminal_wait(budget)
         while not done.is_set() and (left := deadline - time.monotonic()) > 0:

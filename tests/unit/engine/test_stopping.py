@@ -86,12 +86,20 @@ AUTO, DRAIN, FAST = DrainPolicy.AUTO, DrainPolicy.DRAIN, DrainPolicy.FAST
     ],
 )
 def test_which_policy_writes_what_was_read(policy: DrainPolicy, job_mode: bool, bounded: bool, expected: bool) -> None:
-    assert drains(policy, job_mode=job_mode, bounded=bounded) is expected
+    assert drains(policy, job_mode=job_mode, bounded=bounded, loose=False) is expected
 
 
 def test_overriding_the_fast_policy_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    drains(FAST, job_mode=False, bounded=False)
+    drains(FAST, job_mode=False, bounded=False, loose=False)
     assert caplog.messages == []
-    drains(FAST, job_mode=False, bounded=True)
+    drains(FAST, job_mode=False, bounded=True, loose=True)
     assert "overridden" in caplog.text
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DRAIN, True), (AUTO, True), (FAST, False)])
+def test_rows_of_a_plugin_source_are_written_unless_fast_is_asked_for(
+    policy: DrainPolicy, expected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert drains(policy, job_mode=False, bounded=False, loose=True) is expected
+    assert ("plugin source" in caplog.text) is (policy is FAST)
