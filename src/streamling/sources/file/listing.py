@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -67,7 +68,7 @@ def list_files(path: str, format_: str) -> Listing:
     try:
         return found_files(path, format_)
     except (OSError, ValueError) as error:
-        raise PermanentError(SCHEMA_NOT_FOUND, f"'{path}' cannot be listed: {error}", cause=error) from error
+        raise PermanentError(SCHEMA_NOT_FOUND, f"'{mask_url(path)}' cannot be listed: {error}", cause=error) from error
 
 
 def found_files(path: str, format_: str, layout: tuple[str, ...] | None = None) -> Listing:

@@ -16,6 +16,7 @@ from streamling.sources.file.progress import BoundedProgress, ContinuousProgress
 from streamling.sources.file.reader import FileReader, format_module
 from streamling.sources.file.storage import as_it_is, check_same, gone, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import Cutter, Stretch, parts_of
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     from streamling.sources.file.rows import Shape
@@ -104,7 +105,7 @@ class FileSource:
     # Looking for files
 
     def _look(self) -> None:
-        with storage_errors(self._path):
+        with storage_errors(mask_url(self._path)):
             listing = found_files(self._path, self._format, self._layout)
         if listing.files:  # they were planned with; what comes later does not turn them out
             self._layout = listing.layout
