@@ -358,6 +358,15 @@ def test_a_file_that_is_still_being_written_is_waited_for(tmp_path: Path, monkey
     assert ids(source) == [2]
 
 
+def test_a_name_that_cannot_be_read_is_told_and_not_a_crash(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 1)
+    source = looking(tmp_path)
+    assert ids(source) == [1]
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xff.csv")).write_text("id\n2\n")
+    with pytest.raises(PermanentError, match=r"a name in it is not UTF-8: .*b.xff\.csv"):
+        source.offer(PLENTY)
+
+
 def test_a_file_that_goes_before_it_is_read_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path / "a.csv", 1)
     put(tmp_path / "b.csv", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,7 +87,10 @@ def found_files(path: str, format_: str, layout: tuple[str, ...] | None = None) 
     else:
         infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
     found = [info for info in infos if info.type == pafs.FileType.File]
-    wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]
+    try:
+        wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]
+    except UnicodeDecodeError as error:  # of Arrow, which has only paths that are text
+        raise OSError(errno.EILSEQ, f"a name in it is not UTF-8: {error.object!r}") from error
     files = [
         FoundFile(info.path, info.size or 0, info.mtime_ns or 0, tuple(_partitions(info.path, base))) for info in wanted
     ]
