@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,8 @@ from streamling.plugin.contract import (
     Runtime,
     Sink,
     SinkContext,
+    Source,
+    Transform,
     TransformContext,
     UsesRuntime,
 )
@@ -79,6 +81,7 @@ class Run:
         self.metrics = Metrics()
         self._failure: BaseException | None = None
         self._bounded = self._loose = False
+        self._delivered = False
         self._stop: StopRequest | None = None
         self._session: SparkSession | None = None
         self._loop: EpochLoop | None = None
@@ -133,12 +136,7 @@ class Run:
         try:
             self._run_loop(jvm, prepared, store)
         finally:
-            for source in prepared.sources.values():
-                _quietly(source.close)
-            for transform in prepared.transforms.values():
-                _quietly(transform.close)
-            for sink in prepared.sinks.values():
-                _quietly(sink.close)
+            close_all([*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()])
             store.close()
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
@@ -188,6 +186,7 @@ class Run:
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
+            self._delivered = True
         except BaseException as error:
             # What follows closes things, and could hang in one of them.
             Watchdog(settings.runtime.shutdown_budget_secs, jvm.kill, because=str(error))
@@ -281,7 +280,9 @@ class Run:
         deadline = time.monotonic() + terminal_wait(budget)
         while not done.is_set() and (left := deadline - time.monotonic()) > 0:
             signals.wait(left)
-        if not done.is_set():
+        if self._delivered and not done.is_set():
+            log.warning("all rows read are delivered, but some nodes did not close in time")
+        elif not done.is_set():
             log.warning("the last epoch did not complete in time; its rows will come again after a restart")
 
     def _leave(self, jvm: Jvm, *, finished: bool) -> None:
@@ -318,6 +319,15 @@ def _functions_of(prepared: Prepared) -> list[Udf]:
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:
     nodes = (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values())
     return [node for node in nodes if isinstance(node, HearsFinalizers)]
+
+
+def close_all(nodes: Sequence[Source | Transform | Sink]) -> None:
+    """Side by side: some wait for code that does not answer, each for as long as it may."""
+    closing = [threading.Thread(target=_quietly, args=(node.close,), name="close", daemon=True) for node in nodes]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
 
 
 def _quietly(action: Callable[[], object]) -> None:
