@@ -304,6 +304,12 @@ def test_the_operation_comes_from_the_file_where_it_has_one(tmp_path: Path) -> N
     assert [(row["id"], row["_gs_op"]) for row in rows_of(tmp_path, "json")] == [(1, "d"), (2, "i")]
 
 
+@pytest.mark.parametrize("line", ['{"id": 1, "more": {"_gs_op": null}}', '{"id": 1, "name": "_gs_op"}'])
+def test_a_json_row_that_only_speaks_of_the_operation_has_none(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.json").write_text(f'{line}\n{{"id": 2, "_gs_op": "d"}}\n')
+    assert [(row["id"], row["_gs_op"]) for row in rows_of(tmp_path, "json")] == [(1, "i"), (2, "d")]
+
+
 def test_types_of_all_kinds_arrive_in_their_carriers(tmp_path: Path) -> None:
     table = pa.table(
         {
