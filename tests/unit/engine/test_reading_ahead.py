@@ -323,7 +323,7 @@ class Loose(NumberSource):
 
 
 def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
-    source = Loose(there=500)
+    source = Loose(there=1_000_000)
     source.before_offer = lambda: time.sleep(0.0005)
     reader = ahead(source, driver_rows=10_000, rows=10_000)
     rows: list[int] = []
