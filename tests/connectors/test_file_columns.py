@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamling.errors import StreamlingError, UserError
+from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.types import INT64, decimal
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.listing import list_files
@@ -85,7 +85,7 @@ def test_leading_directories_of_the_form_key_value_are_partitions(tmp_path: Path
         (("day", "1"), ("hour", "2")),
         (("day", "1"), ("hour", "3")),
     ]
-    assert [Path(path).name for path in listing.outside] == ["d.csv", "c.csv"]
+    assert [Path(file.path).name for file in listing.outside] == ["d.csv", "c.csv"]
 
 
 # Their columns
@@ -242,3 +242,11 @@ def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_pa
         ("id", "int64"),
         ("price", "decimal(10,2)"),
     ]
+
+
+def test_a_password_in_the_path_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(PermanentError, match="cannot be listed") as caught:
+        columns_of("s3://me:topsecret@shop/in", "csv")
+    assert "topsecret" not in str(caught.value)
+    assert "s3://me:" in str(caught.value)

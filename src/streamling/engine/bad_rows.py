@@ -100,7 +100,7 @@ class BadRows:
         node, kept = self._nodes[ref], 0
         with self._boxes[ref].file(epoch, stage) as file:
             for kept, bad in enumerate(chain([first], rows), start=1):
-                file.write(letter(bad, node, stage, epoch, self._application, ordinal=kept))
+                file.write(letter(bad, node, stage, epoch, self._application, among=file.id, ordinal=kept))
         became = "1 row became a dead letter" if kept == 1 else f"{kept} rows became dead letters"
         log.warning("%s: %s, in %s", node.described(), became, file.path)
         return kept

@@ -157,7 +157,7 @@ class ReadAhead:
         """With the lock held."""
         if self._marking is None:
             return
-        late = source.mark(self._marking)
+        late = source.mark(self._marking, last=self._stopped.is_set())
         if late is not None:
             self._add(late, self.read(late))
         self._marking = None
@@ -168,8 +168,10 @@ class ReadAhead:
         caps = self._caps()
         if self._large is not None or self._bytes >= caps.bytes:
             return None
-        # Beside rows in hand only small offers fit: a large one would make the whole epoch large.
-        rows = caps.rows if not self._slices else min(caps.rows, caps.driver_rows) - self._rows
+        # Beside rows in hand only small offers fit: a large one would make the whole epoch large. Rows that nobody can
+        # read again never do: they are in hand, however many.
+        most = min(caps.rows, caps.driver_rows) if self._slices else caps.rows
+        rows = most - self._rows
         return Room(rows, caps.parts, caps.part_rows) if rows > 0 else None
 
     def _run(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,24 @@ def test_different_rows_have_different_ids_whatever_they_hold(tmp_path: Path) ->
     set_aside(kept(tmp_path), bad(1), bad(2), bad(1, version="rewritten"), nowhere, nowhere)
     ids = [letter["id"] for letter in letters(tmp_path)]
     assert len(set(ids)) == 5
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(EPOCH, generation="after a reset"),
+        replace(EPOCH, slices=(Slice("numbers", "k", 4, 9, (), 5),)),
+        replace(EPOCH, id="e2", slices=()),
+    ],
+)
+def test_rows_of_another_epoch_have_other_ids_though_it_has_the_same_number(tmp_path: Path, other: Epoch) -> None:
+    nowhere = BadRow("plugin_error", "no", {})
+    set_aside(kept(tmp_path), nowhere)
+    set_aside(kept(tmp_path), nowhere, epoch=other)
+    ids = [letter["id"] for letter in letters(tmp_path)]
+    assert len(set(ids)) == 2
+    set_aside(kept(tmp_path), nowhere, epoch=replace(EPOCH, id="repeated"))
+    assert [letter["id"] for letter in letters(tmp_path)] == ids
 
 
 def test_more_bad_rows_than_were_sent_along_are_fetched(tmp_path: Path) -> None:

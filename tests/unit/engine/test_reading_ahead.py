@@ -311,9 +311,9 @@ class Loose(NumberSource):
         self.given += 1
         return Offer(batches=(pa.RecordBatch.from_pydict({"n": [self.given - 1]}),))
 
-    def mark(self, epoch: int) -> Offer | None:
+    def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
         late = self._give() if self.late else None
-        self.late = 0
+        self.late, self.last = 0, last
         self.marked.append((epoch, self.given))
         return late
 
@@ -323,7 +323,7 @@ class Loose(NumberSource):
 
 
 def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
-    source = Loose(there=500)
+    source = Loose(there=1_000_000)
     source.before_offer = lambda: time.sleep(0.0005)
     reader = ahead(source, driver_rows=10_000, rows=10_000)
     rows: list[int] = []
@@ -342,4 +342,23 @@ def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
     until(lambda: reader.in_hand().last)
     source.there, source.late = 3, 1
     assert numbers(reader.take(1)) == [0, 1, 2]
+    assert not source.last
     assert reader.finished
+
+
+def test_the_marker_behind_a_stop_is_the_last_one(ahead) -> None:
+    source = Loose(there=MANY)
+    reader = ahead(source)
+    until(lambda: reader.in_hand().full)
+    reader.stop()
+    assert len(numbers(reader.take(1, only_read=True))) == source.given
+    assert source.last
+
+
+def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahead) -> None:
+    reader = ahead(Loose(there=1000), driver_rows=10, rows=50)
+    until(lambda: reader.in_hand().full)
+    time.sleep(0.05)
+    assert numbers(reader.take(1)) == list(range(50))
+    until(lambda: reader.in_hand().full)
+    assert numbers(reader.take(2)) == list(range(50, 100))

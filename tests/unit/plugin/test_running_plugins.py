@@ -262,6 +262,30 @@ def test_a_late_marker_is_passed_on_when_the_batch_under_way_is_empty(place: Pla
     Slow.go.set()
 
 
+def test_a_marker_that_never_came_gets_no_finalizer(place: Place) -> None:
+    source = slow(place, None, batch(8))
+    assert source.offer(ROOM) is None
+    assert source.mark(1) is None
+    source.finalized(1)
+    assert source.mark(2) is None
+    Slow.go.set()
+    until(lambda: source.offer(ROOM) is None and Slow.calls)
+    source.finalized(2)
+    Slow.go.set()
+    until(lambda: len(Slow.calls) > 1)
+    assert Slow.calls == ["marker 2", "finalizer 2"]
+
+
+def test_the_last_marker_waits_for_a_batch_under_way_so_that_it_need_not_come_again(place: Place) -> None:
+    source = slow(place, batch(7))
+    assert source.offer(ROOM) is None
+    threading.Timer(0.4, Slow.go.set).start()
+    late = source.mark(1, last=True)
+    assert late is not None and ids(late.batches) == [7]
+    source.finalized(1)
+    assert Slow.calls == ["marker 1", "finalizer 1"]
+
+
 def test_a_batch_that_comes_in_time_goes_into_the_epoch_of_the_marker(place: Place) -> None:
     source = slow(place, batch(7))
     assert source.offer(ROOM) is None

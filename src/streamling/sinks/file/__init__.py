@@ -8,6 +8,7 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -48,6 +49,7 @@ from streamling.spec.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
 FileFormat = Literal["parquet", "json", "csv"]
 _HIDDEN = "_streamling"
 _NOT_IN_CSV = ("list", "struct", "map")
@@ -128,9 +130,17 @@ class FileSink:
         home = self._target / _HIDDEN / self._name / context.generation
         self._staging, self._log = home / "staging", CommitLog(home / "log")
         with disk_errors(self._node):
+            fresh = not home.exists() and _used_before(home.parent)
             self._staging.mkdir(parents=True, exist_ok=True)
             self._finish(self._log.entries())
             self._sweep()
+        if fresh:
+            log.warning(
+                "%s: %s holds files that were written with another state; what is read from the beginning now is "
+                "written again beside them. Empty the directory, or bring that state back",
+                self._node.described(),
+                self._target,
+            )
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
@@ -219,6 +229,11 @@ class FileSink:
             with suppress(FileNotFoundError):  # its owner has just finished
                 if time.time() - directory.stat().st_mtime > _STAGED_FOR_S:
                     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _used_before(homes: Path) -> bool:
+    """Whether the sink has committed anything here under another generation."""
+    return any(homes.glob("*/log/*.json"))
 
 
 def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:

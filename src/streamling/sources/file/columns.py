@@ -11,6 +11,7 @@ from streamling.formats.avro import rows_of
 from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
 from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTH
             why = f"the file is there, but its name does not end in {' or '.join(EXTENSIONS[format_])}"
             if path.lower().endswith(EXTENSIONS[format_]):
                 why = "the file is there, but names that begin with '.' or '_' are left out"
-        raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{path}': {why}")
+        raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{mask_url(path)}': {why}")
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:

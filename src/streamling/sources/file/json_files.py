@@ -65,7 +65,7 @@ class _JsonParser:
         mark = b'"%s"' % OPERATION_COLUMN.encode()
         if mark not in data:
             return batch.set_column(index, OPERATION_COLUMN, pa.repeat(pa.scalar("i"), batch.num_rows))
-        silent = pa.array([mark not in line for line in data.split(b"\n") if line.strip()])
+        silent = pa.array([not _mentions(line, mark) for line in data.split(b"\n") if line.strip()])
         if len(silent) != batch.num_rows:
             return batch  # the piece will be looked at line by line
         return batch.set_column(index, OPERATION_COLUMN, pc.if_else(silent, "i", column))
@@ -86,6 +86,16 @@ class _JsonParser:
                     value = json.dumps(json.loads(record).get(field.name), ensure_ascii=False)
                     return "schema_mismatch", f"column '{field.name}': {value[:80]} is no {field.type}"
         return "decode_error", "it is not one JSON object"
+
+
+def _mentions(line: bytes, mark: bytes) -> bool:
+    """Whether an object has the operation itself: the word may also stand deeper in it, or be a value."""
+    if mark not in line:
+        return False
+    try:
+        return OPERATION_COLUMN in json.loads(line)
+    except ValueError:
+        return True
 
 
 def _is_json(record: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -38,10 +40,14 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files in the order of their paths, and those that lie outside the directory layout of the others."""
+    """The files in the order of their paths, and those that lie outside the directory layout of the others.
+
+    `layout` are the names of the partitions that all files have.
+    """
 
     files: tuple[FoundFile, ...]
-    outside: tuple[str, ...] = ()
+    outside: tuple[FoundFile, ...] = ()
+    layout: tuple[str, ...] = ()
 
 
 def file_system(path: str) -> tuple[pafs.FileSystem, str]:
@@ -63,11 +69,14 @@ def list_files(path: str, format_: str) -> Listing:
     try:
         return found_files(path, format_)
     except (OSError, ValueError) as error:
-        raise PermanentError(SCHEMA_NOT_FOUND, f"'{path}' cannot be listed: {error}", cause=error) from error
+        raise PermanentError(SCHEMA_NOT_FOUND, f"'{mask_url(path)}' cannot be listed: {error}", cause=error) from error
 
 
-def found_files(path: str, format_: str) -> Listing:
-    """All files the path means that have an extension of the format, hidden ones left out. Raises OSError."""
+def found_files(path: str, format_: str, layout: tuple[str, ...] | None = None) -> Listing:
+    """All files the path means that have an extension of the format, hidden ones left out. Raises OSError.
+
+    `layout` is that of an earlier listing; None = what is there decides.
+    """
     import pyarrow.fs as pafs
 
     system, inner = file_system(path)
@@ -78,11 +87,14 @@ def found_files(path: str, format_: str) -> Listing:
     else:
         infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
     found = [info for info in infos if info.type == pafs.FileType.File]
-    wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]
+    try:
+        wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]
+    except UnicodeDecodeError as error:  # of Arrow, which has only paths that are text
+        raise OSError(errno.EILSEQ, f"a name in it is not UTF-8: {error.object!r}") from error
     files = [
         FoundFile(info.path, info.size or 0, info.mtime_ns or 0, tuple(_partitions(info.path, base))) for info in wanted
     ]
-    return _in_layout(sorted(files, key=lambda file: file.path))
+    return _in_layout(sorted(files, key=lambda file: file.path), layout)
 
 
 def is_file(path: str) -> bool:
@@ -145,9 +157,13 @@ def _partitions(path: str, base: str) -> Iterator[tuple[str, str]]:
         yield found[1], unquote(found[2])
 
 
-def _in_layout(files: list[FoundFile]) -> Listing:
+def _in_layout(files: list[FoundFile], layout: tuple[str, ...] | None) -> Listing:
     """The layout is that of the first file with partitions; files of another layout have other columns."""
-    layout = next((tuple(name for name, _ in f.partitions) for f in files if f.partitions), ())
-    inside = [f for f in files if tuple(name for name, _ in f.partitions) == layout]
-    known = set(inside)
-    return Listing(tuple(inside), tuple(f.path for f in files if f not in known))
+    if layout is None:
+        layout = next((_names(f) for f in files if f.partitions), ())
+    inside = tuple(f for f in files if _names(f) == layout)
+    return Listing(inside, tuple(f for f in files if _names(f) != layout), layout)
+
+
+def _names(file: FoundFile) -> tuple[str, ...]:
+    return tuple(name for name, _ in file.partitions)
