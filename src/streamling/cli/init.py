@@ -80,8 +80,8 @@ def init(
         show(error, with_trace=traceback)
         return 1
     print(
-        f"wrote {file}; `streamling validate {file}` checks it, "
-        + (unready(kinds) or f"`streamling run {file}` runs it"),
+        f"wrote {file}; `streamling validate {file}` checks it"
+        + (f"; {limits}" if (limits := unready(kinds)) else f", `streamling run {file}` runs it"),
         file=sys.stderr,
     )
     return 0

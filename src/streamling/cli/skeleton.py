@@ -25,10 +25,10 @@ from streamling.spec.field_words import default_of, type_name, type_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
 
-_HEAD = """\
-# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`.
-{limits}# A line that begins with '#' and a name is a field with its default or a sample: take the '#' away to set it.
-"""
+_COMMANDS = "# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`."
+_MARKS = (
+    "# A line that begins with '#' and a name is a field with its default or a sample: take the '#' away to set it."
+)
 _WIDTH = 110
 # What fields of these names look like in real pipelines.
 _NAMED: Mapping[str, object] = {
@@ -80,8 +80,10 @@ class _Named:
 def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
     """The text of a pipeline with a node of each kind, one reading the other, in this order."""
     nodes = _named(kinds)
-    limits = textwrap.fill(f"# {told}.", _WIDTH, subsequent_indent="# ") + "\n" if (told := unready(kinds)) else ""
-    lines = [*_HEAD.format(file=file if file != "-" else "FILE", limits=limits).splitlines()]
+    lines = [_COMMANDS.format(file=file if file != "-" else "FILE")]
+    if (limits := unready(kinds)) is not None:
+        lines += _comment(f"{limits[0].upper()}{limits[1:]}.", "")
+    lines.append(_MARKS)
     readable: _Named | None = None
     for role in Role:
         chosen = [node for node in nodes if node.kind.role is role]
