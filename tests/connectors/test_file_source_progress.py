@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from file_source_samples import PLENTY, everything, file_source, opened, read, r
 
 from streamling.errors import PermanentError
 from streamling.plugin.contract import Json, Room
+from streamling.sources.file import progress as progress_module
 from streamling.sources.file import records
 from streamling.sources.file import source as source_module
 from streamling.sources.file.listing import FoundFile
@@ -285,7 +287,65 @@ def test_a_file_changed_later_is_read_again_in_full(tmp_path: Path, content: tup
     assert ids(continuous(tmp_path, stored)) == list(content)
 
 
-def test_files_that_are_gone_are_forgotten_and_others_are_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_file_that_was_away_and_comes_back_as_it_was_is_not_read_again(
+    tmp_path: Path, mode: Callable[..., FileSource]
+) -> None:
+    away = tmp_path.parent / f"{tmp_path.name}-away.csv"
+    file = put(tmp_path / "a.csv", 1)
+    put(tmp_path / "b.csv", 2)
+    stored = end_of(mode(tmp_path))
+    file.rename(away)
+    put(tmp_path / "c.csv", 3)
+    stored = end_of(mode(tmp_path, stored))
+    put(tmp_path / "d.csv", 4)
+    stored = end_of(mode(tmp_path, stored))
+    away.rename(file)
+    put(tmp_path / "e.csv", 5)
+    assert ids(mode(tmp_path, stored)) == [5]
+    assert "gone" not in end_of(mode(tmp_path, stored))
+
+
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_name_that_comes_back_with_other_content_is_another_file(
+    tmp_path: Path, mode: Callable[..., FileSource]
+) -> None:
+    file = put(tmp_path / "a.csv", 1)
+    put(tmp_path / "b.csv", 2)
+    stored = end_of(mode(tmp_path))
+    file.unlink()
+    put(tmp_path / "c.csv", 3)
+    stored = end_of(mode(tmp_path, stored))
+    put(tmp_path / "a.csv", 7, 8)
+    assert ids(mode(tmp_path, stored)) == [7, 8]
+
+
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_path_that_is_changed_and_changed_back_reads_nothing_twice(
+    tmp_path: Path, mode: Callable[..., FileSource]
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    put(one / "a.csv", 1)
+    put(other / "a.csv", 2)
+    stored = end_of(mode(one))
+    stored = end_of(mode(other, stored))
+    assert mode(one, stored).offer(PLENTY) is None
+
+
+def test_of_files_that_are_gone_the_oldest_are_forgotten_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "MOST_GONE", 2)
+    known, files = ReadFiles(), [FoundFile(f"{n}.csv", 1, n) for n in range(4)]
+    for file in files:
+        known.add(file)
+    for there in (files[1:], files[2:], files[3:]):  # 0 goes first, then 1, then 2
+        known.see(there)
+    known.see(files)
+    assert [known.has(file) for file in files] == [False, True, True, True]
+
+
+def test_files_that_are_gone_take_no_place_among_those_that_are_there(tmp_path: Path) -> None:
     put(tmp_path / "a.csv", 1)
     put(tmp_path / "b.csv", 2)
     stored = end_of(continuous(tmp_path))
@@ -414,8 +474,8 @@ def test_a_hundred_thousand_files_take_less_than_two_megabytes() -> None:
     known = ReadFiles()
     for file in files:
         known.add(file)
-    assert len(known.text) < 2_000_000
-    again = ReadFiles.from_text(known.text)
+    assert len(str(known.value)) < 2_000_000
+    again = ReadFiles.from_value(known.value["files"], "")
     assert all(again.has(file) for file in files)
     assert not again.has_path(FoundFile("/data/in/late.csv", 1, 1))
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from streamling.disk import disk_errors, safe_name, sync_directory
-from streamling.errors import INTERNAL, BugError
+from streamling.disk import disk_errors, local_path, safe_name, sync_directory
+from streamling.errors import INTERNAL, INVALID_VALUE, BugError
 from streamling.plugin.contract import BadRow, Epoch, Json
 from streamling.spec.options import FileLetters
 from streamling.spec.pipeline import NodeSpec
@@ -55,7 +55,12 @@ class LetterBox:
     def __init__(self, node: NodeSpec) -> None:
         if not isinstance(node.options.dead_letter, FileLetters):
             raise BugError(INTERNAL, "no such destination of dead letters", node=node.name)
-        self._node, self._directory = node, Path(node.options.dead_letter.path).absolute()
+        self._node, self._directory = node, local_path(node.options.dead_letter.path)
+        # Known now: the first bad row may come days later.
+        in_the_way = next((p for p in (self._directory, *self._directory.parents) if p.is_file()), None)
+        if in_the_way is not None:
+            message = f"'dead_letter.path' must be a directory, '{in_the_way}' is a file"
+            raise node.error(INVALID_VALUE, message, "dead_letter", "path")
 
     @contextmanager
     def file(self, epoch: Epoch, stage: str) -> Iterator[LetterFile]:

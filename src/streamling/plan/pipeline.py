@@ -39,6 +39,7 @@ from streamling.plan.contract import (
     ReshapesRows,
 )
 from streamling.plan.dynamic_tables import filling_problems, table_findings
+from streamling.plan.feedback import feedback_problems
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.placement import placement_cautions
@@ -151,6 +152,7 @@ class _Planner:
             self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
+        self.problems.extend(feedback_problems(self.pipeline.sources, self.pipeline.sinks))
         self.cautions.extend(placement_cautions(self.planned))
         if self.problems:
             raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
@@ -226,8 +228,8 @@ class _Planner:
             return found.schema
         declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
         if declared is None:
-            message = "its columns are known to another system only; queries on them were checked in part"
-            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe asks for them"))
+            message = "its columns were not looked up; queries on them were checked in part"
+            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe looks them up"))
         return declared
 
     def _refused(self, node: NodeSpec, error: StreamlingError) -> None:

@@ -79,6 +79,8 @@ class Offer:
 
     slices: tuple[Slice, ...] = ()
     batches: tuple[pa.RecordBatch, ...] = ()
+    bad: tuple[BadRow, ...] = ()
+    """Rows in hand that cannot be used."""
 
     @property
     def rows(self) -> int:

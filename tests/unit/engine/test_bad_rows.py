@@ -15,7 +15,7 @@ from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 from streamling.engine import bad_rows as module
 from streamling.engine.bad_rows import BadRows, Refused, Stage, refusal
 from streamling.engine.progress import Progress
-from streamling.errors import PermanentError
+from streamling.errors import PermanentError, UserError
 from streamling.plugin.contract import BadRow, Epoch, Json, Slice
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -42,6 +42,15 @@ def letters(path: Path) -> list[dict[str, Any]]:
 
 def set_aside(rows: BadRows, *refused: BadRow, epoch: Epoch = EPOCH) -> None:
     rows.set_aside(epoch, "numbers", Stage.DECODE, Refused(len(refused), refused))
+
+
+@pytest.mark.parametrize("below", ["", "deep/er"])
+def test_a_file_where_letters_are_to_go_is_refused_before_any_row(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "letters"
+    file.write_text("")
+    with pytest.raises(UserError, match=f"'dead_letter.path' must be a directory, '{file}' is a file") as caught:
+        kept(file / below)
+    assert caught.value.where is not None
 
 
 def test_the_error_of_a_bad_row_names_node_and_place() -> None:
@@ -135,9 +144,10 @@ def test_no_bad_rows_leave_no_file(tmp_path: Path) -> None:
 
 
 def test_letters_that_cannot_be_written_end_the_run_and_name_the_node(tmp_path: Path) -> None:
-    (tmp_path / "letters").write_text("a file, not a directory")
+    rows = kept(tmp_path / "letters")
+    (tmp_path / "letters").write_text("a file, not a directory")  # since the start
     with pytest.raises(PermanentError, match="numbers"):
-        set_aside(kept(tmp_path / "letters"), bad(1))
+        set_aside(rows, bad(1))
 
 
 class Odd(NumberSource):

@@ -362,3 +362,37 @@ def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahe
     assert numbers(reader.take(1)) == list(range(50))
     until(lambda: reader.in_hand().full)
     assert numbers(reader.take(2)) == list(range(50, 100))
+
+
+class LooseSource(NumberSource):
+    """Has one bad row in hand, and nothing else."""
+
+    def offer(self, room: Room) -> Offer | None:
+        if self.there == 0:
+            return None
+        self.there = 0
+        return Offer(bad=(BadRow("unknown_operation", "odd", {}),))
+
+    @property
+    def ended(self) -> bool:
+        return self.there == 0
+
+
+def test_a_bad_row_in_hand_ends_the_run(ahead) -> None:
+    reader = ahead(LooseSource(there=1))
+    with pytest.raises(PermanentError, match="odd"):
+        until(lambda: reader.in_hand().rows)
+
+
+def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(started: list[ReadAhead]) -> None:
+    caps = Caps(10, 100, MANY, parts=2, part_rows=1)
+    source = LooseSource(there=1)
+    reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=lambda: None, on_error=OnError.SKIP)
+    started.append(reader)
+    reader.start({})
+    until(lambda: reader.in_hand().last)
+    assert (reader.in_hand().rows, reader.finished) == (1, False)
+    taken = reader.take(1)
+    assert taken is not None
+    assert (taken.batches, taken.report.rows, taken.report.refused) == ((), 0, 1)
+    assert reader.finished

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.types import Schema
-from streamling.plugin.contract import Json, Offer, Projection, Reader, Room, Runtime, Slice
+from streamling.plugin.contract import BadRow, Json, Offer, Projection, Reader, Room, Runtime, Slice
 from streamling.plugin.nodes.group import Group
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
@@ -154,20 +154,22 @@ class PluginSource:
 
     def offer(self, room: Room) -> Offer | None:
         batches: list[pa.RecordBatch] = []
+        bad: list[BadRow] = []
         until = time.monotonic() + _PATIENCE_S
-        while sum(batch.num_rows for batch in batches) < room.rows:
+        while sum(batch.num_rows for batch in batches) + len(bad) < room.rows:
             for stream in self._streams:
                 stream.start()
-            found = self._accepted(_in_time(_PATIENCE_S, self._streams, _Stream.next))
+            found = self._accepted(_in_time(_PATIENCE_S, self._streams, _Stream.next), bad)
             batches += found
             if not found or time.monotonic() > until:
                 break
-        return Offer(batches=tuple(batches)) if batches else None
+        return _offer(batches, bad)
 
     def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
+        bad: list[BadRow] = []
         patience = _LAST_PATIENCE_S if last else _PATIENCE_S
-        late = self._accepted(_in_time(patience, self._streams, lambda stream, left: stream.mark(epoch, left)))
-        return Offer(batches=tuple(late)) if late else None
+        late = self._accepted(_in_time(patience, self._streams, lambda stream, left: stream.mark(epoch, left)), bad)
+        return _offer(late, bad)
 
     def finalized(self, epoch: int) -> None:
         for stream in self._streams:
@@ -188,10 +190,17 @@ class PluginSource:
             self._group.terminate()
             self._group = None
 
-    def _accepted(self, given: Sequence[object]) -> list[pa.RecordBatch]:
+    def _accepted(self, given: Sequence[object], bad: list[BadRow]) -> list[pa.RecordBatch]:
+        """The batches with rows; bad rows are added to `bad`."""
         from streamling.plugin.nodes.batches import accepted
 
-        return [batch for one in given for batch in accepted(one, self.columns, self._node, "generate_batch")]
+        items = [item for one in given for item in accepted(one, self.columns, self._node, "generate_batch")]
+        bad += [item for item in items if isinstance(item, BadRow)]
+        return [item for item in items if not isinstance(item, BadRow)]
+
+
+def _offer(batches: Sequence[pa.RecordBatch], bad: Sequence[BadRow]) -> Offer | None:
+    return Offer(batches=tuple(batches), bad=tuple(bad)) if batches or bad else None
 
 
 def _in_time(patience: float, streams: Sequence[_Stream], ask: Callable[[_Stream, float], Any]) -> list[Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from streamling.disk import local_path
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError
 from streamling.spec.secret import mask_url
 
@@ -55,7 +57,7 @@ def file_system(path: str) -> tuple[pafs.FileSystem, str]:
     import pyarrow.fs as pafs
 
     if "://" not in path:
-        return pafs.LocalFileSystem(), str(Path(path).absolute())
+        return pafs.LocalFileSystem(), str(local_path(path))
     scheme, _, rest = path.partition("://")
     # A wildcard is no part of a URI: only bucket and options are handed to Arrow.
     bucket, slash, inner = rest.partition("/")
@@ -80,7 +82,7 @@ def found_files(path: str, format_: str, layout: tuple[str, ...] | None = None) 
     import pyarrow.fs as pafs
 
     system, inner = file_system(path)
-    base, pattern = _split(inner)
+    base, pattern = split(inner)
     start = system.get_file_info(base)
     if start.type == pafs.FileType.File:
         base, infos = str(PurePosixPath(base).parent), [start]
@@ -97,16 +99,16 @@ def found_files(path: str, format_: str, layout: tuple[str, ...] | None = None) 
     return _in_layout(sorted(files, key=lambda file: file.path), layout)
 
 
-def is_file(path: str) -> bool:
-    """Whether a path is that of one file, whatever its name."""
-    import pyarrow.fs as pafs
+def means(path: str, format_: str, file: str) -> bool:
+    """Whether a local file of this path would be found, if it were there. Looks at names only."""
+    if "://" in path:
+        return False
+    base, pattern = split(os.path.normpath(local_path(path)))
+    inside = file.startswith(f"{base.rstrip('/')}/")
+    return inside and _wanted(file, base, pattern, EXTENSIONS[format_])
 
-    system, inner = file_system(path)
-    found: bool = system.get_file_info(inner).type == pafs.FileType.File
-    return found
 
-
-def _split(path: str) -> tuple[str, re.Pattern[str] | None]:
+def split(path: str) -> tuple[str, re.Pattern[str] | None]:
     """The directory to list, and what paths below it must look like."""
     parts = path.split("/")
     wild = next((i for i, part in enumerate(parts) if _WILD.search(part)), None)
@@ -139,18 +141,23 @@ def _translated(pattern: str) -> str:
 
 
 def _wanted(path: str, base: str, pattern: re.Pattern[str] | None, extensions: tuple[str, ...]) -> bool:
-    inner = _below(path, base)
-    if any(part.startswith((".", "_")) for part in inner.split("/")) or not inner.lower().endswith(extensions):
+    inner = below(path, base)
+    if not is_visible(inner) or not inner.lower().endswith(extensions):
         return False
     return pattern is None or pattern.fullmatch(inner) is not None
 
 
-def _below(path: str, base: str) -> str:
+def is_visible(inner: str) -> bool:
+    """Whether no name on the way to a file says that it is not for readers."""
+    return not any(part.startswith((".", "_")) for part in inner.split("/"))
+
+
+def below(path: str, base: str) -> str:
     return path[len(base.rstrip("/")) + 1 :]
 
 
 def _partitions(path: str, base: str) -> Iterator[tuple[str, str]]:
-    for part in _below(path, base).split("/")[:-1]:
+    for part in below(path, base).split("/")[:-1]:
         found = _PARTITION.fullmatch(part)
         if found is None:
             return

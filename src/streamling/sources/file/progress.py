@@ -1,12 +1,15 @@
 """Which files are done, as the state backend keeps it.
 
-    <source>:bounded_progress   {"completed": [{"first": path, "last": path}], "files": ..., "reading": ...}
+    <source>:bounded_progress   {"completed": [{"first": path, "last": path}], "files": ..., "gone": ...,
+                                 "reading": ...}
     <source>:watermark          {"last_modified_ms": n, "boundary_paths": [path], "committed_ahead": [...],
-                                 "files": ..., "reading": ...}
+                                 "files": ..., "gone": ..., "reading": ...}
 
 `completed` are inclusive ranges of paths in order; a watermark covers what is older than it. Neither can tell a file
 that came late from one that was read. `files` can: it has twelve bytes for every file that was read and is still there,
 so a hundred thousand files take less than two megabytes. States without it are judged by ranges and watermark.
+`gone`, if there are such, has as much for files that were read and are away now: one that comes back as it was is not
+read again. They stand in the order in which they were missed, and the oldest are forgotten beyond a number.
 `reading` is the place inside the file that is being read.
 """
 
@@ -27,6 +30,8 @@ from streamling.sources.file.listing import FoundFile
 _PATH_BYTES, _VERSION_BYTES = 8, 4
 _ENTRY_BYTES = _PATH_BYTES + _VERSION_BYTES
 _MS = 1_000_000
+# More than most people move away and back; less than two megabytes of state.
+MOST_GONE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +66,22 @@ class ReadFiles:
     """Files that were read, remembered by a hash of their path and one of their size and time."""
 
     versions: dict[bytes, bytes] = field(default_factory=dict)
+    gone: dict[bytes, bytes] = field(default_factory=dict)
+    """Those that were not in the last listing, the longest missed first."""
     _packed: bytearray | None = None
 
     @classmethod
-    def from_text(cls, text: str) -> ReadFiles:
-        data = b64decode(text, validate=True)
-        entries = (data[i : i + _ENTRY_BYTES] for i in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES))
-        return cls({entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries})
+    def from_value(cls, files: str, gone: str) -> ReadFiles:
+        return cls(_entries(files), _entries(gone))
 
     @property
-    def text(self) -> str:
+    def value(self) -> dict[str, Json]:
+        """As the state backend keeps it."""
         if self._packed is None:
             self._packed = bytearray().join(p + v for p, v in self.versions.items())
-        return b64encode(self._packed).decode()
+        files: dict[str, Json] = {"files": b64encode(self._packed).decode()}
+        gone = b"".join(p + v for p, v in self.gone.items())
+        return files | ({"gone": b64encode(gone).decode()} if gone else {})
 
     def has_path(self, file: FoundFile) -> bool:
         return _path_hash(file) in self.versions
@@ -90,15 +98,32 @@ class ReadFiles:
             self._packed = None
         self.versions[path] = version
 
-    def keep(self, files: Iterable[FoundFile]) -> None:
-        """Forget all but these: a file that is gone cannot be met again as it was.
+    def see(self, files: Iterable[FoundFile]) -> None:
+        """Note which of the files are there.
 
-        If there are none at all, it is their directory that is away, and it may come back with them.
+        One that comes back as it was is known again; one that comes back otherwise is another file, not read yet. If
+        there are none at all, it is their directory that is away, and it may come back with them.
         """
-        there = {_path_hash(file) for file in files}
-        if there and not self.versions.keys() <= there:
-            self.versions = {path: version for path, version in self.versions.items() if path in there}
-            self._packed = None
+        there = {_path_hash(file): file for file in files}
+        back = self.gone.keys() & there.keys()
+        missed = sorted(self.versions.keys() - there.keys())
+        if not there or not (back or missed):
+            return
+        for path in back:
+            version = self.gone.pop(path)
+            if version == _version_hash(there[path]):
+                self.versions[path] = version
+        for path in missed:
+            self.gone[path] = self.versions.pop(path)
+        for path in list(self.gone)[: max(0, len(self.gone) - MOST_GONE)]:
+            del self.gone[path]
+        self._packed = None
+
+
+def _entries(text: str) -> dict[bytes, bytes]:
+    data = b64decode(text, validate=True)
+    entries = (data[i : i + _ENTRY_BYTES] for i in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES))
+    return {entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries}
 
 
 def _path_hash(file: FoundFile) -> bytes:
@@ -154,7 +179,7 @@ class BoundedProgress:
             for file in files:
                 if any(first <= _plain(file.path) <= last for first, last in self._old):
                     self._done.add(file)
-        self._done.keep((*files, *others))
+        self._done.see((*files, *others))
         done = self._done
         self.changed = [file for file in files if done.has_path(file) and not done.has(file)]
         unread = [file for file in files if not done.has_path(file)]
@@ -185,7 +210,7 @@ class BoundedProgress:
         completed: list[Json] = [
             {"first": self._files[first].path, "last": self._files[last].path} for first, last in self._runs
         ]
-        stored: dict[str, Json] = {"completed": completed, "files": self._known.text}
+        stored: dict[str, Json] = {"completed": completed, **self._known.value}
         return stored | ({"reading": self.reading.to_json()} if self.reading else {})
 
 
@@ -212,7 +237,7 @@ class ContinuousProgress:
             self._done = ReadFiles()
             for file in self._covered(files):
                 self._done.add(file)
-        self._done.keep((*files, *others))
+        self._done.see((*files, *others))
         unread = [file for file in files if not self._done.has(file)]
         return sorted(unread, key=lambda file: (file.modified_ns, file.path))
 
@@ -244,15 +269,15 @@ class ContinuousProgress:
             "last_modified_ms": self._watermark if self._watermark is not None else 0,
             "boundary_paths": list(self._boundary),
             "committed_ahead": [{"last_modified_ms": ms, "path": path} for ms, path in self._ahead],
-            "files": self._done.text if self._done is not None else "",
+            **(self._done or ReadFiles()).value,
         }
         return stored | ({"reading": self.reading.to_json()} if self.reading else {})
 
 
 def _read_files(value: Mapping[str, Json]) -> ReadFiles | None:
-    text = value.get("files")
+    files, gone = value.get("files"), value.get("gone")
     try:
-        return ReadFiles.from_text(text) if isinstance(text, str) else None
+        return ReadFiles.from_value(files, gone if isinstance(gone, str) else "") if isinstance(files, str) else None
     except Base64Error:
         return None
 
