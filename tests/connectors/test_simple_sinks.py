@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,12 +84,18 @@ def test_standard_output_that_nobody_reads_is_an_error_of_ours(monkeypatch: pyte
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_standard_output_on_a_full_disk_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_output_on_a_full_disk_may_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, later = opened("type: print").writer(), sys.stdout
     with Path("/dev/full").open("w") as stream:
         monkeypatch.setattr("sys.stdout", stream)
         with pytest.raises(TransientError, match=r"print sink 'out': .*No space left on device"):
-            opened("type: print").writer().write(FIRST, TASK, [rows(["a"])])
+            out.write(FIRST, TASK, [rows(["a"])])
         stream.flush()
+        monkeypatch.setattr("sys.stdout", later)
+    out.write(FIRST, TASK, [rows(["a"])])
+    assert capsys.readouterr().out.startswith("1 -> ")
 
 
 def test_print_says_that_it_cannot_tell() -> None:

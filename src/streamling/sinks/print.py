@@ -46,6 +46,7 @@ class PrintSink(SimpleSink):
         from streamling.formats.json import json_rows
 
         arrived = printed = 0
+        seen = self._seen  # a write that is tried again counts anew
         for batch in batches:
             lines = []
             operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
@@ -57,11 +58,12 @@ class PrintSink(SimpleSink):
                         f"{OPERATION_COLUMN} is {operation!r}; it must be i, u or d; row: {row}",
                         node=self._node,
                     )
-                self._seen += 1
-                if self._seen % self._sample_every == 0:
-                    lines.append(f"{self._seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
+                seen += 1
+                if seen % self._sample_every == 0:
+                    lines.append(f"{seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
             self._print("".join(lines))
             arrived, printed = arrived + batch.num_rows, printed + len(lines)
+        self._seen = seen
         return Ack(arrived, printed)
 
     def _print(self, text: str) -> None:

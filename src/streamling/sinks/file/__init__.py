@@ -263,4 +263,5 @@ def _build(node: NodeSpec, settings: Settings) -> FileSink:
     return FileSink(node, node.options)
 
 
-register(Kind(Role.SINK, "file", FileOptions, _build))
+# Not where the sample of a source reads.
+register(Kind(Role.SINK, "file", FileOptions, _build, samples={"path": "out/orders"}))
