@@ -404,3 +404,11 @@ def test_a_second_ctrl_c_does_not_wait_for_a_sink_that_hangs(place: Workspace) -
     finished = child.wait(30).succeeded()
     assert time.monotonic() - began < 6  # the last epoch would have had 12 s
     assert "interrupted again: ending at once" in finished.stderr
+
+
+def test_the_samples_of_the_readme_run_without_a_path(place: Workspace) -> None:
+    place.write((Path(__file__).resolve().parents[2] / "examples" / "samples.yaml").read_text())
+    finished = place.run().succeeded()
+    rows = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert "5,000 rows" in finished.stderr
+    assert {row["num_field"] for row in rows} <= {7}

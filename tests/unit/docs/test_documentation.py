@@ -130,9 +130,9 @@ def test_a_query_in_the_documentation_compiles_over_the_orders_of_the_demo(block
     assert query.schema.names
 
 
-def test_the_readme_shows_the_quickstart_example_as_it_is() -> None:
-    (shown,) = [b.text for b in YAML if b.page.name == "README.md"]
-    assert shown == (ROOT / "examples" / "quickstart.yaml").read_text()
+def test_the_readme_shows_examples_as_they_are() -> None:
+    shown = [b.text for b in YAML if b.page.name == "README.md"]
+    assert shown == [(ROOT / "examples" / name).read_text() for name in ("quickstart.yaml", "samples.yaml")]
 
 
 @pytest.fixture(scope="module")
