@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator, Sequence
 
+from streamling.disk import local_path, safe_name
 from streamling.errors import INVALID_VALUE, UserError
 from streamling.plan.contract import ReadsFiles, WritesFiles
+from streamling.spec.options import FileLetters
 from streamling.spec.pipeline import NodeSpec
 
+_HINT = "write to a directory that is not below the one that is read"
 
-def feedback_problems(sources: Sequence[NodeSpec], sinks: Sequence[NodeSpec]) -> Iterator[UserError]:
-    """Sinks whose files a source of the same pipeline takes for its own."""
-    for sink in sinks:
-        if not sink.sound or not isinstance(sink.options, WritesFiles):
+
+def feedback_problems(nodes: Sequence[NodeSpec]) -> Iterator[UserError]:
+    """Nodes whose files, rows or dead letters, a source of the same pipeline takes for its own."""
+    for node in nodes:
+        if not node.sound:
             continue
-        file = sink.options.example_file(sink)
-        for source in sources:
-            if source.sound and isinstance(source.options, ReadsFiles) and source.options.would_read(file):
-                message = f"'path' lies where {source.described()} reads: the pipeline would read what it writes"
-                hint = "write to a directory that is not below the one that is read"
-                yield sink.error(INVALID_VALUE, message, "path", hint=hint)
-                break
+        for file, *field in _files_of(node):
+            reader = _reader_of(file, nodes)
+            if reader is not None:
+                place = f"'{'.'.join(field)}' lies where {reader.described()} reads"
+                message = f"{place}: the pipeline would read what it writes"
+                yield node.error(INVALID_VALUE, message, *field, hint=_HINT)
+
+
+def _files_of(node: NodeSpec) -> Iterator[tuple[str, ...]]:
+    """A file that the node may write, of each sort, and the field that says where."""
+    if isinstance(node.options, WritesFiles):
+        yield node.options.example_file(node), "path"
+    if isinstance(node.options.dead_letter, FileLetters):
+        file = local_path(node.options.dead_letter.path) / f"{safe_name(node.ref)}-00000001.jsonl"
+        yield os.path.normpath(file), "dead_letter", "path"
+
+
+def _reader_of(file: str, nodes: Sequence[NodeSpec]) -> NodeSpec | None:
+    for node in nodes:
+        if node.sound and isinstance(node.options, ReadsFiles) and node.options.would_read(file):
+            return node
+    return None

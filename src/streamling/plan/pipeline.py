@@ -152,7 +152,7 @@ class _Planner:
             self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
-        self.problems.extend(feedback_problems(self.pipeline.sources, self.pipeline.sinks))
+        self.problems.extend(feedback_problems(self.pipeline.nodes))
         self.cautions.extend(placement_cautions(self.planned))
         if self.problems:
             raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
