@@ -78,7 +78,8 @@ sinks:
 """)
     stderr = place.run().failed().stderr
     assert "[DATA_ERROR]" in stderr
-    assert "node: Bad.Casts" in stderr
+    assert "sql transform 'Bad.Casts': a row cannot be computed" in stderr
+    assert "pipeline.yaml:4:3" in stderr
     assert "'x0'" in stderr
     assert "hint:" in stderr
     assert place.rows("files", "json") == []

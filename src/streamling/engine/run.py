@@ -26,7 +26,7 @@ from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.errors import JVM_FAILED, StreamlingError, TransientError, Where
+from streamling.errors import JVM_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import (
     Guarantee,
     HearsFinalizers,
@@ -43,6 +43,7 @@ from streamling.plugin.contract import (
 )
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
+from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
 
@@ -82,7 +83,7 @@ class Run:
         self._failure: BaseException | None = None
         self._bounded = self._loose = False
         self._delivered = False
-        self._places: dict[str, Where | None] = {}
+        self._nodes: dict[str, NodeSpec] = {}
         self._stop: StopRequest | None = None
         self._session: SparkSession | None = None
         self._loop: EpochLoop | None = None
@@ -133,7 +134,7 @@ class Run:
         self._bounded = any(source.bounded for source in prepared.sources.values())
         self._loose = any(isinstance(source, HearsMarkers) for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
-        self._places = {node.spec.name: node.spec.where for node in prepared.plan.nodes}
+        self._nodes = {name: n.spec for n in prepared.plan.nodes for name in (n.spec.name, n.ref)}
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
@@ -277,8 +278,11 @@ class Run:
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure
-        if isinstance(error, StreamlingError) and error.where is None:
-            error.where = self._places.get(error.node or "")
+        node = self._nodes.get(error.node or "") if isinstance(error, StreamlingError) else None
+        if node is not None and isinstance(error, StreamlingError) and error.where is None:
+            error.where = node.where
+            if f"'{node.name}'" not in error.message:
+                error.message = f"{node.described()}: {error.message}"
         return error
 
     # Main thread
