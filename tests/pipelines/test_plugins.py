@@ -325,7 +325,7 @@ def test_a_function_that_fails_names_itself_and_its_node(place: Workspace) -> No
     write_plugin(place, OWN + "\nregister_udf('acme_broken', [pa.int64()], pa.int64(), lambda a: 1 / 0)\n")
     failed = place.run(PLUGIN__PATH="own.py").failed()
     assert "function 'acme_broken' of a plugin failed: ZeroDivisionError" in failed.stderr
-    assert "node: broken" in failed.stderr
+    assert "sql transform 'broken'" in failed.stderr
 
 
 def test_a_plugin_that_waits_for_ever_can_be_stopped(place: Workspace) -> None:
