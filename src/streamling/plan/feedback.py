@@ -5,7 +5,6 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator, Sequence
 
-from streamling.disk import local_path, safe_name
 from streamling.errors import INVALID_VALUE, UserError
 from streamling.plan.contract import ReadsFiles, WritesFiles
 from streamling.spec.options import FileLetters
@@ -32,8 +31,8 @@ def _files_of(node: NodeSpec) -> Iterator[tuple[str, ...]]:
     if isinstance(node.options, WritesFiles):
         yield node.options.example_file(node), "path"
     if isinstance(node.options.dead_letter, FileLetters):
-        file = local_path(node.options.dead_letter.path) / f"{safe_name(node.ref)}-00000001.jsonl"
-        yield os.path.normpath(file), "dead_letter", "path"
+        directory = os.path.abspath(os.path.expanduser(node.options.dead_letter.path))  # noqa: PTH100, PTH111 - names only
+        yield f"{directory}/{node.ref}-00000001.jsonl", "dead_letter", "path"
 
 
 def _reader_of(file: str, nodes: Sequence[NodeSpec]) -> NodeSpec | None:
