@@ -386,3 +386,39 @@ SINK_FAILED = condition(
     "A sink could not write its rows.",
     "The cause is the target's own message. Positions did not move: the next run repeats the epoch.",
 )
+PACKAGE_NOT_FETCHED = condition(
+    "PACKAGE_NOT_FETCHED",
+    "A program that the local stack is made of could not be fetched.",
+    "Check the network and the proxy. What has arrived is kept, so the next attempt goes on from there.",
+)
+PACKAGE_CHANGED = condition(
+    "PACKAGE_CHANGED",
+    "A fetched file does not have the content that is pinned; it is not used.",
+    "Fetch it again. If it stays so, find out what changes files on their way.",
+)
+PORT_TAKEN = condition(
+    "PORT_TAKEN",
+    "A port that was asked for is in use.",
+    "Stop the process named, ask for another port, or ask for none: then a free one is taken.",
+)
+SERVER_FAILED = condition(
+    "SERVER_FAILED",
+    "A server of the local stack did not start, or does not answer.",
+    "The end of its log is shown; memory and ports are the usual reasons. `streamling dev down --purge` starts afresh, "
+    "without the data.",
+)
+SERVER_NOT_RUNNING = condition(
+    "SERVER_NOT_RUNNING",
+    "A command needs a server of the local stack that does not run in this directory.",
+    "Start it with `streamling dev up`, or name the directory of the stack with `--directory`.",
+)
+STACK_DIRECTORY = condition(
+    "STACK_DIRECTORY",
+    "The directory of the local stack cannot be used.",
+    "Name another one with `--directory`.",
+)
+TOPIC_FAILED = condition(
+    "TOPIC_FAILED",
+    "A topic of the local broker cannot be made, filled or read.",
+    "The message says what the broker has against it.",
+)

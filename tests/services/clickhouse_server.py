@@ -6,13 +6,17 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
-from installation import check_hash, free_ports, installed, wait_for_answer
+
+from streamling.dev.onlooker import Onlooker
+from streamling.dev.packages import check_hash, installed
+from streamling.dev.processes import free_ports
 
 VERSION = "26.7.3-stable.1"
 SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"
@@ -73,7 +77,7 @@ class ClickHouseServer:
 
 @contextmanager
 def clickhouse_server() -> Iterator[ClickHouseServer]:
-    library = installed(f"chdb-{VERSION}.so", _fetched)
+    library = installed(f"chdb-{VERSION}.so", _fetched, Onlooker())
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
@@ -96,14 +100,26 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
             )
         try:
             running = ClickHouseServer(port)
-            wait_for_answer(f"{running.url}/ping", server, seconds=START_SECONDS, said=(home / "log").read_text)
+            _wait(running, server, home / "log")
             yield running
         finally:
             server.kill()
             server.wait()
 
 
-def _fetched(directory: Path) -> Path:
+def _wait(running: ClickHouseServer, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            if httpx.get(f"{running.url}/ping", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"{running.url} did not answer within {START_SECONDS} s: {log.read_text()}")
+
+
+def _fetched(directory: Path, _: IO[bytes]) -> Path:
     subprocess.run(
         ["npm", "pack", f"@chdb/lib-linux-x64-gnu@{VERSION}"],
         cwd=directory,
@@ -115,5 +131,5 @@ def _fetched(directory: Path) -> Path:
     with tarfile.open(archive) as content:
         content.extract("package/libchdb.so", directory, filter="data")
     library = directory / "package" / "libchdb.so"
-    check_hash(library, SHA256)
+    check_hash(library, SHA256, spoiled=directory)
     return library

@@ -71,3 +71,9 @@ def _kinds(role: str) -> list[str]:
     from streamling.plugin.registry import kinds
 
     return sorted(name for known, name in kinds() if known.value == role)
+
+
+def dev_servers() -> list[str]:
+    from streamling.dev.stack import SERVERS
+
+    return list(SERVERS)

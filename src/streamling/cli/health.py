@@ -32,6 +32,8 @@ NEEDED = {
     "httpx": ">=0.28",
     "typer": ">=0.29,<1",
     "rich": ">=14",
+    "confluent-kafka": ">=2.16",
+    "fastavro": ">=1.12",
 }
 """The packages a run imports, as the package says."""
 _OLDEST_PYTHON = (3, 11)
