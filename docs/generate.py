@@ -8,8 +8,8 @@ A page is written by hand, except between two comments:
 
 What stands between them is made from the code: field tables from the options models of node kinds, settings from
 the settings model, functions from the function table, differences from DataFusion from the list its tests keep, error
-codes from their declarations. A node kind without a page gets one. `--check` changes nothing and fails if a page is
-out of date; the tests do the same.
+codes from their declarations, commands from the command line itself. A node kind without a page gets one. `--check`
+changes nothing and fails if a page is out of date; the tests do the same.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
+from streamling.cli.app import TEXT_TYPE, load_command
+from streamling.cli.commands import COMMANDS
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
 from streamling.plugin.registry import kinds
@@ -107,6 +109,8 @@ def _content(words: list[str]) -> str:
             lines = _functions()
         case ["differences"]:
             lines = _differences()
+        case ["commands"]:
+            lines = _commands()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -237,6 +241,33 @@ def _differences() -> list[str]:
     entries = YAML(typ="safe").load(DOCS.parent / "tests" / "unit" / "sql" / "differences.yaml")
     rows = [(entry["reason"], ", ".join(f"`{sql}`" for sql in entry["expressions"][:3])) for entry in entries]
     return _table(("difference", "for example"), rows)
+
+
+# Commands
+
+
+def _commands() -> list[str]:
+    lines: list[str] = []
+    for name in COMMANDS:
+        command = load_command(name)
+        inner = getattr(command, "commands", None)
+        lines += [f"### {name}", "", command.help, ""]
+        for path, one in {f"{name} {n}": c for n, c in inner.items()}.items() if inner else [(name, command)]:
+            lines += _command(path, one, with_help=inner is not None)
+    return lines[:-1]
+
+
+def _command(path: str, command: Any, *, with_help: bool) -> Iterator[str]:
+    """Its usage, arguments and options, and its examples."""
+    context = command.make_context(f"streamling {path}", [], resilient_parsing=True)
+    usage = context.get_usage().removeprefix("Usage: ")
+    yield from [f"`{usage}`" + (f": {command.help[0].lower()}{command.help[1:]}" if with_help else ""), ""]
+    records = [p.get_help_record(context) for p in command.params]
+    rows = [(f"`{TEXT_TYPE.sub('', name)}`", " ".join(text.split())) for name, text in filter(None, records)]
+    yield from [*_table(("argument", "meaning"), rows), ""]
+    # What stands behind an example is a comment.
+    examples = [re.sub(r"(?<=\S)( {2,})(?=\S)", r"\1# ", line) for line in command.epilog.strip().splitlines()]
+    yield from ["```sh", *examples, "```", ""]
 
 
 # Markdown

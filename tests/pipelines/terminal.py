@@ -56,6 +56,8 @@ class Terminal:
         self._resize(columns, lines)
 
     def resize(self, columns: int, lines: int) -> None:
+        while select.select([self._fd], [], [], 0)[0] and self._look(0):
+            pass  # what is on its way was meant for the old size
         self.screen.resize(lines, columns)
         self._resize(columns, lines)
 

@@ -114,11 +114,11 @@ def python(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_validating_imports_neither_spark_nor_arrow(tmp_path: Path) -> None:
+def test_validating_imports_neither_spark_nor_arrow_nor_colours(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(VALID)
     script = (
         "import sys; from streamling.cli.main import main; code = main(['validate', 'x.yaml']); "
-        "print(code, sorted({'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy'} & set(sys.modules)))"
+        "print(code, sorted({'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy', 'rich'} & set(sys.modules)))"
     )
     result = python(script, tmp_path)
     assert result.stdout == "0 []\n", result.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,22 +14,22 @@ from typer.main import get_command
 
 from streamling import __version__
 from streamling.cli.commands import COMMANDS, with_command
-from streamling.cli.terminal import coloured
+from streamling.cli.terminal import Fragment, coloured, tell
 
 PROGRAM = "streamling"
 _EXAMPLES = """
-streamling init pipeline.yaml         write a small pipeline that runs at once
+streamling init pipeline.yaml         write a pipeline that runs at once
 streamling run pipeline.yaml          run it until the input ends or Ctrl-C
 streamling pipeline.yaml --validate   check it and print a JSON report
 streamling plan pipeline.yaml         its graph, columns, keys and guarantees
-streamling explain SQL_TYPES          what an error code means, and what to do
+streamling explain SQL_TYPES          what an error code means, what to do
 streamling state list                 where the sources stand
 streamling dev up                     Kafka and a schema registry on this machine
 streamling doctor                     what is installed, what is missing
 """
 _HEADING = re.compile(r"^(Usage|Arguments|Options|Commands|Examples):", re.MULTILINE)
 # That a word is a word need not be said.
-_TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
+TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
 _NAME = re.compile(r"^  (-[-\w, ]*\w|\w+)(?=  )", re.MULTILINE)
 
 
@@ -50,8 +50,7 @@ class _Helpful:
         for title in ("Arguments", "Options"):
             wanted = [p for p in self.get_params(ctx) if f"{p.param_type_name.capitalize()}s" == title]
             rows = [
-                (_TEXT_TYPE.sub("", name), text)
-                for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
+                (TEXT_TYPE.sub("", name), text) for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
             ]
             if rows:
                 with formatter.section(title):
@@ -79,13 +78,13 @@ class _Program(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _loaded(cmd_name) if cmd_name in COMMANDS else None
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, with_command(args))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        file = _loaded("run").params[0]
+        file = load_command("run").params[0]
         return [*super().shell_complete(ctx, incomplete), *file.shell_complete(ctx, incomplete)]
 
 
@@ -98,36 +97,39 @@ def called(arguments: Sequence[str]) -> int:
     """Carry out what the arguments ask for. Returns the exit code."""
     program = get_command(_program)
     try:
-        code = program.main(with_command(arguments), prog_name=PROGRAM, standalone_mode=False)
+        code = program.main(
+            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=coloured(sys.stdout)
+        )
     except typer.TyperException as error:
-        print(_usage_error(error, arguments), file=sys.stderr)
+        tell(sys.stderr, _usage_error(error, arguments))
         return error.exit_code
     return code if isinstance(code, int) else 0
 
 
-def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> str:
+def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> Iterator[list[Fragment]]:
+    """What is wrong, what was probably meant, and how it is used."""
     message = error.message or error.format_message()
-    lines = [f"error: {message[:1].lower()}{message[1:].rstrip('.')}"]
-    command, *_ = with_command(arguments)
-    possible = getattr(error, "possibilities", None)
-    first = arguments[0] if arguments else ""
-    if possible:
-        lines.append(f"  hint: did you mean {' or '.join(possible)}?")
-    elif first and not first.startswith("-") and first not in COMMANDS:
+    yield [("error:", "bold red"), (f" {message[:1].lower()}{message[1:].rstrip('.')}", "")]
+    command, first = with_command(arguments)[0], arguments[0] if arguments else ""
+    meant = " or ".join(getattr(error, "possibilities", None) or ())
+    if not meant and first and not first.startswith("-") and first not in COMMANDS:
         from streamling.spec.faults import nearest
 
-        meant = nearest(first, COMMANDS)
-        lines += [f"  hint: did you mean the command '{meant}'?"] if meant else []
+        near = nearest(first, COMMANDS)
+        meant = f"the command '{near}'" if near else ""
+    if meant:
+        yield [(f"  hint: did you mean {meant}?", "cyan")]
     context: Any = getattr(error, "ctx", None)
     if context is None and command in COMMANDS:
-        context = _loaded(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
+        context = load_command(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
     if context is not None:
         usage = context.get_usage()
-        lines += [usage[:1].lower() + usage[1:], f"`{context.command_path} --help` says more"]
-    return "\n".join(lines)
+        yield [(usage[:1].lower() + usage[1:], "")]
+        yield [(f"`{context.command_path} --help` says more", "dim")]
 
 
-def _loaded(name: str) -> Any:
+def load_command(name: str) -> Any:
+    """A command, or a group of them, as typer has it; from the module of its name."""
     command = get_command(import_module(f"streamling.cli.{name}").app)
     command.name = name
     return command

@@ -20,6 +20,8 @@ from streamling.cli.terminal import console, size
 from streamling.engine.progress import Phase, Progress, Snapshot
 from streamling.engine.signals import listen
 
+log = logging.getLogger(__name__)
+
 # Fast enough to look alive, and slow enough to cost nothing; when nothing moves, only the clock does.
 _LIVELY_S, _IDLE_S = 0.22, 1.0
 _IDLE_AFTER_S = 3.0
@@ -51,7 +53,7 @@ class Live:
 
     def __init__(self, progress: Progress, file: str) -> None:
         self._progress, self._file, self._terminal = progress, file, sys.stderr
-        self._screen = Screen(sys.stderr)
+        self._screen = Screen(self._terminal, lambda: size(self._terminal)[0])
         self._glyphs = Glyphs.for_encoding(sys.stderr.encoding)
         self._meters: dict[str, Meter] = {}
         self._places: dict[str, str] | None = None
@@ -70,25 +72,32 @@ class Live:
     ) -> None:
         self._over.set()
         self._thread.join()
-        if error is not None and self._progress.plan is None:
-            self._screen.paint([], 0)  # there is nothing to be seen yet but the error that follows
+        failed, known = error is not None, self._progress.plan is not None
+        if failed and not known:  # there is nothing to be seen yet but the error that follows
+            self._screen.paint([], size(self._terminal)[0])
         else:
-            self._draw(word="failed" if error is not None else "stopped" if listen().received is not None else "done")
+            self._drawn("failed" if failed else "stopped" if listen().received is not None else "done")
         self._redirected.__exit__(None, None, None)
         self._screen.release()
-        if error is not None and self._progress.plan is not None:
+        if failed and known:
             print(file=self._terminal)
 
     def _watch(self) -> None:
         seen: object = None
         moved = time.monotonic()
         pause = 0.0
-        while not self._over.wait(pause):
-            snapshot = self._draw()
+        while not self._over.wait(pause) and (snapshot := self._drawn()) is not None:
             now = time.monotonic()
             if (current := (snapshot.phase, snapshot.nodes, snapshot.epochs)) != seen:
                 seen, moved = current, now
             pause = _LIVELY_S if now - moved < _IDLE_AFTER_S else _IDLE_S
+
+    def _drawn(self, word: str | None = None) -> Snapshot | None:
+        try:
+            return self._draw(word)
+        except Exception as error:  # what is shown must not be harmed by showing it
+            log.warning("the display has stopped: %s", error)
+            return None
 
     def _draw(self, word: str | None = None) -> Snapshot:
         snapshot = self._progress.snapshot()

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from streamling.plan.types import Field
 
 EXAMPLES = """
-streamling plan pipeline.yaml                     the graph, columns, keys and guarantees
-streamling plan pipeline.yaml --probe             with the columns that only other systems know
-streamling plan pipeline.yaml --format mermaid    a flowchart for a page
+streamling plan orders.yaml                     graph, columns and keys
+streamling plan orders.yaml --probe             with columns of other systems
+streamling plan orders.yaml --format mermaid    a flowchart for a page
 """
 # The shape of a node in a flowchart, by its role.
 _SHAPES = {"source": ("([", "])"), "transform": ("[", "]"), "sink": ("[(", ")]")}

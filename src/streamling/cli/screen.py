@@ -10,7 +10,8 @@ import io
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from streamling.cli.terminal import cells
@@ -24,8 +25,8 @@ _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 class Screen:
     """The block. Lines must be shorter than the terminal is wide, and fewer than it is high."""
 
-    def __init__(self, terminal: TextIO) -> None:
-        self.terminal = terminal
+    def __init__(self, terminal: TextIO, width: Callable[[], int]) -> None:
+        self._terminal, self._current_width = terminal, width
         # Nearly all terminals break lines anew when they become narrower; these do not.
         self._reflows = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
         self._lock = threading.RLock()
@@ -47,12 +48,17 @@ class Screen:
                 text = text and f"{text}\r{_TO_LINE_END}"
             self._lines, self._width = list(lines), width
             if text:
-                self._write(text)
+                with suppress(OSError):  # the terminal is gone, and so is who looked at it
+                    self._write(text)
 
     def above(self, text: str) -> None:
         """Print whole lines above the block."""
         with self._lock:
-            self._write(self._top(self._width) + _TO_SCREEN_END + text + _joined(self._lines))
+            width = self._current_width()
+            top = self._top(width)
+            if width != self._width:  # the block does not fit any more; the next one will
+                self._lines, self._width = [], width
+            self._write(top + _TO_SCREEN_END + text + _joined(self._lines))
 
     def release(self) -> None:
         """Leave the block where it is; it is not ours any more."""
@@ -66,8 +72,8 @@ class Screen:
         return f"\x1b[{rows}A\r" if rows else "\r"
 
     def _write(self, text: str) -> None:
-        self.terminal.write(_BEGIN + text + _END)
-        self.terminal.flush()
+        self._terminal.write(_BEGIN + text + _END)
+        self._terminal.flush()
 
 
 class Above(io.TextIOBase):

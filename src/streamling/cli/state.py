@@ -90,7 +90,7 @@ def reset(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Forget all positions of this application; the next run starts afresh."""
+    """Forget all positions of this application. The next run starts afresh."""
     common = Common(config, verbose, quiet, traceback)
     return _with_store(common, application, lambda store, name: _reset(store, name, asked=yes))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from streamling.cli.places import place_of
-from streamling.cli.table import clock
+from streamling.cli.table import clock, speed
 from streamling.cli.terminal import Fragment, tell
 from streamling.engine.progress import Progress
 from streamling.engine.run import Summary
@@ -80,7 +80,7 @@ def show_report(report: Report, *, live: bool) -> None:
 def block(report: Report) -> Iterator[list[Fragment]]:
     """A few lines under the table."""
     epochs = f"{report.epochs:,} {'epoch' if report.epochs == 1 else 'epochs'}"
-    pace = f"{clock(report.seconds)}, {report.rows_per_second:,.0f} rows/s"
+    pace = f"{clock(report.seconds)}, {speed(report.rows_per_second)} rows/s"
     head = ("stopped", "bold yellow") if report.stopped else ("done", "bold green")
     yield _labelled(*head, f"{report.rows:,} rows in {epochs}, {pace}")
     names = max(map(len, report.written), default=0)

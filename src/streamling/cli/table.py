@@ -97,7 +97,10 @@ def _header(view: View, room: int, glyphs: Glyphs) -> Line:
     if snapshot.last_epoch_ms is not None:
         facts.append(f"last {snapshot.last_epoch_ms:,.0f} ms")
     facts.append(clock(snapshot.seconds))
-    right = f" {glyphs.dot} ".join(facts)
+    separator = f" {glyphs.dot} "
+    while len(facts) > 1 and len(view.word) + _GAP + len(separator.join(facts)) > room:
+        facts.pop(-2)  # the time is the last to go
+    right = separator.join(facts)
     left_room = max(0, room - len(view.word) - len(right) - 2 * _GAP)
     name = shortened(view.file, left_room, glyphs) if left_room > 4 else ""
     blanks = max(_GAP, room - len(view.word) - _GAP - cells(name) - len(right))

@@ -47,9 +47,9 @@ _UNSUCCESSFUL = (CONFIG_FILE, SETTING_INVALID, SOURCE_FILTER, MESSAGE_KEY)
 
 
 EXAMPLES = """
-streamling validate pipeline.yaml                  the file alone, without network and Java
-streamling validate pipeline.yaml --probe          registries, files and databases too
-streamling validate pipeline.yaml --format json    a report for programs
+streamling validate orders.yaml                  the file alone, offline
+streamling validate orders.yaml --probe          registries and databases too
+streamling validate orders.yaml --format json    a report for programs
 """
 app = new_app()
 

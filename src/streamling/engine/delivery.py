@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streamling.engine.bad_rows import BadRows
 from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
 from streamling.engine.progress import Progress
@@ -19,7 +20,7 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.nodes import PlannedNode
-from streamling.plugin.contract import Ack, Epoch, Placement, Sink, Task
+from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, Sink, Task
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Outlet:
     written: int = 0
     arrived: int = 0
     offered: int = 0
+    refused: tuple[BadRow, ...] = ()
+    """Rows of the epoch under way that the sink cannot write."""
 
     @property
     def name(self) -> str:
@@ -61,8 +64,15 @@ class Outlet:
 
 
 class Delivery:
-    def __init__(self, session: SparkSession, outlets: Sequence[Outlet], stop: StopRequest, progress: Progress) -> None:
-        self._session, self._stop, self._progress = session, stop, progress
+    def __init__(
+        self,
+        session: SparkSession,
+        outlets: Sequence[Outlet],
+        stop: StopRequest,
+        progress: Progress,
+        bad_rows: BadRows,
+    ) -> None:
+        self._session, self._stop, self._progress, self._bad_rows = session, stop, progress, bad_rows
         self._failed = threading.Event()
         self._lanes = _lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
@@ -137,11 +147,13 @@ class Delivery:
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
         acks = self._write(outlet, epoch, frames)
         crash_point("after-write", outlet.node.ref)
+        outlet.refused = tuple(bad for ack in acks for bad in ack.refused)
+        self._bad_rows.check(outlet.node.ref, outlet.refused)
         crash_point("before-commit", outlet.node.ref)
         written, arrived = outlet.sink.commit(epoch, acks), sum(ack.rows for ack in acks)
         outlet.written += written
         outlet.arrived += arrived
-        self._progress.passed(outlet.node.ref, rows_in=arrived, rows_out=written)
+        self._progress.passed(outlet.node.ref, rows_in=arrived + len(outlet.refused), rows_out=written)
         outlet.offered += epoch.rows
         crash_point("after-commit", outlet.node.ref)
 

@@ -3,7 +3,7 @@
     1 read ahead   each source offers slices
     2 record       their ends are stored as pending
     3 transform    Spark computes what each sink gets
-    4 flush        every sink writes and commits
+    4 flush        every sink writes and commits; rows set aside are stored
     5 finalize     positions move, the record goes, in one conditional transaction
     6 commit       sources are told
 
@@ -20,10 +20,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from streamling.engine.bad_rows import BadRows, Refused, Stage
 from streamling.engine.capacity import Capacity
 from streamling.engine.closing import InHand, Timing, closes, patience
-from streamling.engine.dataflow import Dataflow
+from streamling.engine.dataflow import Dataflow, Reading
 from streamling.engine.delivery import Delivery, Outlet
+from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Ledger, Pending
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
@@ -31,7 +33,7 @@ from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, Json, Slice
+from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Offer, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
@@ -59,15 +61,18 @@ class EpochLoop:
         ledger: Ledger,
         dataflow: Dataflow,
         delivery: Delivery,
+        bad_rows: BadRows,
         capacity: Capacity,
         sources: Sequence[ReadAhead],
         outlets: Sequence[Outlet],
+        listeners: Sequence[HearsFinalizers],
         stop: StopRequest,
         progress: Progress,
     ) -> None:
         self._fingerprint, self._settings, self._generation = plan.fingerprint, settings, generation
         self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
         self._sources, self._outlets, self._stop, self._progress = sources, outlets, stop, progress
+        self._bad_rows, self._listeners = bad_rows, listeners
         self._last_epoch = 0.0
         self._fenced_at: tuple[Mapping[str, Json], list[Pending]] | None = None
         self._fenced_in_vain = 0
@@ -79,8 +84,8 @@ class EpochLoop:
         """Until all input is delivered or a stop is asked for. The first error ends it."""
         gc.freeze()  # what the start has made stays; collections look at what epochs make
         self._resume()
-        while (taken := self._next()) is not None:  # 1
-            epoch = self._mint(taken)
+        while (epoch_and_rows := self._next()) is not None:  # 1
+            epoch, taken = epoch_and_rows
             try:
                 self._run_epoch(epoch, taken)
             except Fenced as fenced:
@@ -90,17 +95,47 @@ class EpochLoop:
         began = time.monotonic()
         record = self._state(lambda: self._ledger.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
-        self._deliver(epoch, taken, self._outlets)
-        self._finish(epoch, record, began)
+        rows = self._deliver(epoch, taken, self._outlets)
+        self._finish(epoch, record, rows, began)
 
-    def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> None:
+    def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> int:
+        """Returns the rows that were read."""
         frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets])  # 3
         try:
             self._delivery.flush(epoch, frames, outlets)  # 4
         finally:
             frames.release()
+        readings = self._dataflow.readings(epoch, taken)
+        self._set_aside(epoch, readings, frames.transformed, outlets)
+        given = frames.counted | {ref: reading.rows for ref, reading in readings.items()}
+        self._progress.epoch_passed(given)
+        return sum(reading.rows for reading in readings.values())
 
-    def _finish(self, epoch: Epoch, record: Pending, began: float) -> None:
+    def _set_aside(
+        self,
+        epoch: Epoch,
+        readings: Mapping[str, Reading],
+        transformed: Mapping[str, PartReport],
+        outlets: Sequence[Outlet],
+    ) -> None:
+        """Bad rows are durable, or counted, before the epoch is finalized."""
+        for ref, reading in readings.items():
+            self._keep(epoch, ref, Stage.DECODE, reading.refused)
+        for ref, report in transformed.items():
+            self._keep(epoch, ref, Stage.TRANSFORM, Refused(report.refused, report.bad))
+        for outlet in outlets:
+            self._keep(epoch, outlet.node.ref, Stage.WRITE, Refused(len(outlet.refused), outlet.refused))
+            outlet.refused = ()
+
+    def _keep(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:
+        retry(
+            lambda: self._bad_rows.set_aside(epoch, ref, stage, refused),
+            what=f"bad rows of '{ref}'",
+            stopping=lambda: self._stop.requested,
+            sleep=self._stop.pause,
+        )
+
+    def _finish(self, epoch: Epoch, record: Pending, rows: int, began: float) -> None:
         crash_point("before-finalize")
         self._state(lambda: self._ledger.finalize(record))  # 5
         crash_point("after-finalize")
@@ -109,7 +144,9 @@ class EpochLoop:
             mine = [s for s in epoch.slices if s.node == source.node]
             if mine:
                 self._tell(source, mine)
-        self._account(epoch, time.monotonic() - began)
+        for listener in self._listeners:
+            listener.finalized(epoch.number)
+        self._account(epoch, rows, time.monotonic() - began)
 
     def _tell(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
         try:
@@ -119,8 +156,8 @@ class EpochLoop:
 
     # Taking rows
 
-    def _next(self) -> dict[str, Taken] | None:
-        """What the sources give to the next epoch; waits until it closes. None when the run is over."""
+    def _next(self) -> tuple[Epoch, dict[str, Taken]] | None:
+        """The next epoch and what the sources give to it; waits until it closes. None when the run is over."""
         while True:
             self._stop.heard.clear()  # before looking: what happens while we look ends the wait
             if self._stop.requested or any(o.limit_reached for o in self._outlets):
@@ -139,26 +176,32 @@ class EpochLoop:
                 return None
             self._stop.heard.wait(patience(hand, wishes, timing))
 
-    def _take(self, *, only_read: bool) -> dict[str, Taken]:
+    def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Taken]]:
         self._last_epoch = time.monotonic()
-        taken = {source.node: source.take(only_read=only_read) for source in self._sources}
-        return {node: t for node, t in taken.items() if t is not None}
+        number = self._state(self._ledger.next_number)
+        given = {source.node: source.take(number, only_read=only_read) for source in self._sources}
+        taken = {node: t for node, t in given.items() if t is not None}
+        return self._mint(number, taken), taken
 
-    def _last_rows(self) -> dict[str, Taken] | None:
+    def _last_rows(self) -> tuple[Epoch, dict[str, Taken]] | None:
         """After a stop: rows already read, once, if the policy wants them written; then nothing."""
         for source in self._sources:
             source.stop()
-        return (self._take(only_read=True) or None) if self._stop.drains else None
+        if not self._stop.drains:
+            return None
+        epoch, taken = self._take(only_read=True)
+        return (epoch, taken) if taken else None
 
-    def _mint(self, taken: Mapping[str, Taken]) -> Epoch:
+    def _mint(self, number: int, taken: Mapping[str, Taken]) -> Epoch:
         return Epoch(
             id=self._new_id(),
-            number=self._state(self._ledger.next_number),
+            number=number,
             application=self._settings.application_id,
             generation=self._generation,
             now_us=time.time_ns() // 1000,
             seed=secrets.randbits(62),
             slices=tuple(s for t in taken.values() for s in t.slices),
+            loose_rows=sum(t.loose_rows for t in taken.values()),
         )
 
     # Recovery
@@ -208,13 +251,15 @@ class EpochLoop:
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
-        began = time.monotonic()
-        if outlets:
-            if pending.plan != self._fingerprint:
-                log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
-            slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
-            self._deliver(epoch, {source.node: source.read(mine) for source, mine in slices.items() if mine}, outlets)
-        self._finish(epoch, pending, began)
+        began, rows = time.monotonic(), 0
+        if pending.plan != self._fingerprint and outlets:
+            log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
+        slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
+        # Also when no sink lacks anything: the bad rows may not have been stored yet.
+        if outlets or self._bad_rows.keeps_letters:
+            taken = {source.node: source.read(Offer(mine)) for source, mine in slices.items() if mine}
+            rows = self._deliver(epoch, taken, outlets)
+        self._finish(epoch, pending, rows, began)
 
     def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
@@ -269,15 +314,13 @@ class EpochLoop:
         # Tried on while stopping too: what the sinks have must still be recorded.
         return retry(action, what="state backend", stopping=lambda: False, budget_s=_STATE_BUDGET_S)
 
-    def _account(self, epoch: Epoch, seconds: float) -> None:
+    def _account(self, epoch: Epoch, rows: int, seconds: float) -> None:
         self.epochs += 1
-        self.rows += epoch.rows
+        self.rows += rows
         self._fenced_at, self._fenced_in_vain = None, 0
         self._capacity.after_epoch(epoch.rows)
-        for source in self._sources:
-            self._progress.passed(source.node, rows_out=sum(s.rows for s in epoch.slices if s.node == source.node))
-        self._progress.epoch(epoch.rows, seconds * 1000)
-        log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, epoch.rows, seconds * 1000)
+        self._progress.epoch(rows, seconds * 1000)
+        log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, seconds * 1000)
         if self.epochs % _COLLECT_EVERY == 0:
             gc.collect()
 

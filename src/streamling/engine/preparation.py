@@ -23,9 +23,9 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source
+from streamling.plugin.contract import Sink, Source, Transform
 from streamling.spec.connections import shared_connections, unused_connections
-from streamling.spec.options import OnError
+from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
 from streamling.spec.settings import Settings
 
@@ -42,6 +42,8 @@ class Prepared:
 
     plan: Plan
     sources: Mapping[str, Source]
+    transforms: Mapping[str, Transform]
+    """Those that are no queries."""
     sinks: Mapping[str, Sink]
 
 
@@ -70,8 +72,13 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
-    sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
-    return Prepared(plan, sources, {n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks})
+    processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
+    return Prepared(
+        plan,
+        sources={n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources},
+        transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
+        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks},
+    )
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
@@ -130,4 +137,8 @@ def _not_runnable(plan: Plan) -> Iterator[UserError]:
             yield node.spec.error(NOT_RUNNABLE, "this version can check this kind of node but not run it yet", "type")
         if node.spec.options.on_error is not OnError.FAIL and not registry.kind_of(node.spec).sets_aside:
             wanted = node.spec.options.on_error.value
-            yield node.spec.error(NOT_RUNNABLE, f"on_error '{wanted}' is not available yet", "on_error")
+            message = f"on_error '{wanted}' is not available yet for nodes of this kind"
+            yield node.spec.error(NOT_RUNNABLE, message, "on_error")
+        elif not isinstance(node.spec.options.dead_letter, FileLetters | None):
+            message = "dead letters can only go to files yet"
+            yield node.spec.error(NOT_RUNNABLE, message, "dead_letter", "type")

@@ -63,6 +63,7 @@ class Progress:
         self._phase = Phase.STARTING
         self._nodes: dict[str, NodeProgress] = {}
         self._plan: Plan | None = None
+        self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._bounded = False
         self._epochs = self._rows = 0
@@ -89,6 +90,7 @@ class Progress:
         with self._lock:
             self._plan = plan
             self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
+            self._inputs = {n.ref: n.inputs for n in plan.nodes}
 
     def running(self, extents: Mapping[str, Callable[[], Extent | None]], *, bounded: bool) -> None:
         with self._lock:
@@ -102,14 +104,27 @@ class Progress:
         with self._lock:
             self._phase = Phase.DONE
 
+    def epoch_passed(self, given: Mapping[str, int]) -> None:
+        """What sources and transforms have given in an epoch, as far as anybody has counted it."""
+        with self._lock:
+            for ref, node in self._nodes.items():
+                if node.role is Role.SINK:
+                    continue
+                got = [given.get(input_, 0) for input_ in self._inputs[ref]]
+                if ref in given:
+                    node = replace(node, rows_out=(node.rows_out or 0) + given[ref])
+                if got:
+                    node = replace(node, rows_in=(node.rows_in or 0) + sum(got))
+                self._nodes[ref] = node
+
     def passed(self, ref: str, *, rows_in: int = 0, rows_out: int = 0, set_aside: int = 0) -> None:
         """Rows have passed a node."""
         with self._lock:
             node = self._nodes[ref]
             self._nodes[ref] = replace(
                 node,
-                rows_in=(node.rows_in or 0) + rows_in if node.role is not Role.SOURCE else None,
-                rows_out=(node.rows_out or 0) + rows_out,
+                rows_in=(node.rows_in or 0) + rows_in if node.role is Role.SINK else node.rows_in,
+                rows_out=(node.rows_out or 0) + rows_out if node.role is Role.SINK else node.rows_out,
                 set_aside=node.set_aside + set_aside,
             )
 

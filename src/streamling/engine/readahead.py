@@ -10,14 +10,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand
+from streamling.engine.part_reports import NOTHING, PartReport, Sorted
 from streamling.engine.retry import retry
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import Json, Offer, Room, Slice, Source
+from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Slice, Source
+from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,15 +28,26 @@ log = logging.getLogger(__name__)
 
 # A fiftieth of a second: less than anybody waits for, enough to read a hundred times fewer pieces.
 _GATHER_S = 0.02
+# How soon a wait for the reading thread notices that it has ended.
+_LOOK_UP_S = 0.5
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one source gives to an epoch: slices, and their rows if they are in hand."""
+    """What one source gives to an epoch: slices, and their rows if they are in hand.
+
+    Rows without slices come from a source that cannot read them again.
+    """
 
     slices: tuple[Slice, ...]
     batches: tuple[pa.RecordBatch, ...] | None
+    report: PartReport = NOTHING
+    """What was found while reading, if the rows are in hand."""
+
+    @property
+    def loose_rows(self) -> int:
+        return 0 if self.slices else sum(batch.num_rows for batch in self.batches or ())
 
 
 class ReadAhead:
@@ -46,8 +59,10 @@ class ReadAhead:
         *,
         poll_s: float,
         wake: Callable[[], None],
+        on_error: OnError = OnError.FAIL,
     ) -> None:
         self.node, self.source = node, source
+        self._on_error = on_error
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
@@ -59,7 +74,9 @@ class ReadAhead:
     def _reset(self) -> None:
         self._slices: list[Slice] = []
         self._batches: list[pa.RecordBatch] = []
+        self._reports: list[PartReport] = []
         self._rows = self._bytes = 0
+        self._marking: int | None = None
         self._large: Offer | None = None
         self._oldest: float | None = None
         self._finished = False
@@ -104,20 +121,47 @@ class ReadAhead:
     def finished(self) -> bool:
         """True once nothing is held and nothing will come."""
         with self._changed:
-            return self._finished and not self._slices and self._large is None
+            return self._finished and not self._slices and not self._batches and self._large is None
 
-    def take(self, *, only_read: bool = False) -> Taken | None:
-        """Everything held, or None. `only_read` leaves out what no reader has touched yet."""
+    def take(self, epoch: int, *, only_read: bool = False) -> Taken | None:
+        """Everything held, or None. `only_read` leaves out what no reader has touched yet.
+
+        A source that keeps its own position is told the number of the epoch between two offers; then all rows it
+        has given are in hand, and none is on its way.
+        """
         with self._changed:
+            if isinstance(self.source, HearsMarkers):
+                self._mark(self.source, epoch)
             taken: Taken | None = None
             if self._large is not None:
                 taken = None if only_read else Taken(self._large.slices, None)
-            elif self._slices:
-                taken = Taken(_joined(self._slices), tuple(self._batches))
-            self._slices, self._batches, self._rows, self._bytes = [], [], 0, 0
+            elif self._slices or self._batches:
+                taken = Taken(_joined(self._slices), tuple(self._batches), _summed(self._reports))
+            self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
             self._changed.notify_all()
             return taken
+
+    def _mark(self, source: HearsMarkers, epoch: int) -> None:
+        self._marking = epoch
+        self._changed.notify_all()
+        # The thread answers between two offers; one that has ended can make no more of them.
+        while self._marking is not None and self._failure is None and self._thread and self._thread.is_alive():
+            self._changed.wait(_LOOK_UP_S)
+        if self._failure is not None:
+            raise self._failure
+        if self._marking is not None:
+            self._answer_marker(source)
+
+    def _answer_marker(self, source: HearsMarkers) -> None:
+        """With the lock held."""
+        if self._marking is None:
+            return
+        late = source.mark(self._marking)
+        if late is not None:
+            self._add(late, self.read(late))
+        self._marking = None
+        self._changed.notify_all()
 
     def _room(self) -> Room | None:
         """How much more fits; None while a large offer waits or the buffer is full."""
@@ -139,6 +183,8 @@ class ReadAhead:
 
     def _step(self) -> bool:
         with self._changed:
+            if isinstance(self.source, HearsMarkers):
+                self._answer_marker(self.source)
             if self._stopped.is_set():
                 return False
             room = self._room()
@@ -161,35 +207,52 @@ class ReadAhead:
         return True
 
     def _hold(self, offer: Offer) -> None:
-        taken = self.read(offer.slices)
+        taken = self.read(offer)
         with self._changed:
-            if taken.batches is not None:
-                self._slices.extend(offer.slices)
-                self._batches.extend(taken.batches)
-                self._rows += offer.rows
-                self._bytes += sum(batch.nbytes for batch in taken.batches)
-            else:
-                self._large = offer
-            if self._oldest is None:
-                self._oldest = time.monotonic()
+            self._add(offer, taken)
 
-    def read(self, slices: tuple[Slice, ...]) -> Taken:
-        """Slices with their rows if they are few; large ones as they are."""
-        if sum(s.rows for s in slices) > self._caps().driver_rows:
-            return Taken(slices, None)
+    def _add(self, offer: Offer, taken: Taken) -> None:
+        """With the lock held."""
+        if taken.batches is not None:
+            self._slices.extend(taken.slices)
+            self._batches.extend(taken.batches)
+            self._reports.append(taken.report)
+            self._rows += taken.report.rows
+            self._bytes += sum(batch.nbytes for batch in taken.batches) + taken.report.bytes
+        else:
+            self._large = offer
+        if self._oldest is None:
+            self._oldest = time.monotonic()
 
-        def read() -> tuple[pa.RecordBatch, ...]:
-            return tuple(
-                conform(batch, self._schema, self.node)
-                for slice_ in slices
-                for part in slice_.parts
-                for batch in self._reader.read(part)
-            )
+    def read(self, offer: Offer) -> Taken:
+        """The rows of an offer if they are few; a large one as it is."""
+        if not offer.slices:
+            batches = tuple(conform(batch, self._schema, self.node) for batch in offer.batches)
+            return Taken((), batches, PartReport(sum(batch.num_rows for batch in batches)))
+        if offer.rows > self._caps().driver_rows:
+            return Taken(offer.slices, None)
+        return self._retry(lambda: self._read(offer.slices))
 
-        return Taken(slices, self._retry(read))
+    def _read(self, slices: tuple[Slice, ...]) -> Taken:
+        counted, batches, reports = [], [], []
+        for slice_ in slices:
+            sorted_ = Sorted(self.node, self._on_error)
+            for part in slice_.parts:
+                batches += [conform(b, self._schema, self.node) for b in sorted_.rows(self._reader.read(part))]
+            reports.append(sorted_.report)
+            counted.append(replace(slice_, rows=sorted_.report.rows))  # it was an estimate until now
+        return Taken(tuple(counted), tuple(batches), _summed(reports))
 
     def _retry(self, action: Callable[[], Result]) -> Result:
         return retry(action, what=f"reading {self.node}", stopping=self._stopped.is_set, sleep=self._stopped.wait)
+
+
+def _summed(reports: list[PartReport]) -> PartReport:
+    return PartReport(
+        sum(report.rows for report in reports),
+        sum(report.refused for report in reports),
+        tuple(bad for report in reports for bad in report.bad),
+    )
 
 
 def _joined(slices: list[Slice]) -> tuple[Slice, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamling.engine.bad_rows import BadRows
 from streamling.engine.closing import Wish
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
@@ -26,7 +27,7 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
-from streamling.plugin.contract import Guarantee, Measured, Placement, SinkContext
+from streamling.plugin.contract import Guarantee, HearsFinalizers, Measured, Placement, SinkContext, TransformContext
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class Run:
         finally:
             for source in prepared.sources.values():
                 _quietly(source.close)
+            for transform in prepared.transforms.values():
+                _quietly(transform.close)
             for sink in prepared.sinks.values():
                 _quietly(sink.close)
             store.close()
@@ -134,23 +137,27 @@ class Run:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
+        self._open_transforms(prepared)
         stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
-        capacity = self._capacity(session, sources=len(plan.sources))
+        capacity = self._capacity(session, prepared)
         sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
-        delivery = Delivery(session, self._outlets, stop, self._progress)
+        bad_rows = BadRows(plan, settings.application_id, self._progress)
+        delivery = Delivery(session, self._outlets, stop, self._progress, bad_rows)
         self._loop = EpochLoop(
             plan=plan,
             settings=settings,
             generation=epoch_generation,
             ledger=Ledger(store, recording=exactly_once),
-            dataflow=Dataflow(session, plan, prepared.sources),
+            dataflow=Dataflow(session, plan, prepared.sources, prepared.transforms, bad_rows),
             delivery=delivery,
+            bad_rows=bad_rows,
             capacity=capacity,
             sources=sources,
             outlets=self._outlets,
+            listeners=_listeners(prepared),
             stop=stop,
             progress=self._progress,
         )
@@ -183,13 +190,22 @@ class Run:
             outlet.sink.open(context)
         return outlets
 
-    def _capacity(self, session: SparkSession, *, sources: int) -> Capacity:
+    def _open_transforms(self, prepared: Prepared) -> None:
+        plan = prepared.plan
+        for ref, transform in prepared.transforms.items():
+            node = plan.node(ref)
+            input_schema = plan.node(node.inputs[0]).schema
+            application = self._settings.application_id
+            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key))
+
+    def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
         from streamling.engine.capacity import Capacity, start_workers
 
+        writes_here = any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets)
         return Capacity(
             self._settings,
-            collects=any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets),
-            sources=sources,
+            collects=writes_here or bool(prepared.transforms),
+            sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             warm_up=lambda: start_workers(session),
         )
@@ -199,7 +215,14 @@ class Run:
 
         poll_s = max(self._settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S)
         return [
-            ReadAhead(node.ref, prepared.sources[node.ref], capacity.caps, poll_s=poll_s, wake=stop.wake)
+            ReadAhead(
+                node.ref,
+                prepared.sources[node.ref],
+                capacity.caps,
+                poll_s=poll_s,
+                wake=stop.wake,
+                on_error=node.spec.options.on_error,
+            )
             for node in prepared.plan.sources
         ]
 
@@ -245,6 +268,11 @@ class Run:
             written={o.name: o.written for o in self._outlets},
             seconds=time.monotonic() - self._began,
         )
+
+
+def _listeners(prepared: Prepared) -> list[HearsFinalizers]:
+    nodes = (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values())
+    return [node for node in nodes if isinstance(node, HearsFinalizers)]
 
 
 def _quietly(action: Callable[[], object]) -> None:

@@ -96,7 +96,9 @@ class BadRow:
     """One stable word, such as `decode_error`."""
     message: str
     source: Mapping[str, Json]
-    """Where it stood, for instance `file` and `row`; the node is added to it."""
+    """Where it stood, for instance `file` and `row`; the node is added to it. Empty if nobody knows."""
+    version: str = ""
+    """Tells rows apart that stood at one place at different times, as in a file that was rewritten."""
     raw: bytes | None = None
     raw_key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] | None = None
@@ -131,8 +133,11 @@ class Measured(Protocol):
 class HearsMarkers(Protocol):
     """A source that keeps its own position."""
 
-    def mark(self, epoch: int) -> None:
-        """Everything offered so far belongs to this epoch or an earlier one. Comes between two offers."""
+    def mark(self, epoch: int) -> Offer | None:
+        """Everything offered so far belongs to this epoch or an earlier one, and so does what this returns.
+
+        Comes between two offers.
+        """
 
 
 @runtime_checkable
@@ -274,6 +279,8 @@ class Ack:
 
     rows: int
     detail: Json = None
+    refused: tuple[BadRow, ...] = ()
+    """Rows that arrived and cannot be written; they are not among `rows`."""
 
 
 @dataclass(frozen=True, slots=True)

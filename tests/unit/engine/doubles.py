@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streamling.engine.bad_rows import BadRows, Refused
 from streamling.engine.capacity import Capacity
 from streamling.engine.closing import Wish
+from streamling.engine.dataflow import Reading
 from streamling.engine.delivery import Outlet
 from streamling.engine.loop import EpochLoop
+from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Ledger
+from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.state import MemoryState, StateStore, generation
 from streamling.engine.stop import StopRequest
@@ -30,6 +34,7 @@ from streamling.plugin.contract import (
     Applied,
     Epoch,
     Guarantee,
+    HearsFinalizers,
     Json,
     Offer,
     Placement,
@@ -175,6 +180,8 @@ class LedgerSink:
 class NumberFrames:
     batches: list[pa.RecordBatch]
     released: bool = False
+    transformed: dict[str, PartReport] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
 
     def release(self) -> None:
         self.released = True
@@ -196,6 +203,11 @@ class NumberDataflow:
         self.made.append(NumberFrames(batches))
         return self.made[-1]
 
+    def readings(self, epoch: Epoch, taken: Mapping[str, Taken]) -> Mapping[str, Reading]:
+        large = {ref: PartReport(sum(s.rows for s in t.slices)) for ref, t in taken.items() if t.batches is None}
+        found = {ref: t.report for ref, t in taken.items()} | large
+        return {ref: Reading(r.rows, Refused(r.refused, r.bad)) for ref, r in found.items()}
+
 
 class InOrder:
     """Delivery without threads: one sink after the other."""
@@ -206,10 +218,14 @@ class InOrder:
             outlet.written += outlet.sink.commit(epoch, [ack])
 
 
-def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id") -> Plan:
-    """A plan whose nodes have these names; `column` changes what its rows would be."""
+def _listens(node: object) -> bool:
+    return isinstance(node, HearsFinalizers)
+
+
+def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", more: str = "") -> Plan:
+    """A plan whose nodes have these names; `column` changes what its rows would be, `more` are fields of sources."""
     names = list(sources)
-    text = "sources:\n" + "".join(f"  {s}: {{type: generator, columns: {{n: {column}}}}}\n" for s in names)
+    text = "sources:\n" + "".join(f"  {s}: {{type: generator, columns: {{n: {column}}}{more}}}\n" for s in names)
     if len(names) > 1:
         union = " UNION ALL ".join(f"SELECT n FROM {s}" for s in names)
         text += f"transforms:\n  all: {{type: sql, primary_key: n, sql: {union}}}\n"
@@ -226,6 +242,7 @@ class Rig:
     sinks: Mapping[str, LedgerSink]
     store: StateStore = field(default_factory=MemoryState)
     column: str = "id"
+    more: str = ""
     limit: int | None = None
     wish: Wish | None = None
     driver_rows: int = 10
@@ -236,10 +253,12 @@ class Rig:
         settings = Settings(
             application_id="app", record_batch_interval_ms=1, epoch=blocks.Epoch(driver_rows=self.driver_rows)
         )
-        plan = plan_of(self.sources, self.sinks, self.column)
+        plan = plan_of(self.sources, self.sinks, self.column, self.more)
         outlets = [Outlet(node, self.sinks[node.ref], self.wish, self.limit) for node in plan.sinks]
         sources = len(self.sources)
         capacity = Capacity(settings, collects=True, limit=self.limit, sources=sources, warm_up=lambda: None)
+        progress = Progress()
+        progress.planned(plan)
         return EpochLoop(
             plan=plan,
             settings=settings,
@@ -247,13 +266,23 @@ class Rig:
             ledger=Ledger(self.store, recording=self.recording),
             dataflow=self.dataflow,
             delivery=InOrder(),
+            bad_rows=BadRows(plan, "app", progress),
             capacity=capacity,
             sources=[
-                ReadAhead(node, source, capacity.caps, poll_s=0.001, wake=self.stop.wake)
+                ReadAhead(
+                    node,
+                    source,
+                    capacity.caps,
+                    poll_s=0.001,
+                    wake=self.stop.wake,
+                    on_error=plan.node(node).spec.options.on_error,
+                )
                 for node, source in self.sources.items()
             ],
             outlets=outlets,
+            listeners=[node for node in (*self.sources.values(), *self.sinks.values()) if _listens(node)],
             stop=self.stop,
+            progress=progress,
         )
 
     @property

@@ -12,7 +12,9 @@ import pytest
 from doubles import LedgerSink, plan_of
 
 from streamling.engine import retry
+from streamling.engine.bad_rows import BadRows
 from streamling.engine.delivery import Delivery, Outlet
+from streamling.engine.progress import Progress
 from streamling.engine.stop import StopRequest
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plugin.contract import Ack, Epoch, Placement, SinkCapabilities, Slice, Task
@@ -40,7 +42,10 @@ def outlets(**sinks: LedgerSink) -> list[Outlet]:
 
 def flush(chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest | None = None) -> None:
     context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
-    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stop or StopRequest())
+    plan, progress = plan_of(["numbers"], [o.node.ref for o in chosen]), Progress()
+    progress.planned(plan)
+    bad_rows = BadRows(plan, "app", progress)
+    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stop or StopRequest(), progress, bad_rows)
     try:
         delivery.flush(EPOCH, frames or Frames(), chosen)
     finally:

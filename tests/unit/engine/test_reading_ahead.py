@@ -13,7 +13,8 @@ from doubles import NumberReader, NumberSource, until
 from streamling.engine.capacity import Caps
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
-from streamling.plugin.contract import Json
+from streamling.plugin.contract import BadRow, Json, Offer, Room
+from streamling.spec.options import OnError
 
 MANY = 1 << 30
 
@@ -52,7 +53,7 @@ def test_small_offers_are_read_at_once_and_joined_per_key(ahead) -> None:
     reader = ahead(NumberSource(there=6, chunk=2, keys=("a", "b")), driver_rows=100)
     until(lambda: reader.in_hand().last)
     assert reader.in_hand().rows == 12
-    taken = reader.take()
+    taken = reader.take(1)
     assert [(s.key, s.start, s.end, s.rows, s.parts) for s in taken.slices] == [
         ("numbers:a", None, {"next": 6}, 6, ([0, 2], [2, 4], [4, 6])),
         ("numbers:b", None, {"next": 6}, 6, ([0, 2], [2, 4], [4, 6])),
@@ -64,17 +65,17 @@ def test_the_next_take_begins_where_the_last_one_ended(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source)
     until(lambda: reader.in_hand().rows == 4)
-    first = reader.take()
+    first = reader.take(1)
     source.there = 7
     until(lambda: reader.in_hand().rows == 3)
-    assert reader.take().slices[0].start == first.slices[0].end
-    assert reader.take() is None
+    assert reader.take(1).slices[0].start == first.slices[0].end
+    assert reader.take(1) is None
 
 
 def test_a_large_offer_is_kept_as_a_range(ahead) -> None:
     reader = ahead(NumberSource(there=50), driver_rows=10)
     until(lambda: reader.in_hand().rows == 50)
-    taken = reader.take()
+    taken = reader.take(1)
     assert taken.batches is None
     assert [(s.parts, s.rows) for s in taken.slices] == [(([0, 50],), 50)]
 
@@ -85,7 +86,7 @@ def test_while_a_large_offer_waits_nothing_more_is_asked_for(ahead) -> None:
     until(lambda: reader.in_hand().full)
     time.sleep(0.02)
     assert len(source.rooms) == 1
-    reader.take()
+    reader.take(1)
     until(lambda: len(source.rooms) == 2)
 
 
@@ -105,9 +106,9 @@ def test_no_more_rows_are_held_than_the_driver_takes(ahead) -> None:
     time.sleep(0.02)
     assert reader.in_hand().rows == 10
     assert source.next("numbers:") == 10
-    assert numbers(reader.take()) == list(range(10))
+    assert numbers(reader.take(1)) == list(range(10))
     until(lambda: reader.in_hand().rows == 10)
-    assert numbers(reader.take()) == list(range(10, 20))
+    assert numbers(reader.take(1)) == list(range(10, 20))
 
 
 def test_reading_stops_once_the_bytes_are_used_up(ahead) -> None:
@@ -122,7 +123,7 @@ def test_an_ended_source_says_so_and_is_finished_once_all_is_taken(ahead) -> Non
     reader = ahead(NumberSource(there=3))
     until(lambda: reader.in_hand().last)
     assert not reader.finished
-    reader.take()
+    reader.take(1)
     assert reader.finished
 
 
@@ -142,7 +143,7 @@ def test_the_age_is_that_of_the_oldest_row(ahead) -> None:
     source.there = 3
     until(lambda: reader.in_hand().rows == 3)
     assert reader.in_hand().waited >= 0.03
-    reader.take()
+    reader.take(1)
     assert reader.in_hand().waited == 0.0
 
 
@@ -197,7 +198,7 @@ def test_a_restart_forgets_what_was_held_and_begins_behind_the_positions(ahead) 
     until(lambda: reader.in_hand().rows == 8)
     reader.start({"numbers:": {"next": 5}})
     until(lambda: reader.in_hand().last)
-    assert numbers(reader.take()) == [5, 6, 7]
+    assert numbers(reader.take(1)) == [5, 6, 7]
     assert source.opened == [{}, {"numbers:": {"next": 5}}]
 
 
@@ -223,7 +224,7 @@ def test_a_stop_reads_no_further_but_what_is_held_can_be_taken(ahead) -> None:
     source.there = 9
     time.sleep(0.01)
     assert reader.in_hand().last
-    assert numbers(reader.take(only_read=True)) == [0, 1, 2, 3]
+    assert numbers(reader.take(1, only_read=True)) == [0, 1, 2, 3]
     assert reader.finished
 
 
@@ -231,16 +232,16 @@ def test_taking_only_what_was_read_leaves_a_large_offer_out(ahead) -> None:
     reader = ahead(NumberSource(there=50), driver_rows=10)
     until(lambda: reader.in_hand().rows == 50)
     reader.stop()
-    assert reader.take(only_read=True) is None
+    assert reader.take(1, only_read=True) is None
 
 
 def test_slices_to_be_repeated_are_read_if_they_are_few(ahead) -> None:
     reader = ahead(NumberSource(there=30, chunk=30, ends=False), driver_rows=10)
     until(lambda: reader.in_hand().rows == 30)
-    (large,) = reader.take().slices
-    assert reader.read((large,)).batches is None
+    (large,) = reader.take(1).slices
+    assert reader.read(Offer((large,))).batches is None
     small = type(large)("numbers", "numbers:", None, {"next": 3}, ([0, 3],), 3)
-    assert numbers(reader.read((small,))) == [0, 1, 2]
+    assert numbers(reader.read(Offer((small,)))) == [0, 1, 2]
 
 
 def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
@@ -256,3 +257,89 @@ def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
     began = time.monotonic()
     reader.stop()
     assert time.monotonic() - began < 0.2
+
+
+class Oddballs(NumberSource):
+    """Numbers of which every third cannot be read."""
+
+    def reader(self):
+        return OddballReader()
+
+
+class OddballReader:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+        for n in range(part[0], part[1]):
+            if n % 3 == 2:
+                yield BadRow("decode_error", f"{n} is odd", {"row": n})
+            else:
+                yield pa.RecordBatch.from_pydict({"n": [n]})
+
+
+def test_bad_rows_are_counted_and_kept_apart_from_the_others(started) -> None:
+    caps = Caps(100, 100, MANY, parts=2, part_rows=1)
+    reader = ReadAhead(
+        "numbers", Oddballs(there=7), lambda: caps, poll_s=0.001, wake=lambda: None, on_error=OnError.SKIP
+    )
+    started.append(reader)
+    reader.start({})
+    until(lambda: reader.in_hand().last)
+    taken = reader.take(1)
+    assert numbers(taken) == [0, 1, 3, 4, 6]
+    assert (taken.report.rows, taken.report.refused) == (5, 2)
+    assert [bad.source for bad in taken.report.bad] == [{"row": 2}, {"row": 5}]
+    assert [s.rows for s in taken.slices] == [5]
+
+
+def test_a_bad_row_ends_the_reading_where_rows_must_be_good(ahead) -> None:
+    reader = ahead(Oddballs(there=7))
+    with pytest.raises(PermanentError, match="row 2: 2 is odd"):
+        until(lambda: reader.in_hand().last)
+
+
+class Loose(NumberSource):
+    """Gives each number once and for all, and keeps its own position."""
+
+    def __init__(self, there: int) -> None:
+        super().__init__(there=there)
+        self.given, self.marked, self.late = 0, [], 0
+
+    def offer(self, room: Room) -> Offer | None:
+        self.before_offer()
+        return self._give() if self.given < self.there else None
+
+    def _give(self) -> Offer:
+        self.given += 1
+        return Offer(batches=(pa.RecordBatch.from_pydict({"n": [self.given - 1]}),))
+
+    def mark(self, epoch: int) -> Offer | None:
+        late = self._give() if self.late else None
+        self.late = 0
+        self.marked.append((epoch, self.given))
+        return late
+
+    @property
+    def ended(self) -> bool:
+        return self.given >= self.there
+
+
+def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
+    source = Loose(there=500)
+    source.before_offer = lambda: time.sleep(0.0005)
+    reader = ahead(source, driver_rows=10_000, rows=10_000)
+    rows: list[int] = []
+    for epoch in range(1, 8):
+        until(lambda: reader.in_hand().rows > 3)
+        taken = reader.take(epoch)
+        rows += numbers(taken)
+        assert taken.slices == () and taken.loose_rows == len(numbers(taken))
+        assert source.marked[-1] == (epoch, len(rows))
+    assert rows == list(range(len(rows)))
+
+
+def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
+    source = Loose(there=2)
+    reader = ahead(source)
+    until(lambda: reader.in_hand().last)
+    source.there, source.late = 3, 1
+    assert numbers(reader.take(1)) == [0, 1, 2]
+    assert reader.finished

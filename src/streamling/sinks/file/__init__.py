@@ -8,14 +8,12 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +21,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
+from streamling.disk import disk_errors, safe_name, sync_directory
+from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.plugin import (
@@ -40,7 +39,7 @@ from streamling.plugin import (
     Task,
     register,
 )
-from streamling.sinks.file.commit_log import CommitLog, Entry, Move, sync_directory
+from streamling.sinks.file.commit_log import CommitLog, Entry, Move
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
@@ -54,8 +53,9 @@ _HIDDEN = "_streamling"
 _NOT_IN_CSV = ("list", "struct", "map")
 # An owner that staged files and has not committed them for so long is gone.
 _STAGED_FOR_S = 24 * 3600.0
-# What a disk may recover from: full, over quota, an I/O error, a file server that does not answer.
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
+
+
+_NOTHING = Entry(0, "", "", {})
 
 
 class FileOptions(Batched, Parallel, SinkOptions):
@@ -122,10 +122,7 @@ class FileSink:
         self._node, self._options = node, options
         self._target = Path(options.path).absolute()
         self.target: str | None = str(self._target)
-        # A node may be called almost anything; its directory and files may not.
-        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in node.ref).lstrip("._")
-        digest = hashlib.sha256(node.ref.encode()).hexdigest()[:8]
-        self._name = safe if safe == node.ref else f"{safe or 'sink'}-{digest}"
+        self._name = safe_name(node.ref)
 
     def open(self, context: SinkContext) -> None:
         home = self._target / _HIDDEN / self._name / context.generation
@@ -169,10 +166,13 @@ class FileSink:
     def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
         """Append the epoch's entry; False if another epoch has brought these slices already."""
         while True:
-            head = self._head()
+            entries = self._log.entries()
+            if any(entry.epoch == epoch.id for entry in entries):
+                return True  # ours, from a commit that failed after this point
+            head = entries[-1] if entries else _NOTHING
             standing = _standing(head.positions, epoch.slices)
             if standing is Applied.YES:
-                return head.epoch == epoch.id  # ours, from a commit that failed after this point
+                return False
             if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
                 raise Fenced(
                     STATE_MOVED,
@@ -199,7 +199,7 @@ class FileSink:
 
     def _head(self) -> Entry:
         entries = self._log.entries()
-        return entries[-1] if entries else Entry(0, "", "", {})
+        return entries[-1] if entries else _NOTHING
 
     def _finish(self, entries: Sequence[Entry]) -> None:
         """Move the files of committed epochs into place. Others may be at it too: a file gone is a file moved."""
@@ -221,22 +221,12 @@ class FileSink:
                     shutil.rmtree(directory, ignore_errors=True)
 
 
-@contextmanager
-def disk_errors(node: NodeSpec | str) -> Iterator[None]:
-    """Errors of the file system as ours: those that may pass are retried, the others end the run."""
-    try:
-        yield
-    except OSError as error:
-        who, name = (node, node) if isinstance(node, str) else (node.described(), node.name)
-        text = f"{who}: {error.strerror or error}: {error.filename}" if error.filename else f"{who}: {error}"
-        where = None if isinstance(node, str) else node.locate("path")
-        kind = TransientError if error.errno in _PASSING else PermanentError
-        raise kind(SINK_FAILED, text, node=name, where=where, cause=error) from error
-
-
 def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:
-    """Where the ledger stands with respect to slices: behind them, before them, or elsewhere."""
-    if all(s.key in known and known[s.key] == s.end for s in slices):
+    """Where the ledger stands with respect to slices: behind them, before them, or elsewhere.
+
+    An epoch without slices holds rows that no position tells of: it is always new.
+    """
+    if slices and all(s.key in known and known[s.key] == s.end for s in slices):
         return Applied.YES
     if all(s.key not in known or known[s.key] == s.start for s in slices):
         return Applied.NO

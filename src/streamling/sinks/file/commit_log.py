@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamling.disk import sync_directory
 from streamling.plugin.contract import Json
 
 _KEPT = 8
@@ -111,12 +112,3 @@ class CommitLog:
             return None
         moves = tuple(Move(staged, final) for staged, final in data["files"])
         return Entry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names created or moved in a directory survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

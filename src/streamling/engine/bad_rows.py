@@ -1,0 +1,149 @@
+"""What becomes of bad rows: the `on_error` of the node they stand at.
+
+`fail` ends the run and names the row. `skip` counts it, and says so now and then. `dead_letter` stores it, durable
+before the epoch is finalized: the positions never move past a row that is neither delivered nor kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+from streamling.engine.dead_letters import LetterBox, letter
+from streamling.engine.progress import Progress
+from streamling.errors import DATA_ERROR, PermanentError
+from streamling.plan.pipeline import Plan
+from streamling.plugin.contract import BadRow, Epoch, Json
+from streamling.spec.options import OnError
+
+log = logging.getLogger(__name__)
+
+# A poisoned input must be noticed, and must not drown everything else.
+_REMIND_S = 60.0
+
+
+class Stage(StrEnum):
+    DECODE = "decode"
+    TRANSFORM = "transform"
+    WRITE = "write"
+
+
+def refusal(node: str, bad: BadRow) -> PermanentError:
+    """The error of a bad row under `on_error: fail`."""
+    text = f"{place}: {bad.message}" if (place := _place(bad)) else bad.message
+    if bad.row is not None:
+        text += f"; row: {bad.row}"
+    hint = "mend the row, or set on_error to skip or dead_letter"
+    return PermanentError(DATA_ERROR, text, node=node, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Bad rows of one node and epoch: how many, the first of them, and a way to get all where these are more."""
+
+    refused: int = 0
+    first_bad: tuple[BadRow, ...] = ()
+    again: Callable[[], Iterator[BadRow]] | None = None
+
+    def bad(self) -> Iterator[BadRow]:
+        return iter(self.first_bad) if self.again is None else self.again()
+
+
+class BadRows:
+    """Deals with the bad rows of a run, node by node."""
+
+    def __init__(self, plan: Plan, application: str, progress: Progress) -> None:
+        self._application, self._progress = application, progress
+        self._nodes = {n.ref: n.spec for n in plan.nodes}
+        self._boxes = {
+            ref: LetterBox(node) for ref, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
+        }
+        self._warnings = {ref: _Warnings(node.name) for ref, node in self._nodes.items()}
+
+    @property
+    def keeps_letters(self) -> bool:
+        return bool(self._boxes)
+
+    def keeps(self, ref: str) -> bool:
+        return ref in self._boxes
+
+    def policy(self, ref: str) -> OnError:
+        return self._nodes[ref].options.on_error
+
+    def check(self, ref: str, rows: Iterable[BadRow]) -> None:
+        """Raises for the first of them, if one is enough to end the run."""
+        if self.policy(ref) is OnError.FAIL:
+            for bad in rows:
+                raise refusal(self._nodes[ref].name, bad)
+
+    def set_aside(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:
+        """Skip or keep these rows; on return the letters are durable.
+
+        Called again for the same epoch and node with the same rows, it leaves the same letters.
+        """
+        if ref in self._boxes:
+            count = self._keep(epoch, ref, stage, refused.bad())
+        else:
+            count = refused.refused
+            self._warnings[ref].skipped(refused.first_bad, count)
+        if count:
+            self._progress.passed(ref, set_aside=count)
+
+    def _keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+        first = next(rows, None)
+        if first is None:
+            return 0
+        node, kept = self._nodes[ref], 0
+        with self._boxes[ref].file(epoch, stage) as file:
+            for kept, bad in enumerate(chain([first], rows), start=1):
+                file.write(letter(bad, node, stage, epoch, self._application, ordinal=kept))
+        log.warning("%s: %d rows became dead letters, in %s", node.described(), kept, file.path)
+        return kept
+
+
+class _Warnings:
+    """The first skipped row of every reason at once, then one line a minute with the number since."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._told: dict[str, float] = {}
+        self._since: dict[str, int] = {}
+
+    def skipped(self, rows: Iterable[BadRow], count: int) -> None:
+        """`rows` may be the first few of `count`."""
+        seen = 0
+        last: BadRow | None = None
+        for bad in rows:
+            seen, last = seen + 1, bad
+            self._note(bad, 1)
+        if last is not None and count > seen:
+            self._note(last, count - seen)
+
+    def _note(self, bad: BadRow, rows: int) -> None:
+        reason, now = bad.reason, time.monotonic()
+        self._since[reason] = self._since.get(reason, 0) + rows
+        told = self._told.get(reason)
+        if told is not None and now - told < _REMIND_S:
+            return
+        place = _place(bad)
+        log.warning(
+            "node '%s' skipped %d rows (%s), the last%s: %s",
+            self._node,
+            self._since[reason],
+            reason,
+            f" at {place}" if place else "",
+            bad.message,
+        )
+        self._told[reason], self._since[reason] = now, 0
+
+
+def _place(bad: BadRow) -> str:
+    return ", ".join(f"{name} {_shown(value)}" for name, value in bad.source.items())
+
+
+def _shown(value: Json) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)

@@ -1,0 +1,87 @@
+"""Dead letters: rows that could not be delivered, kept with where they stood and what was wrong with them.
+
+A letter's id depends on the row's place, not on the attempt: an epoch that is repeated after a crash writes the
+same file again, with the same letters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from streamling.disk import disk_errors, safe_name, sync_directory
+from streamling.errors import INTERNAL, BugError
+from streamling.plugin.contract import BadRow, Epoch, Json
+from streamling.spec.options import FileLetters
+from streamling.spec.pipeline import NodeSpec
+
+
+def letter(bad: BadRow, node: NodeSpec, stage: str, epoch: Epoch, application: str, *, ordinal: int) -> dict[str, Json]:
+    """The envelope. `ordinal` tells rows apart whose place is not known."""
+    place = dict(bad.source) or {"epoch": epoch.number, "ordinal": ordinal}
+    identity = json.dumps([application, node.ref, stage, place, bad.version], sort_keys=True)
+    happened = datetime.fromtimestamp(epoch.now_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    return {
+        "id": hashlib.sha256(identity.encode()).hexdigest()[:32],
+        "application_id": application,
+        "node": node.ref,
+        "node_type": node.role.value,
+        "stage": stage,
+        "reason_code": bad.reason,
+        "reason_text": bad.message,
+        "raw": _base64(bad.raw),
+        "raw_key": _base64(bad.raw_key),
+        "headers": [[name, _base64(value)] for name, value in bad.headers] if bad.headers is not None else None,
+        "row": bad.row,
+        "source": {"node": node.ref, **bad.source} if stage == "decode" else (dict(bad.source) or None),
+        "epoch": epoch.number,
+        "timestamp": happened.replace("+00:00", "Z"),
+        "status": "open",
+    }
+
+
+class LetterBox:
+    """The directory a node's letters go to."""
+
+    def __init__(self, node: NodeSpec) -> None:
+        if not isinstance(node.options.dead_letter, FileLetters):
+            raise BugError(INTERNAL, "no such destination of dead letters", node=node.name)
+        self._node, self._directory = node, Path(node.options.dead_letter.path).absolute()
+
+    @contextmanager
+    def file(self, epoch: Epoch, stage: str) -> Iterator[LetterFile]:
+        """A file for the letters of one epoch; it appears when all are written, and then it is durable."""
+        slices = json.dumps([[s.key, s.start, s.end] for s in epoch.slices] or epoch.id)
+        digest = hashlib.sha256(f"{epoch.generation}{stage}{slices}".encode()).hexdigest()[:12]
+        name = f"{safe_name(self._node.ref)}-{epoch.number:08d}-{digest}.jsonl"
+        with disk_errors(self._node, "dead_letter"):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            draft = self._directory / f".{name}.{os.getpid()}"
+            try:
+                with draft.open("w", encoding="utf-8") as stream:
+                    yield LetterFile(self._directory / name, stream)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                draft.rename(self._directory / name)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_directory(self._directory)
+
+
+class LetterFile:
+    def __init__(self, path: Path, stream: IO[str]) -> None:
+        self.path, self._stream = path, stream
+
+    def write(self, content: Mapping[str, Json]) -> None:
+        self._stream.write(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _base64(value: bytes | None) -> str | None:
+    return base64.b64encode(value).decode() if value is not None else None

@@ -1,0 +1,114 @@
+"""A run ends with what it wrote, where that is, and whether the next one goes on from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamling.cli.logs import start_logging
+from streamling.cli.places import place_of
+from streamling.cli.summary import Report, block, report_of, show_report
+from streamling.engine.preparation import check
+from streamling.engine.progress import Progress
+from streamling.engine.run import Summary
+from streamling.plan.pipeline import Plan
+from streamling.spec.blocks import BackendType, StateBackend
+from streamling.spec.settings import Settings
+
+PIPELINE = """\
+sources:
+  orders: {type: generator, rows: 3, primary_key: id}
+sinks:
+  files: {type: file, from: orders, path: out/orders, format: json}
+  table: {type: postgres, from: orders, schema: shop, table: orders}
+  topic: {type: kafka, from: orders, topic: orders-v1, data_format: json}
+  hook: {type: webhook, from: orders, url: "https://me:correct-horse@example.com/rows?token=abcdefgh"}
+  rows: {type: clickhouse, from: orders, table: shop.orders, primary_key: id}
+  screen: {type: print, from: orders}
+  nothing: {type: blackhole, from: orders}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+    return check(file, Settings(), probe=False)
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+
+
+def test_the_place_of_a_node_is_shown_without_secrets(plan: Plan) -> None:
+    assert {node.spec.name: place_of(node.spec) for node in plan.nodes} == {
+        "orders": None,
+        "files": "out/orders",
+        "table": "shop.orders",
+        "topic": "orders-v1",
+        "hook": "https://me:*****@example.com/rows?token=*****",
+        "rows": "shop.orders",
+        "screen": "standard output",
+        "nothing": None,
+    }
+
+
+def test_a_report_knows_where_everything_is(plan: Plan) -> None:
+    progress = Progress()
+    progress.planned(plan)
+    progress.passed("files", set_aside=2)
+    report = report_of(Summary(3, 100, {"files": 98}, 2.0), progress, Settings())
+    assert (report.rows_per_second, report.set_aside, report.state, report.resumes) == (50, 2, "./state.db", True)
+    assert report.outputs["files"] == "out/orders"
+    forgetful = Settings(state_backend=StateBackend(backend_type=BackendType.IN_MEMORY))
+    assert not report_of(Summary(3, 100, {}, 2.0), progress, forgetful).resumes
+
+
+REPORT = Report(
+    rows=12_345,
+    epochs=3,
+    seconds=61.4,
+    written={"files": 12_000, "screen": 5},
+    outputs={"files": "out/orders"},
+    set_aside=7,
+    state="./state.db",
+    resumes=True,
+)
+
+
+def test_the_block_says_it_in_a_few_lines() -> None:
+    assert ["".join(text for text, _ in line) for line in block(REPORT)] == [
+        "done       12,345 rows in 3 epochs, 0:01:01, 201 rows/s",
+        "written    files   12,000 rows  out/orders",
+        "           screen       5 rows",
+        "set aside  7 rows",
+        "state      ./state.db; run it again and it resumes",
+    ]
+
+
+def test_json_logs_have_the_numbers_as_fields(capfd: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="json", level="info")
+    show_report(REPORT, live=False)
+    out, err = capfd.readouterr()
+    assert out == ""
+    first, *_ = (json.loads(line) for line in err.splitlines())
+    assert first["message"] == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
+    assert first["summary"]["written"] == {"files": 12_000, "screen": 5}
+    assert first["summary"]["rows_per_second"] == 201.1
+
+
+def test_text_logs_have_the_lines_they_always_had(capfd: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="info")
+    show_report(REPORT, live=False)
+    done, written, aside = (line.split("INFO    ")[1] for line in capfd.readouterr().err.splitlines())
+    assert done == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
+    assert written == "written: files 12,000, screen 5"
+    assert aside == "set aside: 7 rows"

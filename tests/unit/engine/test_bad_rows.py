@@ -1,0 +1,164 @@
+"""A bad row ends the run, is skipped, or becomes a dead letter, as its node says; none gets lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
+
+from streamling.engine import bad_rows as module
+from streamling.engine.bad_rows import BadRows, Refused, Stage, refusal
+from streamling.engine.progress import Progress
+from streamling.errors import PermanentError
+from streamling.plugin.contract import BadRow, Epoch, Json, Slice
+
+EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
+
+
+def bad(row: int, **fields: Any) -> BadRow:
+    return BadRow("decode_error", "no number", {"file": "a.csv", "row": row}, **fields)
+
+
+def dealing(more: str) -> tuple[BadRows, Progress]:
+    plan, progress = plan_of(["numbers"], ["out"], more=more), Progress()
+    progress.planned(plan)
+    return BadRows(plan, "app", progress), progress
+
+
+def kept(path: Path) -> BadRows:
+    return dealing(f", on_error: dead_letter, dead_letter: {{type: file, path: '{path}'}}")[0]
+
+
+def letters(path: Path) -> list[dict[str, Any]]:
+    files = sorted(path.glob("numbers-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def set_aside(rows: BadRows, *refused: BadRow, epoch: Epoch = EPOCH) -> None:
+    rows.set_aside(epoch, "numbers", Stage.DECODE, Refused(len(refused), refused))
+
+
+def test_the_error_of_a_bad_row_names_node_and_place() -> None:
+    error = refusal("orders", bad(3))
+    assert error.node == "orders"
+    assert error.message == "file 'a.csv', row 3: no number"
+
+
+def test_skipped_rows_are_counted_and_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    rows, progress = dealing(", on_error: skip")
+    set_aside(rows, bad(1), bad(2))
+    set_aside(rows, bad(3))
+    assert [r.getMessage() for r in caplog.records] == [
+        "node 'numbers' skipped 1 rows (decode_error), the last at file 'a.csv', row 1: no number"
+    ]
+    now += 61
+    set_aside(rows, bad(9))
+    assert "skipped 3 rows" in caplog.records[-1].getMessage()
+    assert progress.snapshot().nodes[0].set_aside == 4
+
+
+def test_a_letter_tells_where_the_row_stood_and_what_it_was(tmp_path: Path) -> None:
+    set_aside(kept(tmp_path / "letters"), bad(3, raw=b"1,x\xff"))
+    (letter,) = letters(tmp_path / "letters")
+    assert letter.pop("id").isalnum()
+    assert letter == {
+        "application_id": "app",
+        "node": "numbers",
+        "node_type": "source",
+        "stage": "decode",
+        "reason_code": "decode_error",
+        "reason_text": "no number",
+        "raw": "MSx4/w==",
+        "raw_key": None,
+        "headers": None,
+        "row": None,
+        "source": {"node": "numbers", "file": "a.csv", "row": 3},
+        "epoch": 7,
+        "timestamp": "2023-11-14T22:13:20.123Z",
+        "status": "open",
+    }
+
+
+def test_the_same_epoch_repeated_leaves_the_same_letters(tmp_path: Path) -> None:
+    set_aside(kept(tmp_path), bad(1), bad(2))
+    first = letters(tmp_path)
+    again = Epoch("e2", 7, "app", "g", EPOCH.now_us, 0, EPOCH.slices)
+    set_aside(kept(tmp_path), bad(1), bad(2), epoch=again)
+    assert letters(tmp_path) == first
+
+
+def test_different_rows_have_different_ids_whatever_they_hold(tmp_path: Path) -> None:
+    nowhere = BadRow("plugin_error", "no", {})
+    set_aside(kept(tmp_path), bad(1), bad(2), bad(1, version="rewritten"), nowhere, nowhere)
+    ids = [letter["id"] for letter in letters(tmp_path)]
+    assert len(set(ids)) == 5
+
+
+def test_more_bad_rows_than_were_sent_along_are_fetched(tmp_path: Path) -> None:
+    everything = [bad(n) for n in range(5)]
+    refused = Refused(5, tuple(everything[:2]), lambda: iter(everything))
+    kept(tmp_path).set_aside(EPOCH, "numbers", Stage.DECODE, refused)
+    assert [letter["source"]["row"] for letter in letters(tmp_path)] == [0, 1, 2, 3, 4]
+
+
+def test_no_bad_rows_leave_no_file(tmp_path: Path) -> None:
+    set_aside(kept(tmp_path / "letters"))
+    assert not (tmp_path / "letters").exists()
+
+
+def test_letters_that_cannot_be_written_end_the_run_and_name_the_node(tmp_path: Path) -> None:
+    (tmp_path / "letters").write_text("a file, not a directory")
+    with pytest.raises(PermanentError, match="numbers"):
+        set_aside(kept(tmp_path / "letters"), bad(1))
+
+
+class Odd(NumberSource):
+    def reader(self) -> OddReader:
+        return OddReader()
+
+
+class OddReader:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+        assert isinstance(part, list)
+        for n in range(part[0], part[1]):
+            yield bad(n) if n % 2 else pa.RecordBatch.from_pydict({"n": [n]})
+
+
+def rig(path: Path, **sinks: LedgerSink) -> Rig:
+    more = f", on_error: dead_letter, dead_letter: {{type: file, path: '{path}'}}"
+    return Rig({"numbers": Odd(there=20)}, sinks, more=more, driver_rows=100)
+
+
+def test_good_rows_are_delivered_and_bad_ones_kept(tmp_path: Path) -> None:
+    sink = LedgerSink()
+    rig(tmp_path, out=sink).run()
+    assert sink.rows == list(range(0, 20, 2))
+    assert [letter["source"]["row"] for letter in letters(tmp_path)] == list(range(1, 20, 2))
+
+
+def test_a_crash_between_the_last_commit_and_the_letters_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = LedgerSink()
+    running = rig(tmp_path, out=sink)
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BadRows, "set_aside", crash)
+        running.crash()
+    assert sink.rows == list(range(0, 20, 2)) and letters(tmp_path) == []
+    running.run()
+    assert sink.rows == list(range(0, 20, 2))
+    assert [letter["source"]["row"] for letter in letters(tmp_path)] == list(range(1, 20, 2))
+    assert running.left() == []
