@@ -422,3 +422,8 @@ TOPIC_FAILED = condition(
     "A topic of the local broker cannot be made, filled or read.",
     "The message says what the broker has against it.",
 )
+MESSAGE_INVALID = condition(
+    "MESSAGE_INVALID",
+    "A line cannot become a message: it is no JSON object, lacks a column that was named, or does not fit the schema.",
+    "The message names the line. Those before it may have been sent.",
+)

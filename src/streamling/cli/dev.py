@@ -6,17 +6,17 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamling.cli.app import Command, Group, new_app
 from streamling.cli.completion import dev_servers
+from streamling.cli.messages import app as messages
 from streamling.cli.options import Traceback
+from streamling.cli.stack import DIRECTORY, Directory, Format, OutputFormat, opened, reported
 from streamling.cli.terminal import Fragment, tell
 
 if TYPE_CHECKING:
@@ -25,20 +25,12 @@ if TYPE_CHECKING:
 _STYLES = {"running": "green", "not answering": "bold red", "stopped": "dim"}
 _PORTS = range(1, 65536)
 app = new_app()
-
-
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
+app.add_typer(messages)
 
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="SERVER", help="kafka, registry; all of them if none is named.", autocompletion=dev_servers),
 ]
-Directory = Annotated[Path, typer.Option(metavar="PATH", help="Where the servers keep their data, logs and records.")]
-OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, JSON for programs.")]
-_DIRECTORY = Path(".streamling/dev")
 
 
 @app.callback(
@@ -68,7 +60,7 @@ def up(
         list[str] | None,
         typer.Option("--port", metavar="SERVER=PORT", help="Port of a server; may be repeated.", show_default=False),
     ] = None,
-    directory: Directory = _DIRECTORY,
+    directory: Directory = DIRECTORY,
     format_: OutputFormat = Format.TEXT,
     traceback: Traceback = False,
 ) -> int:
@@ -79,12 +71,12 @@ def up(
         from streamling.cli.fetching import Watching
 
         with Watching() as watching:
-            stack = _stack(directory, watching)
+            stack = opened(directory, watching)
             stack.up(names, ports)
         _show(stack, format_)
         return 0
 
-    return _reported(start, with_trace=traceback)
+    return reported(start, with_trace=traceback)
 
 
 @app.command(
@@ -100,7 +92,7 @@ def down(
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove what the servers keep: topics, schemas, logs.")
     ] = False,
-    directory: Directory = _DIRECTORY,
+    directory: Directory = DIRECTORY,
     traceback: Traceback = False,
 ) -> int:
     """Stop servers that `dev up` has started in this directory, and no others."""
@@ -110,11 +102,11 @@ def down(
         from streamling.cli.fetching import Watching
 
         with Watching() as watching:
-            stopped = _stack(directory, watching).down(names, purge=purge)
+            stopped = opened(directory, watching).down(names, purge=purge)
         print(f"stopped {', '.join(stopped)}" if stopped else f"nothing runs in {directory}")
         return 0
 
-    return _reported(stop, with_trace=traceback)
+    return reported(stop, with_trace=traceback)
 
 
 @app.command(
@@ -124,15 +116,15 @@ streamling dev status                  exit code 1 unless all that was started a
 streamling dev status --format json    for programs
 """,
 )
-def status(directory: Directory = _DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
+def status(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
     """Say what runs where, and with which variables pipelines use it."""
 
     def look() -> int:
-        found = _show(_stack(directory), format_)
+        found = _show(opened(directory), format_)
         states = {one.state.value for one in found}
         return 0 if "running" in states and "not answering" not in states else 1
 
-    return _reported(look, with_trace=traceback)
+    return reported(look, with_trace=traceback)
 
 
 @app.command(
@@ -142,11 +134,11 @@ eval "$(streamling dev env)"        in the shell that runs pipelines
 streamling dev env --format json    for programs
 """,
 )
-def env(directory: Directory = _DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
+def env(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
     """Print the settings of what runs, as commands for the shell."""
 
     def tell_variables() -> int:
-        stack = _stack(directory)
+        stack = opened(directory)
         variables = stack.variables()
         if not variables:
             stack.site("kafka")  # says that it does not run
@@ -156,26 +148,7 @@ def env(directory: Directory = _DIRECTORY, format_: OutputFormat = Format.TEXT, 
             print("\n".join(_exports(variables)))
         return 0
 
-    return _reported(tell_variables, with_trace=traceback)
-
-
-def _reported(action: Callable[[], int], *, with_trace: bool) -> int:
-    try:
-        return action()
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:  # the one place where every failure becomes a message and an exit code
-        from streamling.cli.failure import show
-
-        show(error, with_trace=with_trace)
-        return 1
-
-
-def _stack(directory: Path, onlooker: object = None) -> Stack:
-    from streamling.dev.onlooker import Onlooker
-    from streamling.dev.stack import Stack
-
-    return Stack(directory, onlooker if isinstance(onlooker, Onlooker) else None)
+    return reported(tell_variables, with_trace=traceback)
 
 
 def _names(given: list[str] | None) -> list[str]:

@@ -86,15 +86,18 @@ class _Record:
 class Stack:
     """The servers of a directory. Every method may be called while other processes call the same."""
 
-    def __init__(self, directory: Path, onlooker: Onlooker | None = None) -> None:
+    def __init__(
+        self, directory: Path, onlooker: Onlooker | None = None, servers: Mapping[str, Server] = SERVERS
+    ) -> None:
         self.directory = directory
+        self._servers = servers
         self._onlooker = onlooker or Onlooker()
 
     def up(self, names: Sequence[str], ports: Mapping[str, int] | None = None) -> None:
         """Start what does not run, and wait until all answer. What this call has started ends with Ctrl-C."""
         given = ports or {}
         with self._locked():
-            waiting = [SERVERS[name] for name in names if not self._runs(SERVERS[name], given)]
+            waiting = [self._servers[name] for name in names if not self._runs(self._servers[name], given)]
             homes = {server.name: server.home(self._onlooker) for server in waiting}
             check_memory(waiting)
             begun: list[Server] = []
@@ -103,7 +106,7 @@ class Stack:
                     begun.append(server)
                     self._begin(server, homes[server.name], given)
                 for name in names:
-                    self._await(SERVERS[name])
+                    self._await(self._servers[name])
             except KeyboardInterrupt:
                 self._end(begun)
                 raise
@@ -113,37 +116,42 @@ class Stack:
         if not self.directory.exists():
             return []
         with self._locked():
-            stopped = self._end([SERVERS[name] for name in reversed(names)])
+            stopped = self._end([self._servers[name] for name in reversed(names)])
             if purge:
-                self._purge([SERVERS[name] for name in names])
+                self._purge([self._servers[name] for name in names])
         return stopped
 
     def kill(self, name: str) -> None:
         """End a server as a power cut does. For tests of what follows."""
-        record = self._record(SERVERS[name])
+        record = self._record(self._servers[name])
         process = record.process() if record else None
         if process is not None:
-            stop(process, seconds=SERVERS[name].stop_seconds, kindly=False)
+            stop(process, seconds=self._servers[name].stop_seconds, kindly=False)
 
     def status(self) -> list[Status]:
         """All servers, each asked whether it answers."""
-        return [self._status(server) for server in SERVERS.values()]
+        return [self._status(server) for server in self._servers.values()]
+
+    def runs(self, name: str) -> bool:
+        """Whether its process is there, answering or not."""
+        record = self._record(self._servers[name])
+        return record is not None and record.process() is not None
 
     def site(self, name: str) -> Site:
         """Where a running server is. Raises UserError SERVER_NOT_RUNNING."""
-        record = self._record(SERVERS[name])
-        if record is None or record.process() is None:
+        record = self._record(self._servers[name])
+        if record is None or not self.runs(name):
             raise UserError(
                 SERVER_NOT_RUNNING,
                 f"{name} does not run in {self.directory}",
                 hint=f"streamling dev up {name}",
             )
-        return self._site(SERVERS[name], record)
+        return self._site(self._servers[name], record)
 
     def variables(self) -> dict[str, str]:
         """The settings with which pipelines use what runs."""
         found: dict[str, str] = {}
-        for server in SERVERS.values():
+        for server in self._servers.values():
             record = self._record(server)
             if record is not None and record.process() is not None:
                 found |= server.variables(self._site(server, record))
