@@ -21,8 +21,6 @@ _POLL_SECONDS = 0.1
 # Behind the last bracket of /proc/PID/stat, which begins with the state.
 _STATE, _STARTED = 0, 19
 _LISTENING = "0A"
-# The environment of a process that is about to become another program looks empty for a moment.
-_READS, _READ_SECONDS = 5, 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +55,14 @@ def alive(process: Process) -> bool:
     """Whether exactly this process runs."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)  # if it is our child and has ended, nobody else takes note of it
-    return _start_time(process.pid) == process.started and _marker(process.pid) == process.marker
+    # A process loses its environment a moment before it lets go of its ports.
+    return _start_time(process.pid) == process.started and _marker(process.pid) in (process.marker, "")
 
 
 def find(marker: str) -> Process | None:
     """The process with this marker, whoever started it."""
     for pid in _pids():
-        if _start_time(pid) is not None and _marker(pid) == marker and (started := _start_time(pid)) is not None:
+        if _marker(pid) == marker and (started := _start_time(pid)) is not None:
             return Process(pid, started, marker)
     return None
 
@@ -137,14 +136,15 @@ def _start_time(pid: int) -> int | None:
 
 
 def _marker(pid: int) -> str | None:
+    """None if it has none, or is somebody else's; empty if the process is about to end or to become another program."""
     prefix = f"{MARKER}=".encode()
-    for _ in range(_READS):
-        try:
-            environment = (_PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            return None
-        if environment:
-            found = (entry for entry in environment.split(b"\0") if entry.startswith(prefix))
-            return next((entry.removeprefix(prefix).decode() for entry in found), None)
-        time.sleep(_READ_SECONDS)
-    return None
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except ProcessLookupError:
+        environment = b""
+    except OSError:
+        return None
+    if not environment:
+        return ""
+    found = (entry for entry in environment.split(b"\0") if entry.startswith(prefix))
+    return next((entry.removeprefix(prefix).decode() for entry in found), None)
