@@ -31,8 +31,7 @@ class Watching(Onlooker):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        self._finish()
 
     def said(self, text: str) -> None:
         if self._bars is not None:
@@ -56,6 +55,14 @@ class Watching(Onlooker):
         if what not in self._tasks:
             self._tasks[what] = self._bars.add_task(f"fetching {what}", total=total)
         self._bars.update(self._tasks[what], completed=done)
+        if self._bars.finished:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Leave the bars as they are, and the terminal to whoever prints next."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars, self._tasks = None, {}
 
     def _line(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
