@@ -36,11 +36,11 @@ Names = Annotated[
 @app.callback(
     cls=Group,
     epilog="""
-streamling dev up                            start Kafka and a schema registry, fetched if need be
-eval "$(streamling dev env)"                 let pipelines of this shell use them
-streamling dev produce orders rows.jsonl     put messages on a topic
-streamling dev tail orders --from-beginning  look at them
-streamling dev down --purge                  stop all, and remove what they kept
+streamling dev up                         start Kafka and a schema registry
+streamling dev env                        variables for pipelines to use them
+streamling dev produce orders rows.jsonl  put messages on a topic
+streamling dev tail orders                look at them
+streamling dev down --purge               stop all, remove what they kept
 """,
 )
 def dev() -> None:
@@ -50,8 +50,8 @@ def dev() -> None:
 @app.command(
     cls=Command,
     epilog="""
-streamling dev up                          everything, on the usual ports if they are free
-streamling dev up kafka --port kafka=9092  the broker alone; an error if somebody has the port
+streamling dev up                          all, on their usual ports if free
+streamling dev up kafka --port kafka=9092  the broker alone, on this port
 """,
 )
 def up(
@@ -95,7 +95,7 @@ def down(
     directory: Directory = DIRECTORY,
     traceback: Traceback = False,
 ) -> int:
-    """Stop servers that `dev up` has started in this directory, and no others."""
+    """Stop servers that were started in this directory. No others are touched."""
     names = _names(servers)
 
     def stop() -> int:
@@ -112,7 +112,7 @@ def down(
 @app.command(
     cls=Command,
     epilog="""
-streamling dev status                  exit code 1 unless all that was started answers
+streamling dev status                  exit code 1 if one does not answer
 streamling dev status --format json    for programs
 """,
 )
@@ -130,7 +130,7 @@ def status(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT
 @app.command(
     cls=Command,
     epilog="""
-eval "$(streamling dev env)"        in the shell that runs pipelines
+streamling dev env                  for eval in the shell
 streamling dev env --format json    for programs
 """,
 )

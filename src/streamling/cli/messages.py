@@ -37,8 +37,8 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic."
     cls=Command,
     epilog="""
 streamling dev produce orders rows.jsonl --key id --partitions 3
-streamling dev produce orders rows.jsonl --avro orders.avsc --op-column _gs_op
-generate | streamling dev produce orders - --rate 100
+streamling dev produce orders rows.jsonl --avro o.avsc --op-column _gs_op
+streamling dev produce orders - --rate 100    lines of standard input
 """,
 )
 def produce(
@@ -102,9 +102,9 @@ def produce(
 @app.command(
     cls=Command,
     epilog="""
-streamling dev tail orders                       the last 10 messages
-streamling dev tail orders --from-beginning      all there are now
-streamling dev tail orders --follow              also those that are still to come, until Ctrl-C
+streamling dev tail orders                    the last 10 messages
+streamling dev tail orders --from-beginning   all there are now
+streamling dev tail orders --follow           also new ones, until Ctrl-C
 streamling dev tail orders --format json | jq .value
 """,
 )
@@ -125,7 +125,7 @@ def tail(
     format_: OutputFormat = Format.TEXT,
     traceback: Traceback = False,
 ) -> int:
-    """Show messages of a topic: Avro through the registry, JSON, text, or the bytes."""
+    """Show the messages of a topic. Avro is read with the registry, bytes are hex."""
 
     def show() -> int:
         from streamling.dev.messages import PayloadReader
