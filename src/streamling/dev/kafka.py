@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import uuid
 from pathlib import Path
 from typing import IO
@@ -60,6 +59,9 @@ class Kafka(Server):
     start_seconds = 90.0
     stop_seconds = 20.0
 
+    def check(self) -> None:
+        self._java()
+
     def home(self, onlooker: Onlooker) -> Path:
         def fetch(directory: Path, lock: IO[bytes]) -> Path:
             files = fetched(f"kafka {self.version}", pinned("kafka"), directory, lock, onlooker)
@@ -70,10 +72,9 @@ class Kafka(Server):
     def command(self, home: Path, site: Site) -> list[str]:
         properties = _PROPERTIES.format(host=HOST, port=site.ports[self.name], controller=site.ports["controller"])
         (site.directory / "server.properties").write_text(properties)
-        java = find_java_for(f"Kafka {self.version}", _OLDEST_JAVA)
-        program = [str(java), "-Xmx384m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN"]
+        program = [str(self._java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        return [_shell(), "-c", _FORMAT_AND_RUN, cluster, *program, "-cp", f"{home}/*"]
+        return ["/bin/sh", "-c", _FORMAT_AND_RUN, cluster, *program, "-cp", f"{home}/*"]
 
     def ask(self, site: Site) -> None:
         import socket
@@ -96,9 +97,8 @@ class Kafka(Server):
     def variables(self, site: Site) -> dict[str, str]:
         return {f"STREAMLING__KAFKA_{role}__BROKERS": self.address(site) for role in ("SOURCE", "SINK")}
 
-
-def _shell() -> str:
-    return shutil.which("sh") or "/bin/sh"
+    def _java(self) -> Path:
+        return find_java_for(f"Kafka {self.version}", _OLDEST_JAVA)
 
 
 def _cluster(file: Path) -> str | None:

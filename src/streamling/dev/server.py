@@ -40,6 +40,10 @@ class Server(ABC):
     """How long it may take to end in order."""
 
     @abstractmethod
+    def check(self) -> None:
+        """Raises UserError if this machine lacks what it needs. Called before anything is fetched."""
+
+    @abstractmethod
     def home(self, onlooker: Onlooker) -> Path:
         """Its program, fetched if need be."""
 

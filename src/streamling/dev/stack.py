@@ -69,6 +69,7 @@ class Status:
 class _Record:
     """What is remembered of a server. Without a pid it was about to be started."""
 
+    version: str
     marker: str
     ports: dict[str, int]
     since: float
@@ -98,8 +99,11 @@ class Stack:
         given = ports or {}
         with self._locked():
             waiting = [self._servers[name] for name in names if not self._runs(self._servers[name], given)]
-            homes = {server.name: server.home(self._onlooker) for server in waiting}
+            for server in waiting:
+                server.check()
+                _check_port(server, given)
             check_memory(waiting)
+            homes = {server.name: server.home(self._onlooker) for server in waiting}
             begun: list[Server] = []
             try:
                 for server in waiting:
@@ -185,7 +189,7 @@ class Stack:
             raise UserError(
                 STACK_DIRECTORY, f"{directory} holds something else", hint="name another directory with --directory"
             )
-        record = _Record(uuid.uuid4().hex, self._ports(server, given), time.time())
+        record = _Record(server.version, uuid.uuid4().hex, self._ports(server, given), time.time())
         self._write(server, record)
         command = server.command(home, self._site(server, record))
         process = spawn(command, directory=directory, log=directory / _LOG, marker=record.marker)
@@ -193,17 +197,12 @@ class Stack:
         self._onlooker.said(f"starting {server.name} {server.version}")
 
     def _ports(self, server: Server, given: Mapping[str, int]) -> dict[str, int]:
-        wanted = given.get(server.name)
-        if wanted is not None and not port_is_free(wanted):
-            holder = holder_of(wanted)
-            raise UserError(
-                PORT_TAKEN,
-                f"port {wanted}, asked for {server.name}, is taken by {holder or 'a process of somebody else'}",
-                hint="stop it, or ask for another port; without --port a free one is found",
-            )
+        _check_port(server, given)
         # A port that clients were told yesterday is better than any other.
         earlier = record.ports.get(server.name) if (record := self._record(server)) else None
-        candidates = [port for port in (wanted, earlier, server.port) if port is not None and port_is_free(port)]
+        candidates = [
+            port for port in (given.get(server.name), earlier, server.port) if port is not None and port_is_free(port)
+        ]
         free, *inner = free_ports(1 + len(server.inner_ports))
         return {server.name: candidates[0] if candidates else free, **dict(zip(server.inner_ports, inner, strict=True))}
 
@@ -218,11 +217,13 @@ class Stack:
             try:
                 server.ask(site)
                 server.settle(site)
-                return
+                answered = True
             except Exception as error:  # a server that starts has many ways not to answer
-                reason = str(error) or type(error).__name__
-            if record.process() is None:
+                answered, reason = False, str(error) or type(error).__name__
+            if record.process() is None:  # also if somebody else answers in its place
                 raise self._failed(server, "ended at its start")
+            if answered:
+                return
             time.sleep(_POLL_SECONDS)
         self._end([server])
         raise self._failed(server, f"did not answer within {server.start_seconds:.0f} s: {reason}")
@@ -273,7 +274,7 @@ class Stack:
         except Exception as error:  # whatever it is, it is what was asked for
             state, reason = State.SILENT, str(error) or type(error).__name__
         address = server.address(site)
-        return Status(server.name, server.version, state, address, process.pid, record.since, shown, reason)
+        return Status(server.name, record.version, state, address, process.pid, record.since, shown, reason)
 
     def _site(self, server: Server, record: _Record) -> Site:
         return Site(self._directory(server), record.ports)
@@ -313,3 +314,13 @@ class Stack:
             ) from error
         with locked(lock, self._onlooker, "another command that works on this stack"):
             yield
+
+
+def _check_port(server: Server, given: Mapping[str, int]) -> None:
+    wanted = given.get(server.name)
+    if wanted is not None and not port_is_free(wanted):
+        raise UserError(
+            PORT_TAKEN,
+            f"port {wanted}, asked for {server.name}, is taken by {holder_of(wanted) or 'a process of somebody else'}",
+            hint="stop it, or ask for another port; without --port a free one is found",
+        )

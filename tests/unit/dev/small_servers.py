@@ -29,11 +29,17 @@ class Web(Server):
     stop_seconds = 5.0
 
     def __init__(self, seconds: float = 0.0, command: list[str] | None = None, **facts: Any) -> None:
-        self._seconds, self._command = seconds, command
+        self._seconds, self._command, self._lacking = seconds, command, facts.pop("lacking", None)
+        self.fetched = False
         for name, value in facts.items():
             setattr(self, name, value)
 
+    def check(self) -> None:
+        if self._lacking:
+            raise self._lacking
+
     def home(self, onlooker: Onlooker) -> Path:
+        self.fetched = True
         return Path(sys.prefix)
 
     def command(self, home: Path, site: Site) -> list[str]:

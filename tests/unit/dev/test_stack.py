@@ -22,7 +22,15 @@ from streamling.dev import memory, processes
 from streamling.dev.onlooker import Onlooker
 from streamling.dev.processes import MARKER
 from streamling.dev.stack import Stack, State, Status
-from streamling.errors import PORT_TAKEN, SERVER_FAILED, SERVER_NOT_RUNNING, STACK_DIRECTORY, StreamlingError
+from streamling.errors import (
+    JAVA_NOT_FOUND,
+    PORT_TAKEN,
+    SERVER_FAILED,
+    SERVER_NOT_RUNNING,
+    STACK_DIRECTORY,
+    StreamlingError,
+    UserError,
+)
 
 PROGRAM = Path(__file__).with_name("small_servers.py")
 # A busy machine may take seconds to start Python.
@@ -282,6 +290,28 @@ def test_too_little_memory_is_said_before_anything_starts(directory: Path, monke
     assert "450 MB" in error.message
     assert "300 MB" in error.message
     assert not (directory / "web").exists()
+
+
+def test_what_the_machine_lacks_is_said_before_anything_is_fetched(directory: Path) -> None:
+    lacking = Web(lacking=UserError(JAVA_NOT_FOUND, "no Java"))
+    assert refused(lambda: Stack(directory, servers={"web": lacking}).up(["web"])).condition is JAVA_NOT_FOUND
+    assert not lacking.fetched
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        unlucky, port = Web(), taken.getsockname()[1]
+        refused(lambda: Stack(directory, servers={"web": unlucky}).up(["web"], {"web": port}))
+    assert not unlucky.fetched
+
+
+def test_an_answer_of_somebody_else_is_not_taken_for_ours(directory: Path, tmp_path: Path) -> None:
+    other = web_stack(tmp_path / "other")
+    other.up(["web"])
+    try:
+        stranger = Web(command=["false"])
+        stranger.address = lambda site: status(other).address or ""  # type: ignore[method-assign]
+        error = refused(lambda: Stack(directory, servers={"web": stranger}).up(["web"]))
+        assert "ended at its start" in error.message
+    finally:
+        other.down(["web"])
 
 
 def test_available_memory_is_known_here() -> None:
