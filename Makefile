@@ -21,7 +21,7 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 	@echo "==> streamling run examples/demo.yaml"
 	@$(BIN)/streamling run examples/demo.yaml $(SETTINGS)
 	@echo
-	@$(BIN)/python examples/demo_summary.py demo-out/orders
+	@$(BIN)/python examples/demo_summary.py demo-out
 	@echo "positions, in demo-out/state.db:"
 	@$(BIN)/streamling state list $(SETTINGS) | sed 's/^/  /'
 	@echo

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.figure import Figure
 from bench.numbers import ALL
 
 
@@ -23,12 +24,12 @@ def main() -> int:
     with Path(tempfile.gettempdir(), "streamling-bench.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two measurements at once measure each other
         for name in names:
-            figure = ALL[name]()
-            failed += not figure.holds
-            verdict = "ok" if figure.holds else "MISSED"
-            print(
-                f"{figure.name:<32} {figure.value:>14}   {figure.compared:<44} {figure.bar:<16} {verdict}", flush=True
-            )
+            found = ALL[name]()
+            for figure in [found] if isinstance(found, Figure) else found:
+                failed += not figure.holds
+                verdict = "ok" if figure.holds else "MISSED"
+                numbers = f"{figure.value:>14}   {figure.compared:<44} {figure.bar:<16}"
+                print(f"{figure.name:<32} {numbers} {verdict}", flush=True)
     return 1 if failed else 0
 
 

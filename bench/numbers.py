@@ -1,4 +1,4 @@
-"""The numbers we guard. Each function runs one measurement and returns a `Figure`."""
+"""The numbers we guard. Each function runs one measurement and returns a `Figure`, or gives several."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.dataset
 
+from bench.figure import Figure
+from bench.files import files
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 
 _SMALL = """\
@@ -40,17 +41,6 @@ transforms:
 sinks:
   out: {{type: blackhole, from: kept}}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number, what it is compared with, and the bar it has to clear."""
-
-    name: str
-    value: str
-    compared: str
-    bar: str
-    holds: bool
 
 
 def first_row(rounds: int = 3) -> Figure:
@@ -196,4 +186,5 @@ ALL = {
     "idle": idle,
     "memory": memory,
     "losses": losses,
+    "files": files,
 }

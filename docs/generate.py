@@ -29,8 +29,8 @@ from streamling.cli.app import TEXT_TYPE, load_command
 from streamling.cli.commands import COMMANDS
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
-from streamling.plugin.registry import kinds
-from streamling.spec.field_words import default_of, type_of
+from streamling.plugin.registry import all_kinds, built_in_kinds, kinds
+from streamling.spec.field_words import ANY, default_of, type_of
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
@@ -38,8 +38,10 @@ from streamling.spec.settings import Settings
 
 DOCS = Path(__file__).resolve().parent
 
-# Accepted in every node so that pipelines need no change later; nothing acts on them yet.
+# Accepted in every node so that pipelines need no change later; nothing acts on them yet,
 WITHOUT_EFFECT = ("telemetry", "on_error", "dead_letter", "parallelism")
+# except in kinds that tell bad rows from others, and in these.
+WIDE = ((Role.SOURCE, "file"),)
 
 # The settings that do something today, in the order of the page.
 SETTINGS = {
@@ -74,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that has a generated part, as it should be."""
-    for role, type_ in sorted(kinds()):
+    for role, type_ in sorted(built_in_kinds()):
         path = node_page(role, type_)
         if not path.exists():
             yield path, generated(_new_page(role, type_))
@@ -86,7 +88,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 def node_page(role: Role, type_: str) -> Path:
     """Where a node kind is described. A name that a source and a sink share gives two pages."""
-    shared = sum(1 for _, other in kinds() if other == type_) > 1
+    shared = sum(1 for _, other in built_in_kinds() if other == type_) > 1
     return DOCS / "nodes" / (f"{type_}-{role}.md" if shared else f"{type_}.md")
 
 
@@ -100,7 +102,7 @@ def _content(words: list[str]) -> str:
         case ["about", role, type_]:
             lines = _about(kinds()[Role(role), type_])
         case ["fields", role, type_]:
-            lines = _fields(kinds()[Role(role), type_])
+            lines = _fields(Role(role), type_)
         case ["settings", group]:
             lines = _settings(SETTINGS[group])
         case ["limits"]:
@@ -144,10 +146,19 @@ def _about(model: type[NodeOptions]) -> list[str]:
     )
 
 
-def _fields(model: type[NodeOptions]) -> list[str]:
-    idle = ", ".join(f"`{name}`" for name in WITHOUT_EFFECT if name in model.model_fields)
-    note = f"Accepted, without effect yet: {idle}. `on_error` may only be `fail`."
-    return [*_field_table(model, WITHOUT_EFFECT), *_inner_maps(model, WITHOUT_EFFECT), "", note]
+def _fields(role: Role, type_: str) -> list[str]:
+    model, idle = kinds()[role, type_], _without_effect(role, type_)
+    named = ", ".join(f"`{name}`" for name in idle if name in model.model_fields)
+    only = " `on_error` may only be `fail`." if "on_error" in idle else ""
+    note = f"Accepted, without effect yet: {named}.{only}"
+    return [*_field_table(model, idle), *_inner_maps(model, idle), "", note]
+
+
+def _without_effect(role: Role, type_: str) -> tuple[str, ...]:
+    kind = next(kind for kind in all_kinds() if (kind.role, kind.name) == (role, type_))
+    working = {"on_error", "dead_letter"} if kind.sets_aside else set()
+    working |= {"parallelism"} if (role, type_) in WIDE else set()
+    return tuple(name for name in WITHOUT_EFFECT if name not in working)
 
 
 def _field_table(model: type[BaseModel], hidden: Sequence[str] = ()) -> list[str]:
@@ -181,8 +192,8 @@ def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseMod
 
 
 def _described(field: FieldInfo) -> str:
-    if not field.description:
-        raise SystemExit(f"a field has no description: {field!r}")
+    if not field.description or ANY in type_of(field):
+        raise SystemExit(f"a field has no description, or a type without a name: {field!r}")
     return field.description
 
 

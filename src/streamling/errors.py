@@ -242,6 +242,21 @@ KIND_NOT_AVAILABLE = condition(
     "The `type` of a node is neither built in nor a loaded plugin.",
     "Correct its spelling, or load the plugin with `STREAMLING__PLUGIN__PATH`.",
 )
+PLUGIN_NOT_LOADED = condition(
+    "PLUGIN_NOT_LOADED",
+    "A plugin could not be loaded, or registers something that cannot be used.",
+    "The message names the file and the cause. Plugins are Python files or packages, not native libraries.",
+)
+PLUGIN_REFUSED = condition(
+    "PLUGIN_REFUSED",
+    "The plugin of a node does not accept its options or its input.",
+    "The message is the plugin's own. Correct the node; options stand on it or under `options:`.",
+)
+PLUGIN_FAILED = condition(
+    "PLUGIN_FAILED",
+    "The code of a plugin raised an error.",
+    "The message names the plugin, the method and the line. Positions did not move: the next run repeats the epoch.",
+)
 NAME_CLASH = condition(
     "NAME_CLASH",
     "Two nodes have one name; names are compared without regard to case.",
@@ -381,6 +396,19 @@ SHUFFLE_REFUSED = condition(
     "A node's physical plan moves rows between partitions, which loses order.",
     "Please report it with the query: none that validates should do this.",
 )
+FILE_CHANGED = condition(
+    "FILE_CHANGED",
+    "A file changed or disappeared while its rows were being delivered: what is left of it does not belong to what "
+    "the sinks have.",
+    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when it is "
+    "complete.",
+)
+SOURCE_FAILED = condition(
+    "SOURCE_FAILED",
+    "A source could not be read.",
+    "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
+    "permissions and credentials.",
+)
 SINK_FAILED = condition(
     "SINK_FAILED",
     "A sink could not write its rows.",
@@ -403,14 +431,8 @@ PORT_TAKEN = condition(
 )
 SERVER_FAILED = condition(
     "SERVER_FAILED",
-    "A server of the local stack did not start, or does not answer.",
-    "The end of its log is shown; memory and ports are the usual reasons. `streamling dev down --purge` starts afresh, "
-    "without the data.",
-)
-SERVER_NOT_RUNNING = condition(
-    "SERVER_NOT_RUNNING",
-    "A command needs a server of the local stack that does not run in this directory.",
-    "Start it with `streamling dev up`, or name the directory of the stack with `--directory`.",
+    "A server of the local stack does not run, did not start, or does not answer.",
+    "`streamling dev up` starts it. If that fails, the end of its log is shown: memory and ports are the usual reasons.",
 )
 STACK_DIRECTORY = condition(
     "STACK_DIRECTORY",
@@ -421,9 +443,4 @@ TOPIC_FAILED = condition(
     "TOPIC_FAILED",
     "A topic of the local broker cannot be made, filled or read.",
     "The message says what the broker has against it.",
-)
-MESSAGE_INVALID = condition(
-    "MESSAGE_INVALID",
-    "A line cannot become a message: it is no JSON object, lacks a column that was named, or does not fit the schema.",
-    "The message names the line. Those before it may have been sent.",
 )

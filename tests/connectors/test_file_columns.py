@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamling.errors import StreamlingError, UserError
+from streamling.plan.types import INT64, decimal
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.listing import list_files
 
@@ -209,3 +210,35 @@ def test_an_operation_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("_gs_op,id\n1,1\n")
     with pytest.raises(UserError, match=r"_gs_op.*must be text, it is int64"):
         columns_of(str(tmp_path), "csv")
+
+
+def test_declared_types_take_the_place_of_guessed_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,price,note\n1,2.50,x\n2,n/a,y\n")
+    declared = {"price": decimal(10, 2), "later": INT64}
+    schema = columns_of(str(tmp_path), "csv", declared)
+    assert [(f.name, str(f.type)) for f in schema] == [
+        ("id", "int64"),
+        ("price", "decimal(10,2)"),
+        ("note", "string"),
+        ("later", "int64"),
+        ("_gs_op", "string"),
+    ]
+
+
+def test_a_directory_column_cannot_be_declared(tmp_path: Path) -> None:
+    (tmp_path / "dt=2024-01-01").mkdir()
+    (tmp_path / "dt=2024-01-01" / "a.csv").write_text("id\n1\n")
+    with pytest.raises(UserError, match="column of directories"):
+        columns_of(str(tmp_path), "csv", {"dt": INT64})
+
+
+def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1, "price": "2.50"}\n{"id": 2, "price": 3}\n')
+    with pytest.raises(UserError, match="price") as refused:
+        columns_of(str(tmp_path), "json")
+    assert refused.value.hint == "'schema' of the source can say the types of columns"
+    schema = columns_of(str(tmp_path), "json", {"price": decimal(10, 2)})
+    assert [(f.name, str(f.type)) for f in schema if f.name != "_gs_op"] == [
+        ("id", "int64"),
+        ("price", "decimal(10,2)"),
+    ]

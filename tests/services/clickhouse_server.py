@@ -6,13 +6,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
+from answering import wait_for_answer
 
 from streamling.dev.onlooker import Onlooker
 from streamling.dev.packages import check_hash, installed
@@ -100,23 +100,11 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
             )
         try:
             running = ClickHouseServer(port)
-            _wait(running, server, home / "log")
+            wait_for_answer(f"{running.url}/ping", server, seconds=START_SECONDS, said=(home / "log").read_text)
             yield running
         finally:
             server.kill()
             server.wait()
-
-
-def _wait(running: ClickHouseServer, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            if httpx.get(f"{running.url}/ping", timeout=5).is_success:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise RuntimeError(f"{running.url} did not answer within {START_SECONDS} s: {log.read_text()}")
 
 
 def _fetched(directory: Path, _: IO[bytes]) -> Path:

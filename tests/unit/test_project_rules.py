@@ -124,6 +124,12 @@ def test_validating_imports_neither_spark_nor_arrow_nor_colours(tmp_path: Path) 
     assert result.stdout == "0 []\n", result.stderr
 
 
+def test_what_launches_java_imports_nothing_heavy(tmp_path: Path) -> None:
+    heavy = "{'typer', 'rich', 'pydantic', 'sqlglot', 'pyspark', 'pyarrow'}"
+    result = python(f"import sys, streamling.cli.main; print(sorted({heavy} & set(sys.modules)))", tmp_path)
+    assert result.stdout == "[]\n", result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "code", "is_valid"),
     [(VALID, 0, True), (VALID.replace("from: some", "from: nobody"), 1, False), ("not: [a, pipeline", 1, False)],

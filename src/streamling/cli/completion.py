@@ -38,6 +38,12 @@ def sink_kinds() -> list[str]:
     return _kinds("sink")
 
 
+def dev_servers() -> list[str]:
+    from streamling.dev.stack import SERVERS
+
+    return list(SERVERS)
+
+
 def error_codes() -> list[tuple[str, str]]:
     from streamling.errors import CONDITIONS
 
@@ -68,12 +74,7 @@ def state_keys(ctx: Any) -> list[str]:
 
 
 def _kinds(role: str) -> list[str]:
-    from streamling.plugin.registry import kinds
+    from streamling.plugin.registry import built_in_kinds
 
-    return sorted(name for known, name in kinds() if known.value == role)
-
-
-def dev_servers() -> list[str]:
-    from streamling.dev.stack import SERVERS
-
-    return list(SERVERS)
+    # Loading plugins would run their code between two key strokes.
+    return sorted(name for known, name in built_in_kinds() if known.value == role)

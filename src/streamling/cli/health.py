@@ -34,6 +34,8 @@ NEEDED = {
     "rich": ">=14",
     "confluent-kafka": ">=2.16",
     "fastavro": ">=1.12",
+    "numpy": ">=2",
+    "datafusion": ">=50",
 }
 """The packages a run imports, as the package says."""
 _OLDEST_PYTHON = (3, 11)

@@ -10,7 +10,7 @@ import typer
 
 from streamling.cli.app import Command, new_app
 from streamling.cli.completion import pipeline_files, sink_kinds, source_kinds, transform_kinds
-from streamling.cli.options import Traceback
+from streamling.cli.options import Common, Config, Traceback, settings_of
 
 if TYPE_CHECKING:
     from streamling.plugin.registry import Kind
@@ -53,17 +53,21 @@ def init(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the kinds of nodes and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    config: Config = None,
     traceback: Traceback = False,
 ) -> int:
     """Write a pipeline to start from. Every field of its nodes is there, with what it means."""
+    common = Common(config, traceback=traceback)
     try:
         if list_:
             from streamling.cli.plugin import listed
 
-            print("\n".join(listed()))
+            print("\n".join(listed(common)))
             return 0
         from streamling.cli.skeleton import skeleton
+        from streamling.plugin.loading import load_plugins
 
+        load_plugins(settings_of(common, level="warn").settings)
         text = skeleton(_chosen(source, transform or [], sink or []), file)
         if file == _STANDARD_OUTPUT:
             sys.stdout.write(text)

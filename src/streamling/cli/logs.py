@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from streamling.cli.terminal import coloured
+
 log = logging.getLogger(__name__)
 
 _LEVELS = {
@@ -19,14 +21,25 @@ _LEVELS = {
     "trace": logging.DEBUG,
     "off": logging.CRITICAL + 1,
 }
+# Yellow, red, bold red.
+_COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 # py4j speaks through the root logger, too; nothing of ours does.
 _CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "root")
 
 
 class _Text(logging.Formatter):
+    """A line for people; on a terminal with the level in its colour."""
+
+    def __init__(self, *, in_colour: bool) -> None:
+        super().__init__()
+        self._colours = _COLOURS if in_colour else {}
+
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        return f"{at} {record.levelname:<7} {record.getMessage()}"
+        level = f"{record.levelname:<7}"
+        if record.levelno in self._colours:
+            level = f"\x1b[{self._colours[record.levelno]}m{level}\x1b[0m"
+        return f"{at} {level} {record.getMessage()}"
 
 
 class _Json(logging.Formatter):
@@ -66,7 +79,7 @@ def start_logging(*, format_: str, level: str) -> None:
     """Send our logs to standard error, filtered as `level` says, which may name targets too."""
     wanted = LogFilter.parse(level)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if format_.lower() == "json" else _Text())
+    handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=coloured(sys.stderr)))
     if wanted.level != logging.DEBUG:
         # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
         silent = tuple(name for name in _CHATTERERS if name not in wanted.targets)

@@ -183,7 +183,7 @@ def _with_avro(recipe: Recipe, file: Path, topic: str, stack: Stack) -> Recipe:
 
 @contextmanager
 def _lines(file: str) -> Iterator[Iterator[bytes]]:
-    from streamling.errors import MESSAGE_INVALID, UserError
+    from streamling.errors import DATA_ERROR, UserError
 
     if file == _STANDARD_INPUT:
         yield iter(sys.stdin.buffer)
@@ -191,7 +191,7 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
     try:
         lines = Path(file).open("rb")  # noqa: SIM115
     except OSError as error:
-        raise UserError(MESSAGE_INVALID, f"'{file}' cannot be read: {error.strerror}", cause=error) from error
+        raise UserError(DATA_ERROR, f"'{file}' cannot be read: {error.strerror}", cause=error) from error
     with lines:
         yield iter(lines)
 

@@ -1,4 +1,4 @@
-"""`streamling plugin list`: the kinds of nodes there are, and where each comes from."""
+"""`streamling plugin list`: the kinds of nodes there are, what else plugins add, and where each comes from."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 import shutil
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamling.cli.app import Command, Group, new_app
-
-if TYPE_CHECKING:
-    from streamling.plugin.registry import Kind
+from streamling.cli.options import Common, Config, Traceback, settings_of
 
 app = new_app()
 
@@ -39,41 +38,63 @@ streamling plugin list --format json | jq -r '.[].name'
 )
 def list_(
     format_: Annotated[Format, typer.Option("--format", help="Text for people, JSON for programs.")] = Format.TEXT,
+    config: Config = None,
+    traceback: Traceback = False,
 ) -> int:
-    """List the kinds of sources, transforms and sinks."""
-    if format_ is Format.JSON:
-        print(json.dumps([_entry(kind) for kind in _kinds()], indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(listed()))
+    """List the kinds of nodes, and what else plugins add."""
+    try:
+        common = Common(config, traceback=traceback)
+        if format_ is Format.JSON:
+            print(json.dumps([asdict(entry) for entry in _entries(common)], indent=2, ensure_ascii=False))
+        else:
+            print("\n".join(listed(common)))
+    except Exception as error:  # the one place where every failure becomes a message and an exit code
+        from streamling.cli.failure import show
+
+        show(error, with_trace=traceback)
+        return 1
     return 0
 
 
-def listed() -> Iterator[str]:
-    """A paragraph per role, a line per kind."""
-    kinds = list(_kinds())
-    width = max(len(kind.name) for kind in kinds)
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the list. `module` is where it comes from: a module, a file or an entry point."""
+
+    role: str
+    name: str
+    built_in: bool
+    module: str
+    about: str
+    runs: bool = True
+    sample: bool = False
+
+
+def listed(common: Common | None = None) -> Iterator[str]:
+    """A paragraph per role, a line per kind; then what else plugins add."""
+    entries = _entries(common or Common())
+    width = max(len(entry.name) for entry in entries)
     room = max(40, shutil.get_terminal_size((100, 24)).columns - width - 4)
-    for role in dict.fromkeys(kind.role for kind in kinds):
-        yield f"{role.section}:"
-        for kind in (k for k in kinds if k.role is role):
-            notes = [] if kind.runs else ["can be checked, not run yet"]
-            notes += [] if kind.built_in else [f"from {kind.options.__module__}"]
-            about = kind.about + (f" ({'; '.join(notes)})" if notes else "")
-            yield f"  {kind.name:<{width}}  {textwrap.shorten(about, room, placeholder=' ...')}"
+    for role in dict.fromkeys(entry.role for entry in entries):
+        yield f"{role}s:"
+        for entry in (e for e in entries if e.role == role):
+            notes = [] if entry.runs else ["can be checked, not run yet"]
+            notes += [] if entry.built_in else ["a sample" if entry.sample else f"from {entry.module}"]
+            about = entry.about + (f" ({'; '.join(notes)})" if notes else "")
+            yield f"  {entry.name:<{width}}  {textwrap.shorten(about, room, placeholder=' ...')}"
 
 
-def _kinds() -> Iterator[Kind]:
+def _entries(common: Common) -> list[Entry]:
+    """Kinds of nodes by role and name, plugins among them; then preprocessors, side outputs and functions."""
+    from streamling.plugin.catalog import plugins
     from streamling.plugin.registry import all_kinds
+    from streamling.spec.pipeline import Role
 
-    return all_kinds()
-
-
-def _entry(kind: Kind) -> dict[str, object]:
-    return {
-        "role": kind.role.value,
-        "name": kind.name,
-        "built_in": kind.built_in,
-        "module": kind.options.__module__,
-        "about": kind.about,
-        "runs": kind.runs,
-    }
+    rows = plugins(settings_of(common, level="warn").settings)
+    added = [Entry(row.kind, row.id, False, row.place, row.doc, sample=row.sample) for row in rows]
+    built_in = [
+        Entry(kind.role.value, kind.name, True, kind.options.__module__, kind.about, kind.runs)
+        for kind in all_kinds()
+        if kind.built_in
+    ]
+    order = [*(role.value for role in Role), *(entry.role for entry in added)]
+    return sorted((*built_in, *added), key=lambda entry: (order.index(entry.role), entry.name))

@@ -110,8 +110,8 @@ def _node(node: _Named, reads: _Named | None) -> Iterator[str]:
     yield from _comment(kind.about, "  ")
     yield f"  {node.name}:"
     yield f"    type: {kind.name}"
-    filled = {**_FILLED.get((kind.role, kind.name), {})}
-    if kind.role is Role.SOURCE:  # targets and transforms that need a key find it here
+    filled = {**_FILLED.get((kind.role, kind.name), {}), **kind.samples}
+    if kind.role is Role.SOURCE and kind.built_in:  # targets and transforms that need a key find it here
         filled["primary_key"] = "id"
     fields = [(field.alias or name, field) for name, field in kind.options.model_fields.items() if name != "type"]
     # What must be said comes first, what every node may say comes last.

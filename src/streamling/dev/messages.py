@@ -10,7 +10,7 @@ from typing import Any
 
 from streamling.dev.row_codec import RowCodec
 from streamling.dev.topics import Header, Message
-from streamling.errors import MESSAGE_INVALID, StreamlingError, UserError
+from streamling.errors import DATA_ERROR, StreamlingError, UserError
 from streamling.formats.registry import Registry
 
 _MAGIC, _FRAME = b"\0", 5
@@ -62,14 +62,14 @@ class Recipe:
 
 
 def messages(lines: Iterable[bytes], recipe: Recipe, file: str) -> Iterator[Message]:
-    """The message of each line that is not blank. Raises UserError MESSAGE_INVALID with the line."""
+    """The message of each line that is not blank. Raises UserError DATA_ERROR with the line."""
     for number, line in enumerate(lines, start=1):
         if text := line.strip():
             try:
                 yield recipe.message(text.decode())
             except ValueError as error:
                 message = f"line {number} of {file} cannot become a message: {error}"
-                raise UserError(MESSAGE_INVALID, message) from error
+                raise UserError(DATA_ERROR, message) from error
 
 
 @dataclass(frozen=True, slots=True)

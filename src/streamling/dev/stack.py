@@ -30,7 +30,6 @@ from streamling.dev.server import Server, Site
 from streamling.errors import (
     PORT_TAKEN,
     SERVER_FAILED,
-    SERVER_NOT_RUNNING,
     STACK_DIRECTORY,
     PermanentError,
     UserError,
@@ -142,11 +141,11 @@ class Stack:
         return record is not None and record.process() is not None
 
     def site(self, name: str) -> Site:
-        """Where a running server is. Raises UserError SERVER_NOT_RUNNING."""
+        """Where a running server is. Raises UserError SERVER_FAILED."""
         record = self._record(self._servers[name])
         if record is None or not self.runs(name):
             raise UserError(
-                SERVER_NOT_RUNNING,
+                SERVER_FAILED,
                 f"{name} does not run in {self.directory}",
                 hint=f"streamling dev up {name}",
             )

@@ -9,6 +9,7 @@ from streamling.plan.nodes import PlannedNode
 from streamling.plugin import registry
 from streamling.plugin.contract import Placement, Sink
 from streamling.spec.pipeline import Role
+from streamling.spec.plugin_options import PluginOptions
 from streamling.spec.settings import Settings
 
 
@@ -25,9 +26,12 @@ def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
     kind = registry.kind_of(node.spec)
     if not kind.runs:
         return NodeFacts("not in this version yet")
-    small = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch"
-    if node.spec.role is not Role.SINK:
-        return NodeFacts(f"{small}, on the executors beyond" if node.spec.role is Role.SOURCE else "in Spark")
+    both = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch, on the executors beyond"
+    if node.spec.role is Role.SOURCE:
+        return NodeFacts("on the driver" if isinstance(node.spec.options, PluginOptions) else both)
+    if node.spec.role is Role.TRANSFORM:
+        return NodeFacts("in Spark" if kind.compiled else "on the driver")
     capabilities = cast(Sink, registry.build(node.spec, settings)).capabilities
-    where = "on the driver" if capabilities.placement is Placement.DRIVER else f"{small}, on the executors beyond"
-    return NodeFacts(where, capabilities.guarantee.value)
+    return NodeFacts(
+        "on the driver" if capabilities.placement is Placement.DRIVER else both, capabilities.guarantee.value
+    )

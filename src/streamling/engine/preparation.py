@@ -11,6 +11,7 @@ from typing import cast
 
 from streamling.errors import (
     INTERNAL,
+    KIND_NOT_AVAILABLE,
     NOT_RUNNABLE,
     SCHEMA_NOT_FOUND,
     BugError,
@@ -23,10 +24,13 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source, Transform
+from streamling.plugin.contract import Sink, Source, TakesColumns, Transform
+from streamling.plugin.loading import load_plugins
+from streamling.plugin.preprocessing import preprocessed
+from streamling.plugin.side_outputs import wanted, watched
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, read_pipeline
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, load_pipeline, pipeline_text
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
@@ -53,7 +57,9 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     Without `probe` nothing but the file is touched. With it, sources whose columns are not in the file are
     looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
     """
-    pipeline = read_pipeline(file, registry.kinds())
+    loaded = load_plugins(settings)
+    wanted(settings)
+    pipeline, rewritten = _read(file, settings)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
         pipeline,
@@ -62,7 +68,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
         job_mode=settings.job_mode,
     )
     unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    given = (*_unused(settings), *unused_connections(pipeline, settings))
+    given = (*loaded, *rewritten, *unused_connections(pipeline, settings))
     return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
@@ -72,13 +78,34 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
+    sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
+    for node in plan.sources:
+        source = sources[node.ref]
+        if isinstance(source, TakesColumns):
+            source.planned(node.schema)
     processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
+    watching = watched(plan, settings)
     return Prepared(
-        plan,
-        sources={n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources},
+        watching.plan,
+        sources=sources,
         transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
-        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks},
+        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
     )
+
+
+def _read(file: Path, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
+    """The pipeline as its preprocessors make it, and what there is to say about them."""
+    made = preprocessed(pipeline_text(file), settings)
+    # Lines and columns of a rewritten text are not those of the file.
+    name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
+    pipeline = load_pipeline(made.text, name, registry.kinds())
+    if made.skipped:
+        missing = f"; preprocessors that are not available: {', '.join(made.skipped)}"
+        for problem in pipeline.problems:
+            if problem.condition is KIND_NOT_AVAILABLE and "'dataset'" in problem.message:
+                problem.message += missing
+                problem.args = (problem.message,)
+    return pipeline, made.cautions()
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
@@ -122,13 +149,6 @@ def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discove
     except Exception as error:  # whatever it is, the other sources have their problems too
         message = f"{node.described()}: its columns could not be looked up: {error}"
         return BugError(INTERNAL, message, node=node.name, where=node.where, cause=error)
-
-
-def _unused(settings: Settings) -> Iterator[Caution]:
-    """Settings that ask for what this version does not have."""
-    for name in ("path", "preprocessor_ids", "side_output_ids"):
-        if getattr(settings.plugin, name):
-            yield Caution(NOT_RUNNABLE, f"plugin.{name} is set, but this version loads no plugins yet")
 
 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:

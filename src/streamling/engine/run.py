@@ -27,8 +27,22 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
-from streamling.plugin.contract import Guarantee, HearsFinalizers, Measured, Placement, SinkContext, TransformContext
+from streamling.plugin.contract import (
+    Guarantee,
+    HearsFinalizers,
+    HearsMarkers,
+    Measured,
+    Placement,
+    Runtime,
+    Sink,
+    SinkContext,
+    TransformContext,
+    UsesRuntime,
+)
+from streamling.plugin.functions import Udf
+from streamling.plugin.side_outputs import SideOutput
 from streamling.spec.settings import Settings
+from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +76,7 @@ class Run:
     ) -> None:
         self._file, self._settings, self._verbose = file, settings, verbose
         self._progress = progress or Progress()
+        self.metrics = Metrics()
         self._failure: BaseException | None = None
         self._bounded = False
         self._stop: StopRequest | None = None
@@ -127,8 +142,10 @@ class Run:
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
         # Heavy imports happen here and in what is called from here, while the JVM boots.
+        from streamling.engine.capacity import start_workers
         from streamling.engine.dataflow import Dataflow
         from streamling.engine.delivery import Delivery
+        from streamling.engine.functions import open_functions
         from streamling.engine.loop import EpochLoop
         from streamling.engine.pending import Ledger
 
@@ -136,14 +153,18 @@ class Run:
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
+        self._attach(prepared, store)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
         self._open_transforms(prepared)
         stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
+            open_functions(session, _functions_of(prepared), lambda: start_workers(session))
         capacity = self._capacity(session, prepared)
         sources = self._reading_ahead(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
+        if exactly_once:
+            _tell_of_loose_rows(prepared)
         bad_rows = BadRows(plan, settings.application_id, self._progress)
         delivery = Delivery(session, self._outlets, stop, self._progress, bad_rows)
         self._loop = EpochLoop(
@@ -176,17 +197,26 @@ class Run:
                 source.stop()
             delivery.close()
 
+    def _attach(self, prepared: Prepared, store: StateStore) -> None:
+        """State and metrics for the nodes that ask for them."""
+        for node in (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()):
+            if isinstance(node, UsesRuntime):
+                node.attach(Runtime(self._settings.application_id, store, self.metrics))
+
     def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
         from streamling.engine.delivery import Outlet
 
         settings = self._settings
         outlets = [
-            Outlet(node, prepared.sinks[node.ref], _wish(node.spec.options), _limit(node.spec.options, settings))
+            Outlet(node, sink, _wish(node.spec.options), _limit(node.spec.options, sink, settings))
             for node in prepared.plan.sinks
+            for sink in (prepared.sinks[node.ref],)
         ]
         for outlet in outlets:
             node = outlet.node
-            context = SinkContext(node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key)
+            context = SinkContext(
+                node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key, node.width
+            )
             outlet.sink.open(context)
         return outlets
 
@@ -196,7 +226,7 @@ class Run:
             node = plan.node(ref)
             input_schema = plan.node(node.inputs[0]).schema
             application = self._settings.application_id
-            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key))
+            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key, node.width))
 
     def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
         from streamling.engine.capacity import Capacity, start_workers
@@ -270,6 +300,19 @@ class Run:
         )
 
 
+def _tell_of_loose_rows(prepared: Prepared) -> None:
+    for node in prepared.plan.sources:
+        if isinstance(prepared.sources[node.ref], HearsMarkers):
+            log.info("rows of '%s' cannot be read a second time: sinks have them at least once", node.spec.name)
+
+
+def _functions_of(prepared: Prepared) -> list[Udf]:
+    from streamling.engine.functions import used_functions
+
+    selects = [source.select for source in prepared.sources.values() if source.select is not None]
+    return used_functions(prepared.plan, [text for select in selects for text, _ in select.columns])
+
+
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:
     nodes = (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values())
     return [node for node in nodes if isinstance(node, HearsFinalizers)]
@@ -289,8 +332,10 @@ def _wish(options: object) -> Wish | None:
     return Wish(rows, interval.total_seconds() if interval is not None else None)
 
 
-def _limit(options: object, settings: Settings) -> int | None:
-    """The node's own limit, else that of its kind, else the application's."""
+def _limit(options: object, sink: Sink, settings: Settings) -> int | None:
+    """The node's own limit, else that of its kind, else the application's. Who only watches has none."""
+    if isinstance(sink, SideOutput):
+        return None
     own = getattr(options, "num_records_before_stop", None)
     if own is None and getattr(options, "type", None) == "print":
         own = settings.print_sink.num_records_before_stop

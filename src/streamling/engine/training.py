@@ -42,6 +42,8 @@ sinks:
   nothing: {type: blackhole, from: both}
 """
 
+_PLUGIN_SETTINGS = tuple(f"STREAMLING__PLUGIN__{key}" for key in ("PATH", "PREPROCESSOR_IDS", "SIDE_OUTPUT_IDS"))
+
 
 def train(java: Path, path: Path, *, verbose: bool = False) -> None:
     """Write the archive to `path`. The file appears whole or not at all."""
@@ -52,6 +54,8 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
         (Path(directory) / "pipeline.yaml").write_text(_PIPELINE)
         environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
         environment |= {TRAIN_VARIABLE: str(draft), "STREAMLING__STATE_BACKEND__BACKEND_TYPE": "InMemory"}
+        # The application's plugins have no part in it, and a relative path leads nowhere from there.
+        environment |= dict.fromkeys(_PLUGIN_SETTINGS, "")
         command = [
             sys.executable,
             "-m",

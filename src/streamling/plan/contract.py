@@ -65,3 +65,14 @@ class ChecksAlone(Protocol):
 
     def check_alone(self, node: NodeSpec) -> Iterable[Finding]:
         """What is wrong, everything at once."""
+
+
+@runtime_checkable
+class ChoosesWidth(Protocol):
+    """A node that says itself on how many streams it runs."""
+
+    def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
+        """The number of streams. `rows` is what it gets, None for sources; `upstream` the width of its input.
+
+        Raises UserError.
+        """

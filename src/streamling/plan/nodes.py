@@ -25,6 +25,8 @@ class PlannedNode:
     query: Query | None = None
     asks: tuple[str, ...] = ()
     """The dynamic tables its query asks."""
+    width: int = 1
+    """On how many streams it runs, as far as it is known before it does."""
 
     @property
     def ref(self) -> str:

@@ -31,6 +31,7 @@ from streamling.plan.contract import (
     ChecksAlone,
     ChecksColumns,
     ChecksInput,
+    ChoosesWidth,
     DeclaresColumns,
     Discovery,
     Finding,
@@ -167,7 +168,8 @@ class _Planner:
             for finding in node.options.check_alone(node):
                 self._note(finding)
         asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
-        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks)
+        width = self._width(node, inputs, columns, key)
+        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks, width)
         self.planned.append(planned)
         if is_stream(node):
             self.streams.setdefault(node.ref, planned)
@@ -234,6 +236,21 @@ class _Planner:
                 elif is_stream(reader):
                     behind.add(reader.ref)
         return found
+
+    def _width(self, node: NodeSpec, inputs: tuple[str, ...], columns: Schema | None, key: Key) -> int:
+        """What the node asks for; else one stream for a source, and the width of its input for others."""
+        read = [stream for ref in inputs if (stream := self.streams.get(ref)) is not None]
+        upstream = max((stream.width for stream in read), default=1)
+        if isinstance(node.options, ChoosesWidth):
+            if not node.sound or columns is None:
+                return 1
+            try:
+                return node.options.width(node, read[0].columns if read else None, key, upstream)
+            except UserError as error:
+                self.problems.append(error)
+                return 1
+        asked = getattr(node.options, "parallelism", None)
+        return asked if isinstance(asked, int) else upstream
 
     # Keys
 

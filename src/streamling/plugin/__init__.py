@@ -1,9 +1,24 @@
 """The public interface of connectors: built-in ones and plugins use nothing else.
 
-Importing it loads neither Spark nor Arrow.
+Plugins are classes with the methods of `SourcePlugin`, `TransformPlugin`, `SinkPlugin` and their like, made known with
+`register_source` and so on. Built-in connectors implement the engine's own contract and `register` a `Kind`.
+Importing this loads neither Spark nor Arrow.
 """
 
 from streamling.plan.contract import Discovery
+from streamling.plugin.bases import (
+    ByColumns,
+    ByPrimaryKey,
+    Description,
+    PluginError,
+    PreprocessorPlugin,
+    RoundRobin,
+    SideOutputPlugin,
+    SinkPlugin,
+    SourcePlugin,
+    TransformPlugin,
+)
+from streamling.plugin.context import PluginContext, Recorder, State
 from streamling.plugin.contract import (
     Ack,
     Applied,
@@ -14,21 +29,33 @@ from streamling.plugin.contract import (
     HearsFinalizers,
     HearsMarkers,
     Json,
+    KeyValues,
     Measured,
     Offer,
     Placement,
     Projection,
     Reader,
     Room,
+    Runtime,
     Sink,
     SinkCapabilities,
     SinkContext,
     Slice,
     Source,
+    TakesColumns,
     Task,
     Transform,
     TransformContext,
+    UsesRuntime,
     Writer,
+)
+from streamling.plugin.registration import (
+    register_preprocessor,
+    register_side_output,
+    register_sink,
+    register_source,
+    register_transform,
+    register_udf,
 )
 from streamling.plugin.registry import Kind, Probe, register
 from streamling.plugin.simple import SimpleSink
@@ -37,6 +64,9 @@ __all__ = [
     "Ack",
     "Applied",
     "BadRow",
+    "ByColumns",
+    "ByPrimaryKey",
+    "Description",
     "Discovery",
     "Epoch",
     "Extent",
@@ -44,23 +74,43 @@ __all__ = [
     "HearsFinalizers",
     "HearsMarkers",
     "Json",
+    "KeyValues",
     "Kind",
     "Measured",
     "Offer",
     "Placement",
+    "PluginContext",
+    "PluginError",
+    "PreprocessorPlugin",
     "Probe",
     "Projection",
     "Reader",
+    "Recorder",
     "Room",
+    "RoundRobin",
+    "Runtime",
+    "SideOutputPlugin",
     "SimpleSink",
     "Sink",
     "SinkCapabilities",
     "SinkContext",
+    "SinkPlugin",
     "Slice",
     "Source",
+    "SourcePlugin",
+    "State",
+    "TakesColumns",
     "Task",
     "Transform",
     "TransformContext",
+    "TransformPlugin",
+    "UsesRuntime",
     "Writer",
     "register",
+    "register_preprocessor",
+    "register_side_output",
+    "register_sink",
+    "register_source",
+    "register_transform",
+    "register_udf",
 ]

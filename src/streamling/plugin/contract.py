@@ -6,13 +6,14 @@ sink write and commit, and only then moves the stored positions. Everything here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from streamling.plan.types import Schema
+from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +149,35 @@ class HearsFinalizers(Protocol):
         """Comes from another thread than the other calls. Some epochs get none, only a later one does."""
 
 
+class KeyValues(Protocol):
+    """The state backend as nodes may use it: JSON values by key. Keys that begin with `__` are the engine's."""
+
+    def items(self) -> dict[str, Json]: ...
+
+    def get(self, key: str) -> Json: ...
+
+    def put(self, values: Mapping[str, Json]) -> None: ...
+
+    def remove(self, keys: Collection[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a run shares with nodes that ask for it."""
+
+    application: str
+    state: KeyValues
+    metrics: Metrics
+
+
+@runtime_checkable
+class UsesRuntime(Protocol):
+    """A node with state or metrics of its own."""
+
+    def attach(self, runtime: Runtime) -> None:
+        """Called once, before `open`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
     """Spark expressions over what a reader yields, with the names they get.
@@ -157,6 +187,14 @@ class Projection:
 
     columns: tuple[tuple[str, str], ...]
     uses_now: bool = False
+
+
+@runtime_checkable
+class TakesColumns(Protocol):
+    """A source whose columns only the outside world knows: it is told those that the pipeline was planned with."""
+
+    def planned(self, columns: Schema) -> None:
+        """Called once, before everything else. `columns` are those of its kind's `probe`, `_gs_op` last."""
 
 
 class Source(Protocol):
@@ -225,6 +263,8 @@ class TransformContext:
     input_schema: Schema
     schema: Schema
     primary_key: tuple[str, ...] = ()
+    width: int = 1
+    """On how many streams it was planned to run."""
 
 
 class Transform(Protocol):
@@ -292,6 +332,8 @@ class SinkContext:
     generation: str
     schema: Schema
     primary_key: tuple[str, ...] = ()
+    width: int = 1
+    """On how many streams it was planned to run."""
 
 
 class Writer(Protocol):

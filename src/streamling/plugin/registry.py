@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 
 from streamling.errors import INTERNAL, BugError
@@ -38,6 +38,8 @@ class Kind:
     """The planner turns the node into a query; nothing has to be built."""
     sets_aside: bool = False
     """It says which rows are bad (BadRow), so that `on_error` can be something else than `fail`."""
+    samples: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Values of fields that are not required and yet belong into a first pipeline."""
 
     @property
     def runs(self) -> bool:
@@ -75,6 +77,7 @@ _BUILT_IN = {
     ),
 }
 _kinds: dict[tuple[Role, str], Kind] = {}
+_plugged: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
@@ -84,6 +87,25 @@ def register(kind: Kind) -> None:
     if taken or key in _kinds:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
     _kinds[key] = kind
+
+
+def plug(kind: Kind) -> None:
+    """Make the kind of a plugin known; it can be taken out again."""
+    _plugged[kind.role, kind.name] = kind
+
+
+def unplug(role: Role, name: str) -> None:
+    del _plugged[role, name]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether there is a built-in kind of this name, in whatever role."""
+    return any(name in names for names in _BUILT_IN.values())
+
+
+def built_in_kinds() -> list[tuple[Role, str]]:
+    """The kinds that are there without plugins."""
+    return [(role, name) for role, names in _BUILT_IN.items() for name in names]
 
 
 def kinds() -> Kinds:
@@ -110,14 +132,13 @@ def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
 
 
 class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
-    """All kinds by role and name; one is loaded when it is looked up."""
+    """All kinds by role and name, plugins last; one is loaded when it is looked up."""
 
     def __getitem__(self, key: tuple[Role, str]) -> OptionsModel:
         return _kind(*key).options
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
-        built_in = [(role, name) for role, names in _BUILT_IN.items() for name in names]
-        return iter(dict.fromkeys((*built_in, *_kinds)))
+        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugged))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -126,7 +147,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 def _kind(role: Role, name: str) -> Kind:
     if (role, name) not in _kinds and _is_built_in(role, name):
         import_module(_module_of(role, name))
-    return _kinds[role, name]
+    return _plugged[role, name] if (role, name) in _plugged else _kinds[role, name]
 
 
 def _is_built_in(role: Role, name: str) -> bool:

@@ -16,6 +16,8 @@ from pydantic.fields import FieldInfo
 from streamling.spec.duration import format_duration
 from streamling.spec.secret import Secret
 
+ANY = "any value"
+"""The type of a field that takes what it gets, as options of plugins may."""
 _SIGNS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _PLAIN: dict[type, str] = {
     str: "text",
@@ -59,7 +61,7 @@ def type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and annotation in _PLAIN:
         return _PLAIN[annotation]
     # Types of columns are classes of the planner, which this package does not know.
-    return "type" if getattr(annotation, "__name__", "") == "DataType" else "any value"
+    return "type" if getattr(annotation, "__name__", "") == "DataType" else ANY
 
 
 def default_of(field: FieldInfo) -> str:

@@ -38,6 +38,21 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
+def label_fault(key: str, value: str) -> str | None:
+    """What is wrong with a label, as the rest of a sentence that begins with it."""
+    if key in RESERVED_LABELS:
+        return f"has the name '{key}', which is reserved"
+    if key.startswith("__"):
+        return "has a name that starts with two underscores, which is reserved"
+    if not _LABEL.fullmatch(key):
+        return f"has the name '{key}'; names are letters, digits and '_', no digit first"
+    if len(value.encode()) > MAX_LABEL_BYTES:
+        return f"must be no longer than {MAX_LABEL_BYTES} bytes"
+    if _CONTROL.search(value):
+        return "must not have control characters"
+    return None
+
+
 class Options(BaseModel):
     """A strict map inside a node."""
 
@@ -71,18 +86,8 @@ class Telemetry(Options):
         if len(labels) > MAX_LABELS:
             raise invalid_value(f"has {len(labels)} labels; at most {MAX_LABELS} are allowed")
         for key, value in labels.items():
-            if key in RESERVED_LABELS:
-                raise invalid_value(f"has the name '{key}', which is reserved", field=key)
-            if key.startswith("__"):
-                raise invalid_value("has a name that starts with two underscores, which is reserved", field=key)
-            if not _LABEL.fullmatch(key):
-                raise invalid_value(
-                    f"has the name '{key}'; names are letters, digits and '_', no digit first", field=key
-                )
-            if len(value.encode()) > MAX_LABEL_BYTES:
-                raise invalid_value(f"must be no longer than {MAX_LABEL_BYTES} bytes", field=key)
-            if _CONTROL.search(value):
-                raise invalid_value("must not have control characters", field=key)
+            if (fault := label_fault(key, value)) is not None:
+                raise invalid_value(fault, field=key)
         return labels
 
 

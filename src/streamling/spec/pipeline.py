@@ -65,7 +65,7 @@ _Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 
 OptionsModel = type[NodeOptions]
 Kinds = Mapping[tuple[Role, str], OptionsModel]
-"""The options model of each kind of node: built in, or a plugin's."""
+"""The options model of each kind of node, built in or a plugin's, in the order in which messages list them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ class _Loader:
             return None
 
     def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
-        known = sorted(name for kind_role, name in self._kinds if kind_role is role)
+        known = [name for kind_role, name in self._kinds if kind_role is role]
         field_ = tree.get("type")
         if field_ is None and (merge := tree.entry(MERGE_KEY)) is not None:
             self._report(prefix, entry.key, UserError(UNKNOWN_FIELD, NOT_MERGED, where=merge.where))

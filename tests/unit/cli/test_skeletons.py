@@ -11,13 +11,14 @@ from pydantic import Field
 from streamling.cli.main import main
 from streamling.cli.skeleton import skeleton
 from streamling.engine.preparation import check
+from streamling.plugin.loading import load_plugins
 from streamling.plugin.registry import Kind, all_kinds
 from streamling.spec.options import Options, SinkOptions
 from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings
 from streamling.spec.yaml import MapNode, compose
 
-KINDS = list(all_kinds())
+KINDS = [kind for kind in all_kinds() if kind.built_in]
 
 
 def kind(role: Role, name: str) -> Kind:
@@ -63,6 +64,23 @@ def test_a_field_is_set_by_taking_the_mark_away(tried: Kind) -> None:
     node = section.entries[0].value
     assert isinstance(node, MapNode)
     assert {entry.key for entry in node.entries} >= {f.alias or n for n, f in tried.options.model_fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        (Role.SOURCE, "basic_plugin.random_source"),
+        (Role.SOURCE, "basic_plugin.partitioned_source"),
+        (Role.TRANSFORM, "basic_plugin.filter_transform"),
+        (Role.TRANSFORM, "basic_plugin.partitioned_transform"),
+        (Role.SINK, "basic_plugin.partitioned_file_sink"),
+        (Role.SINK, "print_sink"),
+    ],
+)
+def test_the_pipeline_of_a_plugin_is_valid(role: Role, name: str, tmp_path: Path) -> None:
+    load_plugins(Settings())
+    tried = next(k for k in all_kinds() if (k.role, k.name) == (role, name))
+    test_a_pipeline_of_any_kind_is_valid(tried, tmp_path)
 
 
 class Inner(Options):

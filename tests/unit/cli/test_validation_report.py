@@ -80,12 +80,14 @@ def test_a_text_without_its_hint_would_tell_half(capsys: pytest.CaptureFixture[s
     assert found["errors"][-1:] == ["memory sink 'o': plan 'sss' not found (hint: nodes that can be read: s)"]
 
 
-def test_settings_that_ask_for_plugins_are_not_ignored_in_silence(
+def test_a_plugin_path_that_does_not_exist_is_an_error_of_the_user(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMLING__PLUGIN__PATH", "plugins")
     found = report(capsys, SOURCE + "sinks:\n  o: {type: memory, from: s, primary_key: id}\n")
-    assert "plugin.path is set, but this version loads no plugins yet" in found["warnings"]
+    assert (found["success"], found["is_valid"]) == (True, False)
+    assert found["problems"][0]["code"] == "PLUGIN_NOT_LOADED"
+    assert "'plugins', which does not exist" in found["errors"][0]
 
 
 def test_a_lookup_that_goes_wrong_in_any_way_leaves_the_others_their_problems(

@@ -10,7 +10,7 @@ import pytest
 from streamling.dev.messages import Payload, PayloadReader, Recipe, messages
 from streamling.dev.row_codec import RowCodec
 from streamling.dev.topics import Message
-from streamling.errors import MESSAGE_INVALID, SCHEMA_UNUSABLE, StreamlingError
+from streamling.errors import DATA_ERROR, SCHEMA_UNUSABLE, StreamlingError
 
 
 def record(**fields: Any) -> str:
@@ -65,7 +65,7 @@ def test_a_line_that_cannot_be_sent_is_named_by_its_number(line: bytes, reason: 
     lines = [b'{"id": 1}\n', b"\n", line]
     with pytest.raises(StreamlingError, match=f"line 3 of rows.jsonl.*{reason}") as caught:
         list(messages(lines, Recipe(key=("id",)), "rows.jsonl"))
-    assert caught.value.condition is MESSAGE_INVALID
+    assert caught.value.condition is DATA_ERROR
 
 
 @pytest.mark.parametrize(

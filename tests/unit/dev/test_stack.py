@@ -26,7 +26,6 @@ from streamling.errors import (
     JAVA_NOT_FOUND,
     PORT_TAKEN,
     SERVER_FAILED,
-    SERVER_NOT_RUNNING,
     STACK_DIRECTORY,
     StreamlingError,
     UserError,
@@ -142,7 +141,7 @@ def test_purging_a_directory_that_up_has_made_removes_it(directory: Path) -> Non
 
 def test_what_does_not_run_is_named_with_the_way_to_start_it(directory: Path) -> None:
     error = refused(lambda: web_stack(directory).site("web"))
-    assert error.condition is SERVER_NOT_RUNNING
+    assert error.condition is SERVER_FAILED
     assert error.hint == "streamling dev up web"
 
 

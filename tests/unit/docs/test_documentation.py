@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,16 @@ from streamling.engine.preparation import check
 from streamling.errors import NOT_RUNNABLE, SCHEMA_UNKNOWN
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.sql import compile_query, parse
-from streamling.plugin.registry import kinds
+from streamling.plugin.loading import load_plugins
+from streamling.plugin.registration import Provenance, forget
+from streamling.plugin.registry import built_in_kinds
+from streamling.spec.blocks import Plugin
 from streamling.spec.settings import Settings, load_settings
 from streamling.spec.yaml import MapNode, compose
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-PIPELINES = sorted(p for p in (ROOT / "examples").glob("*.yaml") if not p.name.endswith(".config.yaml"))
+PIPELINES = sorted(p for p in (ROOT / "examples").rglob("*.yaml") if not p.name.endswith(".config.yaml"))
 CONFIGURATIONS = sorted((ROOT / "examples").glob("*.config.yaml"))
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)#\s]+)?(?:#(?P<heading>[^)\s]+))?\)")
@@ -58,9 +63,17 @@ def _is_pipeline(block: Block) -> bool:
 YAML = blocks("yaml")
 
 
-def cautions(file: Path) -> list[str]:
+def plugins_of(page: Path, directory: Path) -> Settings:
+    """Settings with the plugins that a page shows, written to files."""
+    for block in _blocks(page):
+        if block.language == "python" and "streamling.plugin" in block.text and "register_" in block.text:
+            (directory / f"line_{block.line:04d}.py").write_text(block.text)
+    return Settings(plugin=Plugin(path=str(directory)))
+
+
+def cautions(file: Path, settings: Settings) -> list[str]:
     """What a check of the file alone says, but for what only a connector or another system can settle."""
-    found = check(file, Settings(), probe=False).cautions
+    found = check(file, settings, probe=False).cautions
     return [c.message for c in found if c.condition not in (NOT_RUNNABLE, SCHEMA_UNKNOWN)]
 
 
@@ -68,7 +81,7 @@ def cautions(file: Path) -> list[str]:
 def test_a_pipeline_in_the_documentation_validates_without_warnings(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(block.text)
-    assert cautions(file) == []
+    assert cautions(file, plugins_of(block.page, tmp_path)) == []
 
 
 @pytest.mark.parametrize("block", [b for b in YAML if not _is_pipeline(b)], ids=str)
@@ -78,8 +91,25 @@ def test_settings_in_the_documentation_load_without_warnings(block: Block, tmp_p
 
 
 @pytest.mark.parametrize("file", PIPELINES, ids=lambda p: p.name)
-def test_an_example_validates_without_warnings(file: Path) -> None:
-    assert cautions(file) == []
+def test_an_example_validates_without_warnings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    settings = Settings(plugin=Plugin(path="examples/plugins"))
+    assert [caution.message for caution in check(file, settings, probe=True).cautions] == []
+
+
+def test_the_tests_in_the_guide_to_plugins_pass() -> None:
+    load_plugins(Settings())
+    names: dict[str, Any] = {}
+    try:
+        for block in _blocks(ROOT / "docs" / "plugins.md"):
+            if block.language == "python":
+                exec(compile(block.text, str(block), "exec"), names)
+    finally:
+        forget(Provenance.CODE)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
 
 
 @pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda p: p.name)
@@ -89,7 +119,9 @@ def test_the_settings_of_an_example_load_without_warnings(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def orders() -> PlannedNode:
-    return check(ROOT / "examples" / "demo.yaml", Settings(), probe=False).node("orders")
+    with chdir(ROOT):
+        settings = Settings(plugin=Plugin(path="examples/plugins"))
+        return check(Path("examples/demo.yaml"), settings, probe=True).node("web_orders")
 
 
 @pytest.mark.parametrize("block", blocks("sql"), ids=str)
@@ -120,7 +152,7 @@ def test_generated_pages_are_up_to_date(generate: ModuleType) -> None:
 def test_every_kind_of_node_has_a_page_with_an_example(generate: ModuleType) -> None:
     lacking = [
         f"{role} {type_}"
-        for role, type_ in sorted(kinds())
+        for role, type_ in sorted(built_in_kinds())
         if not any(b.language == "yaml" and type_ in b.text for b in _blocks(generate.node_page(role, type_)))
     ]
     assert lacking == []

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from streamling.errors import SQL_UNKNOWN_FUNCTION, UserError
 from streamling.plan.sql.constructs import AGGREGATE, WINDOW, unsupported
-from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function
+from streamling.plan.sql.functions import ADDED, AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function
 from streamling.plan.sql.origin import Origin
 
 UNNEST = "unnest"
@@ -60,16 +60,16 @@ def function_name(node: exp.Expr) -> str:
 
 
 def called(origin: Origin, node: exp.Expr, added: Mapping[str, Function]) -> Function | UserError:
-    """The function a call means, or why there is none; `added` ones come before those of the table."""
+    """The function a call means, or why there is none; `added` ones come first, then those of plugins."""
     name = function_name(node)
-    found = added.get(name) or FUNCTIONS.get(name)
+    found = added.get(name) or (ADDED[name](origin.node) if name in ADDED else FUNCTIONS.get(name))
     if found is not None:
         return found if found.usage.startswith(f"{name}(") else replace(found, usage=_usage(name, found))
     if name in AGGREGATES:
         return unsupported(origin, f"{AGGREGATE} `{name}`", node)
     if name in WINDOW_FUNCTIONS:
         return unsupported(origin, f"{WINDOW} `{name}`", node)
-    return origin.error(SQL_UNKNOWN_FUNCTION, _unknown(name, [*added, *FUNCTIONS]), at=node)
+    return origin.error(SQL_UNKNOWN_FUNCTION, _unknown(name, [*added, *ADDED, *FUNCTIONS]), at=node)
 
 
 def _usage(name: str, function: Function) -> str:

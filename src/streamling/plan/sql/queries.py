@@ -12,7 +12,16 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from streamling.errors import INTERNAL, NODE_NOT_FOUND, SQL_DUPLICATE_COLUMN, SQL_TYPES, BugError, UserError, Where
+from streamling.errors import (
+    INTERNAL,
+    NODE_NOT_FOUND,
+    SQL_DUPLICATE_COLUMN,
+    SQL_TYPES,
+    SQL_UNSUPPORTED,
+    BugError,
+    UserError,
+    Where,
+)
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
@@ -23,6 +32,7 @@ from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, t
 from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import identifier
+from streamling.plan.sql.worker_calls import call_in_lambda
 from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
 
 
@@ -80,6 +90,7 @@ def compile_query(
     raise_all(compiler.problems)
     if branch is None:
         raise AssertionError("a query is broken without a problem")
+    _check_worker_calls(statement._origin, branch.text)
     return Query(
         branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables, tuple(compiler.cautions)
     )
@@ -101,7 +112,15 @@ def compile_expression(
         value = compiler.value(tree)
     except RecursionError as error:
         raise too_deep(origin, error) from None
+    _check_worker_calls(origin, value.text)
     return Expression(value.text, value.type, value.nullable, compiler.uses_now)
+
+
+def _check_worker_calls(origin: Origin, text: str) -> None:
+    name = call_in_lambda(text)
+    if name is not None:
+        message = f"the function `{name}` of a plugin cannot be an argument of the function around it"
+        raise origin.error(SQL_UNSUPPORTED, message, hint="compute it in a transform before this one")
 
 
 class _Broken(Exception):

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from streamling.errors import SQL_SYNTAX, UserError
 from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
-from streamling.plan.sql.functions import AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS
+from streamling.plan.sql.functions import AGGREGATES, WINDOW_FUNCTIONS, is_function
 from streamling.plan.sql.origin import Origin
 from streamling.plan.sql.scope import name_of
 
@@ -183,7 +183,7 @@ def _refused_by_nature(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Window | exp.Filter):
         inner = node.this.name.lower() if isinstance(node.this, exp.Anonymous) else ""
         return f"{construct(node)} `{inner}`" if inner else construct(node)
-    if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
+    if isinstance(node, exp.Anonymous) and not is_function(node.name.lower()):
         name = node.name.lower()
         kind = AGGREGATE if name in AGGREGATES else WINDOW if name in WINDOW_FUNCTIONS else None
         return f"{kind} `{name}`" if kind else None

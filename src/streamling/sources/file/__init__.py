@@ -1,14 +1,23 @@
-"""`file`: the rows of files in a directory or an object store."""
+"""`file`: the rows of files in a directory or an object store.
+
+Delivery: a slice names files, with their size and time, and the places inside of them between which it lies. Reading it
+again gives the same rows; a file that has changed or gone since is an error, never other rows. What was read is stored
+with every epoch: finished files, and the place inside of the one that is being read. Files that come late are read,
+wherever their name or time would put them.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.errors import StreamlingError
+from streamling.plan.declared_columns import DeclaredColumns
+from streamling.plan.types import DataType
 from streamling.plugin import Discovery, Kind, register
+from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.options import Keyed, Options, Parallel, SourceOptions
@@ -16,6 +25,9 @@ from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 
 SCHEMES = ("s3", "s3a", "gs")
+_IN_TEXT = frozenset(
+    ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+) | {"decimal", "string", "date32", "timestamp"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -57,6 +69,24 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         "`poll_interval`.",
     )
 
+    schema_: DeclaredColumns | None = Field(
+        default=None,
+        alias="schema",
+        description="Types of columns of csv and json files that are not to be guessed from the first rows. Other "
+        "columns are found as usual.",
+    )
+
+    @field_validator("schema_")
+    @classmethod
+    def _check_schema(cls, columns: dict[str, DataType] | None, info: ValidationInfo) -> dict[str, DataType] | None:
+        format_ = info.data.get("format")
+        if columns is not None and format_ in ("parquet", "avro"):
+            raise invalid_value(f"is not allowed with format {format_}: its files say the types of their columns")
+        for name, type_ in (columns or {}).items():
+            if type_.kind not in _IN_TEXT:
+                raise invalid_value(f"is {type_}, which has no form in text files; read it as string", field=name)
+        return columns
+
     @field_validator("path")
     @classmethod
     def _check_scheme(cls, path: str) -> str:
@@ -78,11 +108,31 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     from streamling.sources.file.columns import columns_of
 
     try:
-        return Discovery(columns_of(options.path, options.format))
+        return Discovery(columns_of(options.path, options.format, options.schema_ or {}))
     except StreamlingError as error:
         raise type(error)(
-            error.condition, f"{node.described()}: {error.message}", node=node.name, where=node.locate("path")
+            error.condition,
+            f"{node.described()}: {error.message}",
+            node=node.name,
+            where=node.locate("path"),
+            hint=error.hint,
         ) from error
 
 
-register(Kind(Role.SOURCE, "file", FileSourceOptions, probe=_probe))
+def _build(node: NodeSpec, settings: Settings) -> FileSource:
+    options = node.options
+    if not isinstance(options, FileSourceOptions):
+        raise TypeError(options)
+    poll_s = options.mode.poll_interval.total_seconds() if isinstance(options.mode, Continuous) else None
+    return FileSource(
+        node=node.ref,
+        name=node.name,
+        path=options.path,
+        format_=options.format,
+        poll_s=poll_s,
+        parallelism=options.parallelism,
+        driver_rows=settings.epoch.driver_rows,
+    )
+
+
+register(Kind(Role.SOURCE, "file", FileSourceOptions, _build, probe=_probe, sets_aside=True))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
-from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
+from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
-_AVRO_MAGIC = b"Obj\x01"
+_GUESSED = ("csv", "json", "ndjson", "jsonl")
+_NOTHING_DECLARED: Mapping[str, DataType] = {}
 
 
-def columns_of(path: str, format_: str) -> Schema:
-    """The columns of the files a path means, `_gs_op` last. Raises UserError if there are none or they differ."""
+def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTHING_DECLARED) -> Schema:
+    """The columns of the files a path means, `_gs_op` last; types are the declared ones, else those of the file.
+
+    Raises UserError if there are no files or their columns cannot be used.
+    """
     listing = list_files(path, format_)
     if not listing.files:
         why = f"at least one {format_} file must be there, its columns are taken from it"
@@ -33,18 +38,31 @@ def columns_of(path: str, format_: str) -> Schema:
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:
-        found = _columns(system, first, format_)
+        found = _columns(system, first, format_, declared)
     except StreamlingError:
         raise
     except (OSError, ValueError) as error:
         text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
-        raise UserError(SCHEMA_UNUSABLE, text, cause=error) from error
+        hint = "'schema' of the source can say the types of columns" if format_ in _GUESSED else None
+        raise UserError(SCHEMA_UNUSABLE, text, cause=error, hint=hint) from error
+    found = _with_declared(found, declared, first)
     names = {f.name for f in found}
     if len(names) < len(found):
         twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
         raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns of the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
     return _with_operation((*found, *partitions), first.path)
+
+
+def _with_declared(found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile) -> tuple[Field, ...]:
+    """A declared column that the first file does not have may come with later ones; until then it is null."""
+    directory = next((name for name, _ in file.partitions if name in declared), None)
+    if directory is not None:
+        text = f"'schema' declares '{directory}', which is a column of directories: those are text, cast it in SQL"
+        raise UserError(SCHEMA_UNUSABLE, text)
+    typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in found)
+    known = {f.name for f in found}
+    return (*typed, *(Field(name, type_) for name, type_ in declared.items() if name not in known))
 
 
 def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
@@ -55,22 +73,20 @@ def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
     return Schema((*(f for f in fields if f.name != OPERATION_COLUMN), OPERATION_FIELD))
 
 
-def _columns(system: pafs.FileSystem, file: FoundFile, format_: str) -> tuple[Field, ...]:
+def _columns(system: pafs.FileSystem, file: FoundFile, format_: str, declared: Collection[str]) -> tuple[Field, ...]:
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
-                schema = rows_of(_avro_header(stream)).schema
+                schema = rows_of(read_header(stream).schema).schema
                 return tuple(f for f in schema if f != OPERATION_FIELD)
             case "parquet":
                 import pyarrow.parquet as pq
 
                 return _fields(pq.read_schema(stream))
             case "csv":
-                import pyarrow.csv as pacsv
-
-                return _fields(pacsv.open_csv(stream, pacsv.ReadOptions(block_size=_SAMPLE)).schema)
+                return _csv_fields(stream)
             case _:
-                return _fields(_json_schema(stream))
+                return _fields(_json_schema(stream, declared))
 
 
 def _fields(schema: pa.Schema) -> tuple[Field, ...]:
@@ -79,52 +95,49 @@ def _fields(schema: pa.Schema) -> tuple[Field, ...]:
     return tuple(Field(f.name, logical_type(f.type, f.name), f.nullable) for f in schema)
 
 
-def _json_schema(stream: pa.NativeFile) -> pa.Schema:
+def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
+    """Rows that cannot be read say nothing of the columns; they are told when their turn comes."""
+    import pyarrow.csv as pacsv
+
+    from streamling.sources.file.csv_files import NULL
+
+    read = pacsv.ReadOptions(block_size=_SAMPLE)
+    parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
+    found = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
+    # What is not UTF-8 makes a column of bytes for Arrow; in a text file it is a mistake.
+    return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in found)
+
+
+def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.json as pajson
+
+    from streamling.sources.file.records import BOM
 
     sample = stream.read(_SAMPLE)
     if len(sample) == _SAMPLE:
         whole, found, _ = sample.rpartition(b"\n")
         sample = whole if found else sample + stream.read()
-    if not sample.strip():
+    lines = [line for line in sample.removeprefix(BOM).splitlines() if line.strip()]
+    if not lines:
         return pa.schema([])
-    return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=len(sample) + 1)).schema
+    objects = b"\n".join(text for line in lines if (text := _undeclared(line, declared)))
+    if not objects:
+        raise ValueError("no line of it is a JSON object")
+    return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
 
 
-def _avro_header(stream: pa.NativeFile) -> str:
-    """The schema in the header of an Avro container file: magic, then a map of metadata."""
-    if stream.read(4) != _AVRO_MAGIC:
-        raise ValueError("it does not begin like an Avro container file")
-    metadata: dict[str, bytes] = {}
-    while count := _long(stream):
-        if count < 0:
-            count = -count
-            _long(stream)
-        for _ in range(count):
-            name = _bytes(stream).decode()
-            metadata[name] = _bytes(stream)
-    schema = metadata.get("avro.schema", b"").decode()
-    json.loads(schema)
-    return schema
+def _undeclared(line: bytes, declared: Collection[str]) -> bytes:
+    """What a line says of columns that nobody has declared.
 
-
-def _bytes(stream: Any) -> bytes:
-    length = _long(stream)
-    found: bytes = stream.read(length) if length >= 0 else b""
-    if len(found) != length:
-        raise ValueError("its header ends early")
-    return found
-
-
-def _long(stream: Any) -> int:
-    """A zig-zag number of variable length."""
-    value = shift = 0
-    while True:
-        byte: bytes = stream.read(1)
-        if not byte or shift > 63:
-            raise ValueError("its header ends early")
-        value |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if not byte[0] & 0x80:
-            return (value >> 1) ^ -(value & 1)
+    A line that is no object says nothing, and is told when its turn comes.
+    """
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return b""
+    if not isinstance(found, dict):
+        return b""
+    if not declared:
+        return line
+    return json.dumps({name: value for name, value in found.items() if name not in declared}).encode()

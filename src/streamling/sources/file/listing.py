@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError
 
@@ -58,19 +59,24 @@ def file_system(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def list_files(path: str, format_: str) -> Listing:
-    """All files the path means that have an extension of the format, hidden ones left out."""
-    import pyarrow.fs as pafs
-
+    """As `found_files`, for who only wants to know the columns. Raises PermanentError."""
     try:
-        system, inner = file_system(path)
-        base, pattern = _split(inner)
-        start = system.get_file_info(base)
-        if start.type == pafs.FileType.File:
-            base, infos = str(PurePosixPath(base).parent), [start]
-        else:
-            infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
+        return found_files(path, format_)
     except (OSError, ValueError) as error:
         raise PermanentError(SCHEMA_NOT_FOUND, f"'{path}' cannot be listed: {error}", cause=error) from error
+
+
+def found_files(path: str, format_: str) -> Listing:
+    """All files the path means that have an extension of the format, hidden ones left out. Raises OSError."""
+    import pyarrow.fs as pafs
+
+    system, inner = file_system(path)
+    base, pattern = _split(inner)
+    start = system.get_file_info(base)
+    if start.type == pafs.FileType.File:
+        base, infos = str(PurePosixPath(base).parent), [start]
+    else:
+        infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
     found = [info for info in infos if info.type == pafs.FileType.File]
     wanted = [info for info in found if _wanted(info.path, base, pattern, EXTENSIONS[format_])]
     files = [
@@ -136,11 +142,12 @@ def _partitions(path: str, base: str) -> Iterator[tuple[str, str]]:
         found = _PARTITION.fullmatch(part)
         if found is None:
             return
-        yield found[1], found[2]
+        yield found[1], unquote(found[2])
 
 
 def _in_layout(files: list[FoundFile]) -> Listing:
     """The layout is that of the first file with partitions; files of another layout have other columns."""
     layout = next((tuple(name for name, _ in f.partitions) for f in files if f.partitions), ())
     inside = [f for f in files if tuple(name for name, _ in f.partitions) == layout]
-    return Listing(tuple(inside), tuple(f.path for f in files if f not in inside))
+    known = set(inside)
+    return Listing(tuple(inside), tuple(f.path for f in files if f not in known))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from streamling.plan.sql.functions import (
     chance,
     conditionals,
@@ -42,6 +44,14 @@ FUNCTIONS: dict[str, Function] = {
     name: function for family in FAMILIES.values() for name, function in family.FUNCTIONS.items()
 }
 
+ADDED: dict[str, Callable[[str], Function]] = {}
+"""Functions of plugins, made for the node that calls them; they come before those of the same name in the table."""
+
+
+def is_function(name: str) -> bool:
+    return name in ADDED or name in FUNCTIONS
+
+
 # fmt: off
 AGGREGATES = frozenset({
     "any_value", "approx_distinct", "approx_median", "approx_percentile_cont", "approx_percentile_cont_with_weight",
@@ -59,4 +69,4 @@ WINDOW_FUNCTIONS = frozenset({
 })
 # fmt: on
 
-__all__ = ["AGGREGATES", "FAMILIES", "FUNCTIONS", "WINDOW_FUNCTIONS", "Function"]
+__all__ = ["ADDED", "AGGREGATES", "FAMILIES", "FUNCTIONS", "WINDOW_FUNCTIONS", "Function", "is_function"]

@@ -1,0 +1,163 @@
+"""Bounded files through a query into Parquet files, beside plain PySpark doing the same, start included.
+
+`STREAMLING_BENCH_FILES_MB` is the size of the CSV file, 100 unless told; the Parquet file has the same rows. They are
+kept in the cache directory of the user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet
+
+from bench.figure import Figure
+from bench.processes import pipeline
+
+_BAR = 0.7
+_ROWS_AT_ONCE = 200_000
+_MEMORY = "1g"
+_QUERY = "SELECT id, upper(customer) AS customer, amount * 2 AS doubled, at FROM orders WHERE amount < 500"
+_PIPELINE = """\
+sources:
+  orders: {{type: file, path: {path}, format: {format_}, mode: {{type: bounded}}, primary_key: id}}
+transforms:
+  kept: {{type: sql, primary_key: id, sql: "{query}"}}
+sinks:
+  out: {{type: file, from: kept, path: {out}, format: parquet}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    seconds: float
+    rss_mb: float
+
+
+def files() -> Iterator[Figure]:
+    """Rows per second of whole runs, by format."""
+    megabytes = int(os.environ.get("STREAMLING_BENCH_FILES_MB", "100"))
+    for format_ in ("csv", "parquet"):
+        path = _sample(megabytes, format_)
+        ours, kept = _ours(path, format_)
+        plain, expected = _plain(path, format_)
+        if kept != expected:
+            raise RuntimeError(f"{kept} rows instead of {expected}")
+        rows = pyarrow.parquet.ParquetFile(_sample(megabytes, "parquet")).metadata.num_rows
+        ratio = plain.seconds / ours.seconds
+        compared = f"{ratio:.2f} x plain PySpark ({rows / plain.seconds:,.0f})"
+        memory = f"{ours.rss_mb:,.0f} MB, plain {plain.rss_mb:,.0f} MB"
+        yield Figure(
+            f"rows per second, {format_} of {megabytes} MB",
+            f"{rows / ours.seconds:,.0f}",
+            f"{compared}; {memory}",
+            f">= {_BAR} x",
+            ratio >= _BAR,
+        )
+
+
+def _ours(path: Path, format_: str) -> tuple[_Run, int]:
+    with tempfile.TemporaryDirectory(prefix="streamling-files-") as directory:
+        out = Path(directory, "out")
+        text = _PIPELINE.format(path=json.dumps(str(path)), format_=format_, query=_QUERY, out=json.dumps(str(out)))
+        began = time.monotonic()
+        with pipeline(text, {"SPARK__DRIVER__MEMORY": _MEMORY}) as (process, log), _watched(process.pid) as peak:
+            process.communicate(timeout=1800)
+            if process.returncode:
+                raise RuntimeError(log.read_text()[-4000:])
+        return _Run(time.monotonic() - began, peak[0] / 1e6), _rows_in(out)
+
+
+def _plain(path: Path, format_: str) -> tuple[_Run, int]:
+    script = Path(__file__).parent / "plain" / "files.py"
+    with tempfile.TemporaryDirectory(prefix="streamling-files-") as directory:
+        out = Path(directory, "out")
+        began = time.monotonic()
+        command = [sys.executable, str(script), format_, str(path), str(out), _QUERY, _MEMORY]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process, _watched(process.pid) as peak:
+            if process.wait(1800):
+                raise RuntimeError("the plain script failed")
+        return _Run(time.monotonic() - began, peak[0] / 1e6), _rows_in(out)
+
+
+def _rows_in(directory: Path) -> int:
+    return int(pyarrow.dataset.dataset([str(p) for p in directory.glob("*.parquet")]).count_rows())
+
+
+@contextmanager
+def _watched(pid: int) -> Iterator[list[int]]:
+    """The largest resident memory of a process and all below it, so far."""
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            try:
+                root = psutil.Process(pid)
+                peak[0] = max(peak[0], sum(_rss(p) for p in (root, *root.children(recursive=True))))
+            except psutil.Error:
+                continue
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _sample(megabytes: int, format_: str) -> Path:
+    """The file of a size and format, made once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling" / "bench"
+    path = cache / f"orders-{megabytes}.{format_}"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        made = path.with_suffix(".making")
+        _make(made, megabytes << 20, format_)
+        made.rename(path)
+    return path
+
+
+def _make(path: Path, size: int, format_: str) -> None:
+    """About as many rows as make a CSV file of that size: 81 bytes each."""
+    rows = size // 81
+    with path.open("wb") as file:
+        first = _table(0, 1)
+        csv = format_ == "csv"
+        writer = pa.csv.CSVWriter(file, first.schema) if csv else pa.parquet.ParquetWriter(file, first.schema)
+        with writer:
+            for start in range(0, rows, _ROWS_AT_ONCE):
+                writer.write_table(_table(start, min(rows, start + _ROWS_AT_ONCE)))
+
+
+def _table(start: int, end: int) -> pa.Table:
+    ids = range(start, end)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "customer": [f"customer-{i * 7919 % 100_003}" for i in ids],
+            "amount": [(i * 7919 % 100_000) / 100 for i in ids],
+            "at": pa.array([1_700_000_000 + i for i in ids], pa.timestamp("s")),
+            "note": [f"order {i} of the day" for i in ids],
+        }
+    )

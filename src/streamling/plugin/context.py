@@ -1,0 +1,155 @@
+"""What an instance of a plugin is told and given: its name, the columns it gets, state, metrics, a logger."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from streamling.errors import STATE_UNREADABLE, UserError
+from streamling.plugin.contract import Json, KeyValues
+from streamling.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tags = Mapping[str, str] | Iterable[tuple[str, str]]
+
+OUTPUT_ROWS = "output_rows"
+"""The count of the rows a node gives."""
+
+
+class State:
+    """Values that survive a restart. The single value of `get` and `put` belongs to the node; others have a key of
+    their own under a prefix, the node's name unless `set_prefix` says otherwise."""
+
+    def __init__(self, scope: str, store: Callable[[], KeyValues]) -> None:
+        self._scope, self._prefix, self._store = scope, scope, store
+
+    def get(self) -> Json:
+        """The node's value, None if there is none."""
+        return self._store().get(self._checked(self._scope))
+
+    def put(self, value: Json) -> None:
+        self._put(self._scope, value)
+
+    def remove(self) -> None:
+        self._store().remove([self._checked(self._scope)])
+
+    def get_kv(self, key: str) -> Json:
+        return self._store().get(self._key(key))
+
+    def put_kv(self, key: str, value: Json) -> None:
+        self._put(self._key(key), value)
+
+    def remove_kv(self, key: str) -> None:
+        self._store().remove([self._key(key)])
+
+    def set_prefix(self, prefix: str) -> None:
+        """What stands before the keys of `get_kv` and its like; empty, they belong to the whole application."""
+        self._prefix = prefix
+
+    def clear(self) -> None:
+        """Remove the node's value and all keys under its name."""
+        store = self._store()
+        own = f"{self._checked(self._scope)}:"
+        store.remove([key for key in store.items() if key == self._scope or key.startswith(own)])
+
+    def _key(self, key: str) -> str:
+        return self._checked(f"{self._prefix}:{key}" if self._prefix else key)
+
+    def _put(self, key: str, value: Json) -> None:
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(STATE_UNREADABLE, f"the value for the state key '{key}' is not JSON: {error}") from error
+        self._store().put({self._checked(key): value})
+
+    @staticmethod
+    def _checked(key: str) -> str:
+        if key.startswith("__"):
+            message = f"the state key '{key}' begins with two underscores, which is reserved"
+            raise UserError(STATE_UNREADABLE, message, hint="choose another key, or another name for the node")
+        return key
+
+
+class Recorder:
+    """Metrics of one node. Names get the prefix `streamling_`, series the node's labels."""
+
+    def __init__(self, metrics: Metrics, labels: Mapping[str, str]) -> None:
+        self._metrics = metrics
+        self.labels = dict(labels)
+
+    def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
+        """Add to a count. `output_rows` is the runtime's own, which counts every row that passes: it is left out."""
+        if name != OUTPUT_ROWS:
+            self._metrics.count(name, value, self._labelled(tags))
+
+    def record_gauge(self, name: str, value: float, tags: Tags | None = None) -> None:
+        self._metrics.gauge(name, value, self._labelled(tags))
+
+    def record_latency(self, name: str, value: float | timedelta, tags: Tags | None = None) -> None:
+        """Milliseconds, or a duration."""
+        milliseconds = value.total_seconds() * 1000 if isinstance(value, timedelta) else value
+        self._metrics.latency(name, milliseconds, self._labelled(tags))
+
+    record_count_w_tags = record_count
+    record_gauge_w_tags = record_gauge
+    record_latency_w_tags = record_latency
+
+    def _labelled(self, tags: Tags | None) -> dict[str, str]:
+        return {**dict(tags or {}), **self.labels}
+
+
+class _Kept:
+    """State that lives as long as the context: for plugins that are tried out without a run."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Json] = {}
+
+    def items(self) -> dict[str, Json]:
+        return dict(self._values)
+
+    def get(self, key: str) -> Json:
+        return self._values.get(key)
+
+    def put(self, values: Mapping[str, Json]) -> None:
+        self._values.update(json.loads(json.dumps(dict(values))))
+
+    def remove(self, keys: Collection[str]) -> None:
+        for key in keys:
+            self._values.pop(key, None)
+
+
+class PluginContext:
+    """One instance's view of the run. Made without a run, it keeps state and metrics in memory, for tests.
+
+    reference_name     the node's name, in lower case
+    input_schema       the columns a transform or sink gets, `_gs_op` included; None for sources
+    partition_index, partition_count   0 and 1 unless the plugin is partitioned
+    state, shared_state   of the instance, and of all instances of the node; the same unless the plugin is partitioned
+    """
+
+    def __init__(
+        self,
+        reference_name: str = "node",
+        *,
+        application_id: str = "local_app_v1",
+        input_schema: pa.Schema | None = None,
+        partition_index: int = 0,
+        partition_count: int = 1,
+        partitioned: bool = False,
+        store: Callable[[], KeyValues] | None = None,
+        metrics: Recorder | None = None,
+    ) -> None:
+        self.reference_name, self.application_id, self.input_schema = reference_name, application_id, input_schema
+        self.partition_index, self.partition_count = partition_index, partition_count
+        if store is None:
+            kept = _Kept()
+            store = lambda: kept  # noqa: E731
+        self.shared_state = State(reference_name, store)
+        self.state = State(f"{reference_name}[{partition_index}]", store) if partitioned else self.shared_state
+        self.metrics = metrics or Recorder(Metrics(), {"id": reference_name})
+        self.logger = logging.getLogger(f"streamling.plugin.{reference_name}")

@@ -1,0 +1,167 @@
+"""SQL functions of plugins: what the planner knows of them, and how workers compute them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, PermanentError, StreamlingError, UserError
+from streamling.plan.sql import Function, Parameter, Value
+from streamling.plan.sql.coercions import common_type, converted, is_integer
+from streamling.plan.sql.functions import ADDED
+from streamling.plan.sql.spark_types import computed_type
+from streamling.plan.sql.values import NULL_VALUE, Refusal, string_literal
+from streamling.plan.sql.worker_calls import WORKER_CALL
+from streamling.plan.types import STRING, DataType
+from streamling.plugin.failures import told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LITERAL, _COLUMN = "1", "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Udf:
+    """A function, and where workers find it: by the path of its plugin, or in a module."""
+
+    name: str
+    argument_types: tuple[pa.DataType, ...]
+    return_type: pa.DataType
+    function: Callable[..., Any]
+    volatile: bool
+    path: str | None
+    module: str | None
+
+    @property
+    def spark_name(self) -> str:
+        return WORKER_CALL + self.name
+
+
+_offered: dict[str, Udf] = {}
+
+
+def offer(udf: Udf) -> None:
+    """Make a function known to all SQL. Raises UserError if its types have no counterpart in a pipeline."""
+    from streamling.formats.arrow import logical_type
+
+    if not udf.name.isidentifier() or not udf.name.isascii():
+        raise UserError(PLUGIN_NOT_LOADED, f"function '{udf.name}': the name is not letters, digits and '_'")
+    if not callable(udf.function):
+        raise UserError(PLUGIN_NOT_LOADED, f"function '{udf.name}': {udf.function!r} cannot be called")
+    try:
+        arguments = [logical_type(t, f"argument {n}") for n, t in enumerate(udf.argument_types, 1)]
+        result = logical_type(udf.return_type, "result")
+    except (UserError, TypeError, AttributeError) as error:
+        message = f"function '{udf.name}': types are Arrow types with a counterpart in a pipeline: {error}"
+        raise UserError(PLUGIN_NOT_LOADED, message) from error
+    _offered[udf.name] = udf
+    ADDED[udf.name] = lambda node: _planned(udf, arguments, result, node)
+
+
+def withdraw(name: str) -> None:
+    del _offered[name], ADDED[name]
+
+
+def offered() -> list[Udf]:
+    return list(_offered.values())
+
+
+def _planned(udf: Udf, arguments: Sequence[DataType], result: DataType, node: str) -> Function:
+    nulls = {converted(NULL_VALUE, computed_type(type_)).text for type_ in arguments}
+
+    def build(values: Sequence[Value]) -> Value:
+        marks = "".join(_LITERAL if value.constant is not None or value.text in nulls else _COLUMN for value in values)
+        # The call carries what only the planner knows: which arguments are literals, and the node it stands in.
+        texts = [string_literal(f"{marks}:{node}"), *(value.text for value in values)]
+        return Value(f"{udf.spark_name}({', '.join(texts)})", result)
+
+    usage = f"{udf.name}({', '.join(str(type_) for type_ in arguments)})"
+    return Function(usage, tuple(_parameter(type_) for type_ in arguments), build)
+
+
+def _parameter(type_: DataType) -> Parameter:
+    carried = computed_type(type_)
+
+    def admit(value: Value) -> Value:
+        widened = common_type(value.type, carried) == carried and (value.type != STRING or carried == STRING)
+        literal_integer = isinstance(value.constant, int) and is_integer(value.type) and is_integer(carried)
+        if not widened and not literal_integer:
+            raise Refusal(f"expected {type_}, got {value.type}")
+        return replace(converted(value, carried), constant=value.constant)
+
+    return Parameter(str(type_), admit)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function as workers get it: picklable, found again by name."""
+
+    name: str
+    path: str | None
+    module: str | None
+
+    def __call__(self, marks: pa.Array, *columns: pa.Array) -> pa.Array:
+        """The values for a batch of rows. Raises StreamlingError that names function and node."""
+        import pyarrow as pa
+
+        from streamling.formats.arrow import arrow_type, logical_type
+
+        udf = self._found()
+        carrier = arrow_type(logical_type(udf.return_type, "result"))
+        if not len(marks):
+            return pa.array([], carrier)
+        literals, _, node = str(marks[0].as_py()).partition(":")
+        arguments = [
+            column[0].cast(type_) if mark == _LITERAL else column.cast(type_)
+            for mark, column, type_ in zip(literals, columns, udf.argument_types, strict=True)
+        ]
+        try:
+            return self._computed(udf, arguments, len(marks), alone=_COLUMN not in literals).cast(carrier)
+        except StreamlingError as error:
+            error.node = error.node or node
+            raise
+        except Exception as error:
+            text = f"function '{self.name}' of a plugin failed: {told(error)}"
+            raise PermanentError(PLUGIN_FAILED, text, node=node, cause=error) from error
+
+    def _computed(self, udf: Udf, arguments: Sequence[Any], rows: int, *, alone: bool) -> pa.Array:
+        import pyarrow as pa
+
+        if alone and udf.volatile:
+            values = [_single(udf.function(*arguments)) for _ in range(rows)]
+            return pa.array(values, udf.return_type)
+        if alone:
+            return pa.repeat(pa.scalar(_single(udf.function(*arguments)), udf.return_type), rows)
+        result = udf.function(*arguments)
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if isinstance(result, pa.Scalar):
+            result = pa.repeat(result, rows)
+        if not isinstance(result, pa.Array):
+            message = f"function '{self.name}' of a plugin gave {type(result).__name__}, not a pyarrow array"
+            raise PermanentError(PLUGIN_FAILED, message)
+        if len(result) != rows:
+            message = f"function '{self.name}' of a plugin gave {len(result)} values for {rows} rows"
+            raise PermanentError(PLUGIN_FAILED, message)
+        return result.cast(udf.return_type)
+
+    def _found(self) -> Udf:
+        if self.name not in _offered and self.path is not None:
+            from streamling.plugin.loading import load_one
+
+            load_one(self.path)
+        elif self.name not in _offered and self.module is not None:
+            importlib.import_module(self.module)
+        return _offered[self.name]
+
+
+def _single(result: Any) -> Any:
+    """The one value that a call with literals alone gives: plain, a scalar, or an array of one."""
+    import pyarrow as pa
+
+    if isinstance(result, pa.Array | pa.ChunkedArray) and len(result) == 1:
+        result = result[0]
+    return result.as_py() if isinstance(result, pa.Scalar) else result

@@ -1,0 +1,45 @@
+"""The application that plugins were loaded for: what they learn of it before a run gives them more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamling.errors import STATE_UNREADABLE, UserError
+from streamling.plugin.contract import KeyValues
+from streamling.spec.secret import Secret
+from streamling.spec.settings import Settings
+
+
+@dataclass(slots=True)
+class _Host:
+    application_id: str = Settings.model_fields["application_id"].default
+    own: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
+
+
+_host = _Host()
+
+
+def settle_in(settings: Settings) -> None:
+    """Plugins are loaded for the application of these settings."""
+    _host.application_id, _host.own = settings.application_id, settings.plugin.own
+
+
+def application_id() -> str:
+    return _host.application_id
+
+
+def with_settings(id_: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a node with the settings `plugin.<name>.<key>` before them, the plugin's id being the name.
+
+    What is neither letter nor digit in the id is an underscore there; names of keys ignore case.
+    """
+    own = _host.own.get(re.sub(r"[^a-z0-9]", "_", id_.lower()), {})
+    values = {key: secret.reveal() for key, secret in own.items()}
+    merged = {name: values.pop(name.lower(), text) for name, text in options.items()}
+    return merged | values
+
+
+def no_state() -> KeyValues:
+    raise UserError(STATE_UNREADABLE, "state can be used from initialize() on, not in the constructor")

@@ -1,0 +1,128 @@
+"""Loading plugins: the samples, what installed packages offer, and what `plugin.path` names.
+
+plugin.path       a Python file, a package, or a directory of both, loaded in order of name
+entry points      of the group `streamling.plugins`: a module, or a function that registers
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from streamling.errors import PLUGIN_NOT_LOADED, Caution, StreamlingError, UserError
+from streamling.plugin import host
+from streamling.plugin.failures import told
+from streamling.plugin.registration import Origin, Provenance, forget, loading, registrations
+from streamling.spec.settings import Settings
+
+GROUP = "streamling.plugins"
+_SAMPLES = "streamling.plugin.samples"
+_NATIVE = (".so", ".dylib", ".dll", ".pyd")
+
+
+def load_plugins(settings: Settings) -> list[Caution]:
+    """Make all plugins of the application known. Raises UserError that names plugin, file and cause.
+
+    What an earlier call has loaded by path is forgotten first.
+    """
+    host.settle_in(settings)
+    importlib.import_module(_SAMPLES)
+    _load_entry_points()
+    forget(Provenance.PATH)
+    if not settings.plugin.path:
+        return []
+    path = Path(settings.plugin.path)
+    return [caution for found in _found(path) if (caution := load_one(found)) is not None]
+
+
+def load_one(path: Path | str) -> Caution | None:
+    """Load the plugin in a file or package. Says so if it registers nothing."""
+    path = Path(path).absolute()
+    before = len(registrations())
+    _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(path))
+    if len(registrations()) == before and not _replaces(path):
+        return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
+    return None
+
+
+def _replaces(path: Path) -> bool:
+    return any(r.origin.place == str(path) for r in registrations())
+
+
+def _load_entry_points() -> None:
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        origin = Origin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
+        if any(r.origin == origin for r in registrations()):
+            continue  # loaded before, and a module is imported once
+
+        def load(point: importlib.metadata.EntryPoint = point) -> None:
+            offered = point.load()
+            if callable(offered):
+                offered()
+
+        _load(origin, f"plugin of the entry point '{origin.place}'", load)
+
+
+def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
+    try:
+        with loading(origin):
+            action()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may raise anything, SystemExit included
+        hint = error.hint if isinstance(error, StreamlingError) else None
+        message = f"{described} cannot be loaded: {told(error)}"
+        raise UserError(PLUGIN_NOT_LOADED, message, hint=hint, cause=error) from error
+
+
+def _found(path: Path) -> Iterator[Path]:
+    """The plugins at a path, in order of name."""
+    if not path.exists():
+        raise UserError(
+            PLUGIN_NOT_LOADED,
+            f"plugin.path is '{path}', which does not exist",
+            hint="leave it empty to load no plugins",
+        )
+    if path.is_file() or (path / "__init__.py").is_file():
+        yield _loadable(path)
+        return
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
+        hidden = entry.name.startswith((".", "_"))
+        native = entry.suffix in _NATIVE
+        if not hidden and (native or entry.suffix == ".py" or (entry / "__init__.py").is_file()):
+            yield _loadable(entry)
+
+
+def _loadable(path: Path) -> Path:
+    if path.suffix in _NATIVE:
+        message = f"plugin '{path}' is a native library: plugins are Python files or packages"
+        raise UserError(PLUGIN_NOT_LOADED, message, hint="native plugins of other runtimes cannot be loaded")
+    if path.is_file() and path.suffix != ".py":
+        raise UserError(PLUGIN_NOT_LOADED, f"plugin '{path}' is neither a Python file nor a package")
+    return path
+
+
+def _import(path: Path) -> None:
+    """Run a plugin as a module under a name of its own, so that it hides no other module."""
+    file = path / "__init__.py" if path.is_dir() else path
+    name = "streamling_plugin_" + re.sub(r"\W", "_", path.stem)
+    for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+        del sys.modules[loaded]
+    importlib.invalidate_caches()
+    spec = importlib.util.spec_from_file_location(
+        name, file, submodule_search_locations=[str(path)] if path.is_dir() else None
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

@@ -1,0 +1,101 @@
+"""The instances of one node: made together, told together, one of them unless the plugin is partitioned."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamling.errors import StreamlingError
+from streamling.plan.types import Schema
+from streamling.plugin import host
+from streamling.plugin.context import PluginContext, Recorder
+from streamling.plugin.contract import Runtime
+from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
+from streamling.spec.pipeline import NodeSpec
+from streamling.telemetry.labels import node_labels, plugin_node_labels
+from streamling.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from streamling.plugin.nodes.kinds import PluginNode
+
+log = logging.getLogger(__name__)
+
+
+class Group:
+    """`width` instances of the plugin of a node."""
+
+    def __init__(
+        self, node: NodeSpec, options: PluginNode, runtime: Runtime | None, width: int, rows: Schema | None
+    ) -> None:
+        self._node, self._options, self._rows, self._width = node, options, rows, width
+        self.recorder = self._recorder_for(runtime)
+        self._store = host.no_state if runtime is None else lambda: runtime.state
+        self._application = host.application_id() if runtime is None else runtime.application
+        self.instances: list[Instance] = []
+        try:
+            for index in range(width):
+                self.instances.append(self._instance(index))
+        except StreamlingError:
+            self.terminate()
+            raise
+
+    def initialize(self) -> None:
+        """Let every instance open its connections, and learn its labels."""
+        self.call("initialize")
+        own: dict[str, object] = {}
+        if self._options.registration.partitioned:
+            description = self._options.planned(self._node, self._rows).description
+            own = dict(description.labels) if description is not None else {}
+        elif self.instances[0].has("labels"):
+            own = dict(self.instances[0].call("labels") or {})
+        labels, warnings = plugin_node_labels(self._node, own)
+        self.recorder.labels = labels
+        for warning in warnings:
+            log.warning("%s", warning)
+
+    def call(self, method: str, *arguments: object) -> list[Any]:
+        """The same call on every instance, side by side; the first error is raised once all are done."""
+        return gathered([instance.submit(method, *arguments) for instance in self.instances])
+
+    def terminate(self) -> None:
+        """Close all, side by side; an error of one is a warning and keeps none from closing."""
+        until = time.monotonic() + LAST_CALL_S
+        for last in [instance.end() for instance in self.instances]:
+            try:
+                last.result(max(0.0, until - time.monotonic()))
+            except (StreamlingError, TimeoutError) as error:
+                log.warning("%s did not close: %s", self._node.described(), str(error) or "it does not answer")
+
+    def _recorder_for(self, runtime: Runtime | None) -> Recorder:
+        labels = node_labels(self._node)
+        return Recorder(runtime.metrics, labels) if runtime else Recorder(Metrics(), labels)
+
+    def _instance(self, index: int) -> Instance:
+        from streamling.formats.exchange import exchange_schema
+
+        registration = self._options.registration
+        context = PluginContext(
+            self._node.ref,
+            application_id=self._application,
+            input_schema=exchange_schema(self._rows) if self._rows is not None else None,
+            partition_index=index,
+            partition_count=self._width,
+            partitioned=registration.partitioned,
+            store=self._store,
+            metrics=self.recorder,
+        )
+        try:
+            plugin = registration.target(context, self._options.given())
+        except Exception as error:
+            raise self._options.refusal(self._node, error) from error
+        return Instance(plugin, node=self._node.name, described=self._node.described())
+
+
+def gathered(futures: Sequence[Any]) -> list[Any]:
+    """The results of all calls; the first error once none is under way any more."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
+    return [future.result() for future in futures]

@@ -1,0 +1,231 @@
+"""The kinds of node that plugins add: what the planner learns of them before they run.
+
+A plugin is asked what it is by making an instance of it and ending it at once, or, if it is partitioned, by its
+`describe`. Neither touches anything outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamling.errors import (
+    KEY_REQUIRED,
+    PLACEMENT,
+    PLUGIN_REFUSED,
+    SCHEMA_UNUSABLE,
+    StreamlingError,
+    UserError,
+)
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
+from streamling.plugin import host
+from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
+from streamling.plugin.context import PluginContext
+from streamling.plugin.failures import told
+from streamling.plugin.nodes.instance import settled
+from streamling.plugin.registry import Kind
+from streamling.spec.options import NodeOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.plugin_options import (
+    PluginOptions,
+    PluginSinkOptions,
+    PluginSourceOptions,
+    PluginTransformOptions,
+)
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from streamling.plugin.contract import Sink, Source, Transform
+    from streamling.plugin.registration import Registration
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plugin says of a node; `description` for partitioned ones only."""
+
+    columns: Schema | None
+    description: Description | None
+    bounded: bool = False
+    """A source that says that it ends by itself."""
+
+
+class PluginNode(PluginOptions):
+    """Mix-in: what all nodes of plugins tell the planner."""
+
+    registration: ClassVar[Registration]
+
+    def given(self) -> dict[str, str]:
+        """The options as the plugin gets them: settings of its own beat the pipeline file."""
+        return host.with_settings(self.registration.id, self.plugin_options())
+
+    def planned(self, node: NodeSpec, rows: Schema | None) -> Planned:
+        """Ask the plugin. Raises UserError with the place of the node, or of the option the plugin speaks of."""
+        try:
+            return _asked(self.registration, node, self.given(), rows)
+        except StreamlingError as error:
+            if error.where is not None:
+                raise
+            raise self.refusal(node, error) from error
+        except Exception as error:
+            raise self.refusal(node, error) from error
+
+    def refusal(self, node: NodeSpec, error: BaseException) -> UserError:
+        given = self.given()
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in given:
+            return node.error(PLUGIN_REFUSED, f"the option '{error.args[0]}' is missing")
+        message = told(error)
+        condition = error.condition if isinstance(error, UserError) else PLUGIN_REFUSED
+        named = next((name for name in given if re.search(rf"\b{re.escape(name)}\b", message)), None)
+        path = () if named is None else (named,) if node.tree.get(named) is not None else ("options", named)
+        return node.error(condition, message, *path, hint=getattr(error, "hint", None))
+
+    def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
+        """How many instances there are; `upstream` is the width of the input. Raises UserError."""
+        wanted: int | None = getattr(self, "parallelism", None)
+        description = self.planned(node, rows).description if self.registration.partitioned else None
+        if description is None:
+            if wanted is not None and wanted > 1:
+                message = f"'parallelism' is {wanted}, but the plugin is not partitioned and runs as one stream"
+                raise node.error(PLACEMENT, message, "parallelism", hint="remove 'parallelism'")
+            return 1
+        chosen = wanted or ((description.preferred or 1) if node.role is Role.SOURCE else upstream)
+        most = description.maximum
+        if chosen < description.minimum or (most is not None and chosen > most):
+            allowed = f"{description.minimum} to {most}" if most is not None else f"at least {description.minimum}"
+            message = f"would run on {chosen} streams; the plugin allows {allowed}"
+            raise node.error(PLACEMENT, message, "parallelism", hint="set 'parallelism'")
+        if node.role is not Role.SOURCE and chosen > 1:
+            _check_placement(node, description, rows, key)
+        return chosen
+
+
+class _SourceNode(PluginNode, PluginSourceOptions):
+    """A source of a plugin."""
+
+    def output_schema(self, node: NodeSpec) -> Schema | None:
+        return self.planned(node, None).columns
+
+
+class _TransformNode(PluginNode, PluginTransformOptions):
+    """A transform of a plugin."""
+
+    def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
+        columns = self.planned(node, rows).columns
+        return rows if columns is None else columns
+
+
+class _SinkNode(PluginNode, PluginSinkOptions):
+    """A sink of a plugin."""
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:  # type: ignore[override]
+        yield from super().check_columns(node, columns, key)
+        if self.registration.partitioned:
+            return  # asked for its width as well, and refuses there
+        try:
+            self.planned(node, columns)
+        except UserError as error:
+            yield error
+
+
+_MODELS: dict[Role, type[PluginNode]] = {
+    Role.SOURCE: _SourceNode,
+    Role.TRANSFORM: _TransformNode,
+    Role.SINK: _SinkNode,
+}
+
+
+def node_kind(registration: Registration) -> Kind:
+    """The kind of node that a plugin adds."""
+    role = registration.kind.role
+    if role is None:
+        raise AssertionError(registration)
+    model: type[NodeOptions] = type(
+        f"{role.value.capitalize()}Of{registration.target.__name__}",
+        (_MODELS[role],),
+        {"__module__": __name__, "__doc__": registration.doc, "registration": registration},
+    )
+    options = dict(getattr(registration.target, "sample_options", {}))
+    samples = {"options": options} if options else {}
+    return Kind(role, registration.id, model, _build, sets_aside=True, samples=samples)
+
+
+def plugin_node(node: NodeSpec) -> PluginNode:
+    if not isinstance(node.options, PluginNode):
+        raise TypeError(node.options)
+    return node.options
+
+
+def _build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
+    from streamling.plugin.nodes import sink, source, transform
+
+    options = plugin_node(node)
+    match node.role:
+        case Role.SOURCE:
+            return source.PluginSource(node, options)
+        case Role.TRANSFORM:
+            return transform.PluginTransform(node, options)
+        case Role.SINK:
+            return sink.PluginSink(node, options)
+
+
+def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], rows: Schema | None) -> Planned:
+    from streamling.formats.exchange import exchange_schema
+
+    input_schema = exchange_schema(rows) if rows is not None else None
+    if registration.partitioned:
+        description = settled(registration.target.describe(options, input_schema))
+        if not isinstance(description, Description):
+            raise TypeError(f"describe gave {type(description).__name__}, not a Description")
+        schema = description.output_schema if node.role is not Role.SINK else None
+        return Planned(
+            _columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded
+        )
+    context = PluginContext(
+        node.ref, application_id=host.application_id(), input_schema=input_schema, store=host.no_state
+    )
+    plugin = registration.target(context, options)
+    try:
+        columns = None if node.role is Role.SINK else _columns(node, settled(plugin.output_schema()), rows)
+    finally:
+        if callable(getattr(plugin, "terminate", None)):
+            settled(plugin.terminate())
+    return Planned(columns, None, bool(getattr(plugin, "bounded", False)))
+
+
+def _columns(node: NodeSpec, schema: Any, rows: Schema | None) -> Schema:
+    import pyarrow as pa
+
+    from streamling.formats.exchange import columns_of
+
+    if not isinstance(schema, pa.Schema):
+        raise node.error(SCHEMA_UNUSABLE, f"output_schema gave {type(schema).__name__}, not a pyarrow.Schema")
+    try:
+        columns = columns_of(schema, rows)
+    except UserError as error:
+        raise node.error(SCHEMA_UNUSABLE, f"output_schema: {error.message}") from error
+    operation = columns.get(OPERATION_COLUMN)
+    if operation is None:
+        message = f"output_schema has no column '{OPERATION_COLUMN}'; it has: {', '.join(columns.names) or 'none'}"
+        raise node.error(SCHEMA_UNUSABLE, message, hint=f'add pa.field("{OPERATION_COLUMN}", pa.string(), False)')
+    if schema.field(OPERATION_COLUMN).type not in (pa.string(), pa.large_string(), pa.string_view()):
+        raise node.error(SCHEMA_UNUSABLE, f"'{OPERATION_COLUMN}' must be text, not {operation.type or STRING}")
+    twice = [name for name in columns.names if columns.names.count(name) > 1]
+    if twice:
+        raise node.error(SCHEMA_UNUSABLE, f"output_schema has the column '{twice[0]}' twice")
+    return Schema((*(field for field in columns if field != operation), operation))
+
+
+def _check_placement(node: NodeSpec, description: Description, rows: Schema | None, key: Key) -> None:
+    if isinstance(description.placement, ByPrimaryKey) and not key:
+        message = "the plugin deals rows to its streams by primary key, and there is none"
+        raise node.error(KEY_REQUIRED, message, hint="set primary_key")
+    if isinstance(description.placement, ByColumns) and rows is not None:
+        missing = [column for column in description.placement.columns if column not in rows]
+        if missing:
+            message = (
+                f"the plugin deals rows to its streams by the column '{missing[0]}', which the input does not have"
+            )
+            raise node.error(PLACEMENT, message)

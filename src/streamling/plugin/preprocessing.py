@@ -1,0 +1,51 @@
+"""Preprocessors: plugins that rewrite the text of a pipeline before it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_FAILED, Caution, UserError
+from streamling.plugin import host
+from streamling.plugin.context import PluginContext
+from streamling.plugin.failures import told
+from streamling.plugin.nodes.instance import settled
+from streamling.plugin.registration import PluginKind, Registration, find
+from streamling.spec.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessed:
+    """The text to be read, which preprocessors have run, and which nobody provides."""
+
+    text: str
+    ran: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    def cautions(self) -> list[Caution]:
+        return [
+            Caution(KIND_NOT_AVAILABLE, f"preprocessor '{id_}' is not available and is skipped") for id_ in self.skipped
+        ]
+
+
+def preprocessed(text: str, settings: Settings) -> Preprocessed:
+    """The text as the preprocessors of the settings make it, each from what the one before gave. Raises UserError."""
+    ran, skipped = [], []
+    for id_ in settings.plugin.preprocessor_ids:
+        found = find(id_, PluginKind.PREPROCESSOR)
+        if found is None:
+            skipped.append(id_)
+            continue
+        ran.append(id_)
+        text = _applied(found, text, settings.plugin.preprocessor_options.get(id_, {}))
+    return Preprocessed(text, tuple(ran), tuple(skipped))
+
+
+def _applied(found: Registration, text: str, options: dict[str, str]) -> str:
+    context = PluginContext(found.id, application_id=host.application_id(), store=host.no_state)
+    try:
+        given = settled(found.target(context, host.with_settings(found.id, options)).preprocess_topology(text))
+        if not isinstance(given, str):
+            raise TypeError(f"preprocess_topology gave {type(given).__name__}, not text")
+    except Exception as error:
+        raise UserError(PLUGIN_FAILED, f"preprocessor '{found.id}' failed: {told(error)}", cause=error) from error
+    return given

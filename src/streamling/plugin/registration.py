@@ -1,0 +1,254 @@
+"""Which plugins there are: what a module registers when it is imported.
+
+    @register_sink("queue")
+    class QueueSink(SinkPlugin): ...
+
+Ids are `name` or `namespace.name` and belong to one plugin, whatever its kind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from streamling.errors import PLUGIN_NOT_LOADED, UserError
+from streamling.plugin import functions, registry
+from streamling.spec.pipeline import Role
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PluginKind(Enum):
+    SOURCE = "source"
+    TRANSFORM = "transform"
+    SINK = "sink"
+    PREPROCESSOR = "preprocessor"
+    SIDE_OUTPUT = "side output"
+    UDF = "function"
+
+    @property
+    def role(self) -> Role | None:
+        """What its nodes do; None for plugins that are no nodes."""
+        return Role(self.value) if self in (PluginKind.SOURCE, PluginKind.TRANSFORM, PluginKind.SINK) else None
+
+
+# What a class must have; everything else has a default.
+_REQUIRED = {
+    PluginKind.SOURCE: ("output_schema", "generate_batch"),
+    PluginKind.TRANSFORM: ("output_schema", "process_batch"),
+    PluginKind.SINK: ("process_batch",),
+    PluginKind.PREPROCESSOR: ("preprocess_topology",),
+    PluginKind.SIDE_OUTPUT: ("process_batch",),
+}
+
+
+class Provenance(Enum):
+    """Where a plugin comes from."""
+
+    SAMPLE = "built-in sample"
+    ENTRY_POINT = "entry point"
+    PATH = "path"
+    CODE = "code"
+    """Registered by the program that uses this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """`place`: the file or directory, the entry point or the module."""
+
+    provenance: Provenance
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One plugin. Buffers are in batches, 0 = `plugin.channel_capacity`."""
+
+    id: str
+    kind: PluginKind
+    target: Any
+    """The class, or the function."""
+    origin: Origin
+    partitioned: bool = False
+    input_buffer: int = 0
+    output_buffer: int = 0
+
+    @property
+    def doc(self) -> str:
+        """The first line of its documentation."""
+        lines = (inspect.getdoc(self.target) or "").strip().splitlines()
+        return lines[0] if lines and self.target.__doc__ else ""
+
+    def described(self) -> str:
+        return f"{self.kind.value} plugin '{self.id}'"
+
+
+_known: dict[str, Registration] = {}
+_functions: dict[str, Registration] = {}
+_replaced: dict[str, Registration] = {}
+_loading: ContextVar[Origin | None] = ContextVar("loading", default=None)
+
+
+def registrations() -> list[Registration]:
+    """Everything registered, sorted by id."""
+    return sorted((*_known.values(), *_functions.values()), key=lambda r: (r.kind is PluginKind.UDF, r.id))
+
+
+def find(id_: str, kind: PluginKind) -> Registration | None:
+    found = _known.get(id_)
+    return found if found is not None and found.kind is kind else None
+
+
+@contextmanager
+def loading(origin: Origin) -> Iterator[None]:
+    """What is registered inside comes from there."""
+    token = _loading.set(origin)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def forget(provenance: Provenance) -> None:
+    """Take back what came from there; samples that were replaced are there again."""
+    for registration in [r for r in registrations() if r.origin.provenance is provenance]:
+        if registration.kind is PluginKind.UDF:
+            del _functions[registration.id]
+            functions.withdraw(registration.id)
+            continue
+        _drop(registration)
+        if (sample := _replaced.pop(registration.id, None)) is not None:
+            _put(sample)
+
+
+def add(registration: Registration) -> None:
+    """Make a plugin known. Raises UserError if it cannot be one, or its id is taken."""
+    _check(registration)
+    before = _known.get(registration.id)
+    if before is not None and registration.origin.provenance is Provenance.SAMPLE:
+        _replaced[registration.id] = registration
+        return
+    if before is not None and before.origin.provenance is Provenance.SAMPLE:
+        _replaced[before.id] = before
+        _drop(before)
+    elif before is not None:
+        raise UserError(
+            PLUGIN_NOT_LOADED,
+            f"two plugins have the id '{registration.id}': one of {before.origin.place}, "
+            f"one of {registration.origin.place}",
+            hint="give one of them another name, or a namespace",
+        )
+    _put(registration)
+
+
+def _put(registration: Registration) -> None:
+    from streamling.plugin.nodes.kinds import node_kind
+
+    _known[registration.id] = registration
+    if registration.kind.role is not None:
+        registry.plug(node_kind(registration))
+
+
+def _drop(registration: Registration) -> None:
+    del _known[registration.id]
+    if registration.kind.role is not None:
+        registry.unplug(registration.kind.role, registration.id)
+
+
+def _check(registration: Registration) -> None:
+    role, target = registration.kind.role, registration.target
+    problem = None
+    if not registration.id or any(not part.strip() for part in registration.id.split(".", 1)):
+        problem = "the id must be 'name' or 'namespace.name'"
+    elif role is not None and registry.is_built_in(registration.id):
+        problem = "the id is that of a built-in kind of node"
+    elif not isinstance(target, type):
+        problem = f"a class is expected, not {target!r}"
+    elif missing := [name for name in _REQUIRED[registration.kind] if not callable(getattr(target, name, None))]:
+        problem = f"the class {target.__name__} has no method {' and no method '.join(missing)}"
+    elif registration.partitioned and not callable(getattr(target, "describe", None)):
+        problem = (
+            f"a partitioned plugin needs a class method describe(options, input_schema); {target.__name__} has none"
+        )
+    elif min(registration.input_buffer, registration.output_buffer) < 0:
+        problem = "buffers hold 0 batches or more; 0 is the default size"
+    if problem is not None:
+        raise UserError(PLUGIN_NOT_LOADED, f"{registration.described()}: {problem}")
+
+
+def _origin(target: object) -> Origin:
+    current = _loading.get()
+    return current or Origin(Provenance.CODE, str(getattr(target, "__module__", "") or "code"))
+
+
+def _registered(kind: PluginKind, words: Sequence[object], **keywords: Any) -> Any:
+    """`("id", Class)`, `("namespace", "name", Class)`, or without the class, for a decorator."""
+    *names, last = words or (None,)
+    if isinstance(last, str):
+        return lambda target: _registered(kind, (*words, target), **keywords)
+    if not 1 <= len(names) <= 2 or not all(isinstance(name, str) for name in names):
+        message = f"a {kind.value} is registered as ('id', Class) or ('namespace', 'name', Class)"
+        raise UserError(PLUGIN_NOT_LOADED, message)
+    add(Registration(".".join(str(name) for name in names), kind, last, _origin(last), **keywords))
+    return last
+
+
+def register_source(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
+    """Register a source: a class with `output_schema` and `generate_batch`."""
+    buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
+    return _registered(PluginKind.SOURCE, words, partitioned=partitioned, **buffers)
+
+
+def register_transform(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
+    """Register a transform: a class with `output_schema` and `process_batch`."""
+    buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
+    return _registered(PluginKind.TRANSFORM, words, partitioned=partitioned, **buffers)
+
+
+def register_sink(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
+    """Register a sink: a class with `process_batch`."""
+    buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
+    return _registered(PluginKind.SINK, words, partitioned=partitioned, **buffers)
+
+
+def register_preprocessor(*words: Any) -> Any:
+    """Register a preprocessor: a class with `preprocess_topology`."""
+    return _registered(PluginKind.PREPROCESSOR, words)
+
+
+def register_side_output(*words: Any) -> Any:
+    """Register a side output: a class with `process_batch`."""
+    return _registered(PluginKind.SIDE_OUTPUT, words)
+
+
+def register_udf(
+    name: str,
+    argument_types: Sequence[pa.DataType],
+    return_type: pa.DataType,
+    function: Callable[..., Any],
+    volatile: bool = False,
+) -> None:
+    """Register a scalar SQL function: Arrow arrays in, an array of the same length out; literals are scalars.
+
+    One of the name of a built-in function takes its place. A volatile one is computed for every row.
+    """
+    registration = Registration(name.lower(), PluginKind.UDF, function, _origin(function))
+    before = _functions.get(registration.id)
+    if before is not None:
+        message = (
+            f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
+        )
+        raise UserError(PLUGIN_NOT_LOADED, message)
+    # Workers load what was loaded by path in the same way; other modules they import.
+    by_path = registration.origin.provenance is Provenance.PATH
+    path, module = (registration.origin.place, None) if by_path else (None, str(function.__module__))
+    functions.offer(
+        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module)
+    )
+    _functions[registration.id] = registration

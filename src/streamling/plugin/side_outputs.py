@@ -1,0 +1,124 @@
+"""Side outputs: plugins that watch the rows of every source.
+
+Delivery: at least once. A side output is delivered to like a sink that reads the source: the epoch waits for it, and
+one that is repeated after a crash brings its rows again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingError, UserError
+from streamling.plan.nodes import PlannedNode
+from streamling.plan.pipeline import Plan
+from streamling.plugin import host
+from streamling.plugin.context import Recorder
+from streamling.plugin.contract import Ack, Epoch, Runtime, SinkContext, Task
+from streamling.plugin.failures import told
+from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
+from streamling.plugin.registration import PluginKind, Registration, find, registrations
+from streamling.plugin.simple import SimpleSink
+from streamling.spec.options import NodeOptions
+from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
+from streamling.telemetry.labels import node_labels
+from streamling.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """A plan with its side outputs as sinks, and what they are."""
+
+    plan: Plan
+    sinks: Mapping[str, SideOutput]
+
+
+def wanted(settings: Settings) -> list[Registration]:
+    """The side outputs of the settings. One that nobody provides is a UserError: rows would go unwatched."""
+    found = []
+    for id_ in settings.plugin.side_output_ids:
+        registration = find(id_, PluginKind.SIDE_OUTPUT)
+        if registration is None:
+            known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
+            raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
+        found.append(registration)
+    return found
+
+
+def watched(plan: Plan, settings: Settings) -> Watching:
+    """Every source with every side output of the settings."""
+    nodes: list[PlannedNode] = []
+    sinks: dict[str, SideOutput] = {}
+    for source in plan.sources:
+        for registration in wanted(settings):
+            options = settings.plugin.side_output_options.get(registration.id, {})
+            spec = replace(
+                source.spec,
+                role=Role.SINK,
+                name=f"{source.spec.name} > {registration.id}",
+                ref=f"{source.ref} > {registration.id}",
+                type=registration.id,
+                options=NodeOptions.model_construct(type=registration.id),
+            )
+            view = f"node_{len(plan.nodes) + len(nodes)}"
+            nodes.append(PlannedNode(spec, (source.ref,), source.columns, source.primary_key, view))
+            sinks[spec.ref] = SideOutput(source.spec, registration, host.with_settings(registration.id, options))
+    return Watching(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
+
+
+class SideOutput(SimpleSink):
+    """One side output of one source."""
+
+    def __init__(self, source: NodeSpec, registration: Registration, options: dict[str, str]) -> None:
+        self._source, self._registration, self._options = source, registration, options
+        self._metrics = Metrics()
+        self._instance: Instance | None = None
+
+    def attach(self, runtime: Runtime) -> None:
+        self._metrics = runtime.metrics
+
+    def open(self, context: SinkContext) -> None:
+        from streamling.formats.exchange import exchange_schema
+
+        self._context = context
+        described = f"side output '{self._registration.id}' of {self._source.described()}"
+        recorder = Recorder(self._metrics, node_labels(self._source))
+        schema = exchange_schema(context.schema)
+        try:
+            plugin = self._registration.target(self._source.ref, schema, self._options, recorder)
+        except Exception as error:
+            message = f"{described} does not start: {told(error)}"
+            raise UserError(PLUGIN_REFUSED, message, node=self._source.name, cause=error) from error
+        self._instance = Instance(plugin, node=self._source.name, described=described)
+
+    def writer(self) -> SideOutput:
+        return self
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        from streamling.formats.exchange import to_plugin
+
+        if self._instance is None:
+            raise AssertionError("not opened")
+        rows = 0
+        for batch in batches:
+            if batch.num_rows:
+                self._instance.call("process_batch", to_plugin(batch, self._context.schema, self._source.name))
+                rows += batch.num_rows
+        return Ack(rows)
+
+    def close(self) -> None:
+        if self._instance is None:
+            return
+        try:
+            self._instance.end("shutdown").result(LAST_CALL_S)
+        except (StreamlingError, TimeoutError) as error:
+            log.warning("side output '%s' did not close: %s", self._registration.id, str(error) or "no answer")
+        self._instance = None

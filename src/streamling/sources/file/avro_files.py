@@ -1,0 +1,194 @@
+"""Avro container files: cut between blocks, decoded by the Arrow project's reader some megabytes at a time."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamling.errors import SCHEMA_UNUSABLE, PermanentError
+from streamling.formats.avro import rows_of
+from streamling.plan.types import Schema
+from streamling.sources.file.avro_container import (
+    SYNC_BYTES,
+    AvroHeader,
+    Block,
+    blocks,
+    container,
+    number,
+    read_header,
+    unpacked,
+)
+from streamling.sources.file.avro_values import readable, turned
+from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
+from streamling.sources.file.stretches import Stretch
+
+_RUN_BYTES = 4 << 20
+_MARK_BYTES = 4
+# The reader opens files only: one in memory where the machine has such.
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+class AvroCutter:
+    """A block is never cut, so that a stretch may have more rows than asked for."""
+
+    def __init__(self, file: FoundFile, stream: Any, header: AvroHeader, at: int, row: int) -> None:
+        self.at, self.row = max(at, header.end), row
+        self._file, self._stream = file, stream
+        self._blocks = blocks(file, stream, header, self.at)
+
+    def cut(self, rows: int, size: int) -> Stretch | None:
+        first, row, taken = self.at, self.row, 0
+        while taken < rows and self.at - first < size and (block := next(self._blocks, None)) is not None:
+            self.at, taken = block.end, taken + block.rows
+        self.row = row + taken
+        return Stretch(self._file, first, self.at, row, taken, self.at - first) if self.at > first else None
+
+    @property
+    def bytes_done(self) -> int:
+        return self.at
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[AvroCutter, tuple[str, ...]]:
+    """The cutter of a file, and the columns it has."""
+    header = _header(file, stream)
+    names = rows_of(header.schema).schema.names
+    return AvroCutter(file, stream, header, at, row), names
+
+
+def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
+    header = _header(stretch.file, stream)
+    row = stretch.row
+    for run in _runs(blocks(stretch.file, stream, header, stretch.first), stretch.end):
+        yield from _run_rows(stream, header, run, row, stretch.file, shape)
+        row += sum(block.rows for block in run)
+
+
+def _header(file: FoundFile, stream: Any) -> AvroHeader:
+    try:
+        return read_header(stream)
+    except ValueError as error:
+        raise PermanentError(SCHEMA_UNUSABLE, f"'{file.path}' cannot be read as avro: {error}") from error
+
+
+def _runs(found: Iterator[Block], end: int) -> Iterator[list[Block]]:
+    """Blocks that are decoded together."""
+    run: list[Block] = []
+    for block in found:
+        if block.start >= end:
+            break
+        if run and (block.end - run[0].start > _RUN_BYTES or sum(b.rows for b in run) >= BATCH_ROWS):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
+
+
+def _run_rows(stream: Any, header: AvroHeader, run: list[Block], row: int, file: FoundFile, shape: Shape) -> Rows:
+    count = sum(block.rows for block in run)
+    if not count:
+        return
+    stream.seek(run[0].start)
+    data = stream.read(run[-1].end - run[0].start)
+    try:
+        batch = _decoded(header, run, data)
+    except _Undecodable as error:
+        if len(run) > 1:
+            for block in run:
+                yield from _run_rows(stream, header, [block], row, file, shape)
+                row += block.rows
+            return
+        message = f"the Avro block of {count} rows at byte {run[0].start} cannot be decoded: {error}"
+        for index in range(count):  # a block tells only as a whole where its rows are
+            yield bad_row("decode_error", message, file, row + index, None)
+        return
+    yield from _turned_rows(batch, rows_of(header.schema).schema, row, file, shape)
+
+
+def _turned_rows(batch: pa.RecordBatch, schema: Schema, row: int, file: FoundFile, shape: Shape) -> Rows:
+    """Rows with the columns that the file has, as our types want them; those that cannot be turned are bad."""
+    fields = [field for field in schema if field.name in batch.schema.names]
+    try:
+        columns = [turned(batch.column(field.name), field.type) for field in fields]
+    except pa.ArrowInvalid as error:
+        if batch.num_rows == 1:
+            yield bad_row("schema_mismatch", str(error), file, row, None)
+            return
+        middle = batch.num_rows // 2
+        for start, end in ((0, middle), (middle, batch.num_rows)):
+            # Copied, because arrays of values do not know which part of them a slice is.
+            half = batch.take(pa.arange(start, end))
+            yield from _turned_rows(half, schema, row + start, file, shape)
+        return
+    whole = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+    yield from shape.rows(whole, file, lambda index: (row + index, None))
+
+
+class _Undecodable(Exception):
+    pass
+
+
+def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatch:
+    """The rows of whole blocks. Raises _Undecodable.
+
+    A block is shown to the reader as one row: a list, which is written just like a block, and a mark behind it. A block
+    whose bytes are more or fewer than its rows cannot give the right marks, so it never shifts its neighbours.
+    """
+    mark = secrets.token_bytes(_MARK_BYTES)
+    content = bytearray()
+    for block in run:
+        packed = data[block.content - run[0].start : block.end - run[0].start - SYNC_BYTES]
+        try:
+            content += number(block.rows) + unpacked(header.codec, packed) + number(0) + mark
+        except ValueError as error:
+            raise _Undecodable(str(error)) from error
+    found = _read(container(_marked(json.loads(header.schema)), len(run), bytes(content)), len(run))
+    lists, marks = found.column("rows"), found.column("mark")
+    if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
+        raise _Undecodable("its bytes are not those of its rows")
+    return pa.RecordBatch.from_struct_array(lists.flatten())
+
+
+def _marked(schema: Any) -> Any:
+    fields = [
+        {"name": "rows", "type": {"type": "array", "items": readable(schema)}},
+        {"name": "mark", "type": {"type": "fixed", "name": "streamling.Mark", "size": _MARK_BYTES}},
+    ]
+    return {"type": "record", "name": "streamling.Block", "fields": fields}
+
+
+def _read(file: bytes, count: int) -> pa.RecordBatch:
+    """The rows of an Avro file."""
+    from datafusion import SessionConfig, SessionContext
+
+    config = SessionConfig().with_batch_size(count).with_target_partitions(1)
+    with _scratch(file) as path:
+        try:
+            # Without a limit the reader never ends where bytes are left behind the last row of a block.
+            found = SessionContext(config).read_avro(path).limit(count).collect()
+        except Exception as error:  # the reader raises this very class
+            raise _Undecodable(str(error).splitlines()[0]) from error
+    table = pa.Table.from_batches(found).combine_chunks() if found else None
+    if table is None or table.num_rows != count:
+        raise _Undecodable("it ends early")
+    return table.to_batches()[0]
+
+
+@contextmanager
+def _scratch(data: bytes) -> Iterator[str]:
+    directory = str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None
+    with tempfile.NamedTemporaryFile(prefix="streamling-", suffix=".avro", dir=directory) as file:
+        file.write(data)
+        file.flush()
+        yield file.name

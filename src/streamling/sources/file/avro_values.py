@@ -1,0 +1,105 @@
+"""Avro values as the Arrow project's reader gives them, and as the columns of a pipeline want them.
+
+The reader is shown a schema without the logical types it cannot read or reads in another way than we do; their
+values arrive as what they are underneath and are turned here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamling.formats.arrow import arrow_type
+from streamling.plan.types import DECIMAL256_DIGITS, DataType
+
+Json = Any
+_NULLS = ("null", {"type": "null"})
+_DURATION = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
+_DAY_MS = 24 * 3600 * 1000
+
+
+def readable(schema: Json) -> Json:
+    """The schema as the reader gets it. Fields that are always null have no bytes, so they are left out."""
+    if isinstance(schema, list):
+        return [readable(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("type"), dict | list):
+        return readable(schema["type"])
+    turned = {key: readable(value) if key in ("items", "values") else value for key, value in schema.items()}
+    if "fields" in turned:
+        fields = [{**field, "type": readable(field["type"])} for field in schema["fields"]]
+        turned["fields"] = [field for field in fields if field["type"] not in _NULLS]
+    wide = turned.get("logicalType") == "decimal" and int(turned.get("precision", 0)) > DECIMAL256_DIGITS
+    if wide or turned.get("logicalType") in ("uuid", "duration"):
+        del turned["logicalType"]
+    return turned
+
+
+def turned(column: pa.Array, type_: DataType) -> pa.Array:
+    """What the reader gave, as the Arrow carrier of the type or something that can be cast to it."""
+    if pa.types.is_union(column.type):
+        return _union(column, type_)
+    match type_.kind:
+        case "decimal_arb" if not pa.types.is_decimal(column.type):
+            return pa.array([_digits(value, type_.scale or 0) for value in column.to_pylist()], pa.string())
+        case "duration":
+            return _durations(column)
+        case "struct":
+            return _struct(column, type_)
+        case "list" if type_.item:
+            values = turned(column.values, type_.item)
+            return pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null())
+        case "map" if type_.item:
+            items = turned(column.items, type_.item)
+            return pa.MapArray.from_arrays(column.offsets, column.keys, items, mask=column.is_null())
+    return column
+
+
+def _struct(column: pa.Array, type_: DataType) -> pa.Array:
+    children = []
+    for field in type_.fields:
+        index = column.type.get_field_index(field.name)
+        known = index >= 0
+        children.append(
+            turned(column.field(index), field.type) if known else pa.nulls(len(column), arrow_type(field.type))
+        )
+    return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=column.is_null())
+
+
+def _union(column: pa.Array, type_: DataType) -> pa.Array:
+    """A struct with a field per branch, of which one is filled; null where the branch is null."""
+    kinds = [column.type.field(index).type for index in range(column.type.num_fields)]
+    null = next((index for index, kind in enumerate(kinds) if pa.types.is_null(kind)), None)
+    branches = [index for index in range(len(kinds)) if index != null]
+    codes = column.type_codes
+    children = []
+    for index, field in zip(branches, type_.fields, strict=True):
+        places = pc.if_else(pc.equal(codes, index), column.offsets, None)
+        children.append(turned(column.field(index).take(places), field.type))
+    mask = pc.equal(codes, null) if null is not None else pa.repeat(False, len(column))
+    return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=mask)
+
+
+def _durations(column: pa.Array) -> pa.Array:
+    """Days count as 24 hours; months have no length, so such a value cannot be turned."""
+    filled = b"".join(value if value is not None else bytes(_DURATION.itemsize) for value in column.to_pylist())
+    parts = np.frombuffer(filled, _DURATION)
+    if parts["months"].any():
+        raise pa.ArrowInvalid("a duration of months has no length in days")
+    milliseconds = parts["days"].astype(np.int64) * _DAY_MS + parts["ms"]
+    return pa.array(milliseconds * 1000, pa.duration("us"), mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _digits(value: bytes | None, scale: int) -> str | None:
+    """Canonical decimal text of a two's complement number."""
+    if value is None:
+        return None
+    unscaled = int.from_bytes(value, "big", signed=True)
+    if not unscaled or not scale:
+        return str(unscaled)
+    digits = f"{abs(unscaled):0{scale + 1}d}"
+    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"

@@ -1,0 +1,117 @@
+"""CSV: a header line, commas, quotes where a value holds a comma or a line end.
+
+An empty field is null, `""` is empty text.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from streamling.errors import SCHEMA_UNUSABLE, PermanentError
+from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.records import BOM, CsvEnds, RecordCutter
+from streamling.sources.file.rows import Rows, Shape
+from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.text_rows import text_rows
+
+NULL = pacsv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+_HEADER_CHUNK = 64 << 10
+# Arrow counts from the beginning of what it was given; the row's own place is told beside the message.
+_ARROWS_PLACE = re.compile(r"^CSV parse error: (Row #\d+: )?")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The names in the first record of a file, and where the rows begin."""
+
+    names: tuple[str, ...]
+    end: int
+
+
+def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[RecordCutter, tuple[str, ...]]:
+    """The cutter of a file, and the columns it has."""
+    header = _header(file, stream, shape)
+    return RecordCutter(file, stream, CsvEnds(), max(at, header.end), row), header.names
+
+
+def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
+    names = _header(stretch.file, stream, shape).names
+    types = {f.name: f.type for f in shape.schema if f.name in names}
+    yield from text_rows(stream, stretch, CsvEnds(), _CsvParser(names, types), shape)
+
+
+def _header(file: FoundFile, stream: Any, shape: Shape) -> Header:
+    stream.seek(0)
+    cutter = RecordCutter(file, stream, CsvEnds(), len(BOM) if stream.read(len(BOM)) == BOM else 0)
+    record = b""
+    while not record.strip(b"\r\n"):
+        line = cutter.cut(1, _HEADER_CHUNK)
+        if line is None:
+            return Header((), file.size)
+        stream.seek(line.first)
+        record = stream.read(line.end - line.first)
+        stream.seek(cutter.at)
+    return Header(_names(file, record, shape), cutter.at)
+
+
+def _names(file: FoundFile, record: bytes, shape: Shape) -> tuple[str, ...]:
+    try:
+        (names,) = csv.reader([record.decode()])
+    except (csv.Error, ValueError) as error:
+        text = f"the header of '{file.path}' cannot be read: {error}"
+        raise PermanentError(SCHEMA_UNUSABLE, text, hint="lines must end with LF or CRLF") from error
+    twice = next((name for name in names if names.count(name) > 1 and name in shape.schema.names), None)
+    if twice is not None:
+        raise PermanentError(SCHEMA_UNUSABLE, f"'{file.path}' has two columns of the name '{twice}'")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class _CsvParser:
+    names: tuple[str, ...]
+    types: dict[str, pa.DataType]
+
+    def parse(self, data: bytes) -> pa.RecordBatch:
+        return self._parse(data, self.types)
+
+    def _parse(self, data: bytes, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+        table = pacsv.read_csv(
+            pa.py_buffer(data),
+            pacsv.ReadOptions(column_names=self.names, block_size=len(data) + 1, use_threads=False),
+            pacsv.ParseOptions(newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=NULL.null_values,
+                strings_can_be_null=NULL.strings_can_be_null,
+                quoted_strings_can_be_null=NULL.quoted_strings_can_be_null,
+            ),
+        )
+        return table.combine_chunks().to_batches()[0] if table.num_rows else _no_rows(types)
+
+    def complaint(self, record: bytes) -> tuple[str, str]:
+        try:
+            raw = self._parse(record, dict.fromkeys(self.types, pa.binary()))
+        except pa.ArrowInvalid as error:
+            return "decode_error", _ARROWS_PLACE.sub("", str(error))
+        if raw.num_rows != 1:
+            return "decode_error", "a line end stands inside of it: lines must end with LF or CRLF"
+        for name, type_ in self.types.items():
+            try:
+                self._parse(record, {name: type_})
+            except pa.ArrowInvalid:
+                value: bytes = raw.column(name)[0].as_py() or b""
+                if type_ == pa.string():
+                    return "decode_error", f"column '{name}' is not UTF-8: {value[:80]!r}"
+                return "schema_mismatch", f"column '{name}': {value[:80].decode(errors='replace')!r} is no {type_}"
+        return "decode_error", "it cannot be read as CSV"
+
+
+def _no_rows(types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], t) for t in types.values()], names=list(types))

@@ -1,0 +1,149 @@
+"""SQL functions of plugins: planned with their types, computed on Arrow arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plugin_files import checked, problems, write_plugin
+
+from streamling.errors import PermanentError
+from streamling.plugin.functions import Call
+
+OWN = """
+import itertools
+import pyarrow.compute as pc
+
+def shout(text, mark):
+    if not isinstance(mark, pa.Scalar):
+        raise TypeError(type(mark))
+    return pc.binary_join_element_wise(pc.utf8_upper(text), mark, "")
+
+counter = itertools.count()
+register_udf("Shout", [pa.string(), pa.string()], pa.string(), shout)
+register_udf("plus", [pa.int64(), pa.int32()], pa.int64(), lambda a, b: pc.add(a, b))
+register_udf("unsigned", [pa.uint64()], pa.uint64(), lambda a: a)
+register_udf("ticket", [], pa.int64(), lambda: next(counter), volatile=True)
+register_udf("constant", [], pa.int64(), lambda: next(counter))
+register_udf("upper", [pa.string()], pa.int64(), lambda a: pc.utf8_length(a))
+register_udf("short", [pa.int64()], pa.int64(), lambda a: a[:1])
+register_udf("odd", [pa.int64()], pa.int64(), lambda a: "text")
+register_udf("broken", [pa.int64()], pa.int64(), lambda a: 1 / 0)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_plugin(tmp_path, OWN)
+    return tmp_path
+
+
+def pipeline(sql: str) -> str:
+    return f"""\
+sources:
+  n: {{type: generator, rows: 5, primary_key: id, columns: {{id: id, name: "'a'"}}}}
+transforms:
+  t:
+    type: sql
+    primary_key: id
+    sql: SELECT id, {sql} AS x FROM n
+sinks:
+  o: {{type: blackhole, from: t}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "type_"),
+    [
+        ("shout(name, '!')", "string"),
+        ("SHOUT(name, NULL)", "string"),
+        ("plus(id, 5)", "int64"),
+        ("plus(plus(id, 1), 2)", "int64"),
+        ("unsigned(id)", "uint64"),
+        ("ticket()", "int64"),
+        ("upper(name)", "int64"),
+    ],
+)
+def test_the_planner_knows_the_types_of_plugin_functions(place: Path, sql: str, type_: str) -> None:
+    column = checked(place, pipeline(sql)).node("t").schema.get("x")
+    assert column is not None and str(column.type) == type_
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("plus(name, 1)", "argument 1 of `plus(int64, int32)`: expected int64, got string"),
+        ("plus(id, id)", "argument 2 of `plus(int64, int32)`: expected int32, got int64"),
+        ("shout(id, 'x')", "expected string, got int64"),
+        ("ticket(1)", "`ticket()` does not take 1 argument"),
+    ],
+)
+def test_calls_are_checked_against_the_types(place: Path, sql: str, said: str) -> None:
+    (problem,) = problems(place, pipeline(sql))
+    assert problem.code == "SQL_TYPES"
+    assert said in problem.message
+
+
+@pytest.mark.parametrize("sql", ["json_value(shout(name, '('), '$.a')", "concat(shout(name, '->('), shout('a', name))"])
+def test_a_function_may_be_an_argument_of_another(place: Path, sql: str) -> None:
+    checked(place, pipeline(sql))
+
+
+def test_a_function_that_spark_could_not_compute_is_refused_with_a_way_out(place: Path) -> None:
+    (problem,) = problems(place, pipeline("instr(shout(name, 'a'), shout(name, 'b'))"))
+    assert problem.code == "SQL_UNSUPPORTED"
+    assert "`shout` of a plugin cannot be an argument of the function around it" in problem.message
+    assert problem.hint == "compute it in a transform before this one"
+
+
+def test_a_built_in_function_is_there_again_without_the_plugin(place: Path) -> None:
+    checked(place, pipeline("upper(name)"))
+    (place / "own.py").unlink()
+    column = checked(place, pipeline("upper(name)")).node("t").schema.get("x")
+    assert column is not None and str(column.type) == "string"
+
+
+def call(place: Path, name: str, marks: str, *columns: pa.Array) -> pa.Array:
+    checked(place, pipeline("id"))
+    rows = len(columns[0]) if columns else 3
+    return Call(name, None, None)(pa.array([f"{marks}:t"] * rows), *columns)
+
+
+def test_literals_arrive_as_scalars(place: Path) -> None:
+    found = call(place, "shout", "01", pa.array(["a", None]), pa.array(["!", "!"]))
+    assert found.to_pylist() == ["A!", None]
+
+
+def test_carriers_become_the_types_the_function_was_registered_with(place: Path) -> None:
+    found = call(place, "unsigned", "0", pa.array([1, 2**64 - 1], pa.decimal128(20, 0)))
+    assert found.type == pa.decimal128(20, 0)
+    assert [int(value) for value in found.to_pylist()] == [1, 2**64 - 1]
+
+
+def test_a_volatile_function_is_computed_for_every_row_and_others_once_where_they_can(place: Path) -> None:
+    assert len(set(call(place, "ticket", "").to_pylist())) == 3
+    assert len(set(call(place, "constant", "").to_pylist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("short", "function 'short' of a plugin gave 1 values for 2 rows"),
+        ("odd", "function 'odd' of a plugin gave str, not a pyarrow array"),
+        ("broken", r"function 'broken' of a plugin failed: ZeroDivisionError: division by zero \(own.py, line"),
+    ],
+)
+def test_an_error_names_the_function_and_the_node(place: Path, name: str, said: str) -> None:
+    with pytest.raises(PermanentError, match=said) as found:
+        call(place, name, "0", pa.array([1, 2]))
+    assert (found.value.code, found.value.node) == ("PLUGIN_FAILED", "t")
+
+
+def test_a_worker_finds_the_function_by_the_path_of_its_plugin(place: Path, tmp_path: Path) -> None:
+    checked(place, pipeline("id"))
+    other = tmp_path / "other"
+    other.mkdir()
+    checked(other, pipeline("id"))  # forgets the functions, as a new process has none
+    found = Call("plus", str(place / "own.py"), None)(pa.array(["00:t"]), pa.array([1]), pa.array([2]))
+    assert found.to_pylist() == [3]
