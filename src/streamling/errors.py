@@ -432,7 +432,7 @@ PORT_TAKEN = condition(
 SERVER_FAILED = condition(
     "SERVER_FAILED",
     "A server of the local stack does not run, did not start, or does not answer.",
-    "`streamling dev up` starts it. If that fails, the end of its log is shown: memory and ports are the usual reasons.",
+    "`streamling dev up` starts it. If that fails, the end of its log is shown; memory and ports are usual reasons.",
 )
 STACK_DIRECTORY = condition(
     "STACK_DIRECTORY",
