@@ -128,11 +128,14 @@ def _pids() -> Iterator[int]:
 
 def _start_time(pid: int) -> int | None:
     """None if there is no such process, or only what is left of one that has ended."""
+    place = _PROC / str(pid)
     try:
-        values = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        values = (place / "stat").read_text().rpartition(")")[2].split()
+        # Its first thread may be over long before the others, which keep files and ports open.
+        over = values[_STATE] in "ZX" and len(list((place / "task").iterdir())) <= 1
     except OSError:
         return None
-    return None if values[_STATE] in "ZX" else int(values[_STARTED])
+    return None if over else int(values[_STARTED])
 
 
 def _marker(pid: int) -> str | None:
