@@ -47,8 +47,8 @@ class Topics:
         (made,) = admin.create_topics([wanted], request_timeout=_SECONDS).values()
         try:
             made.result(_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _failed(f"topic '{topic}' cannot be created", error) from error
             if (found := self.partitions(topic)) != partitions:
                 message = f"topic '{topic}' is there already, with {found} partitions, not {partitions}"
@@ -65,22 +65,25 @@ class Topics:
         (gone,) = admin.delete_topics([topic], request_timeout=_SECONDS).values()
         try:
             gone.result(_SECONDS)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             raise _failed(f"topic '{topic}' cannot be deleted", error) from error
 
     def partitions(self, topic: str) -> int | None:
         """How many it has; None if there is no such topic."""
-        from confluent_kafka import KafkaException
-
-        try:
-            found = self._admin().list_topics(topic, timeout=_SECONDS).topics[topic]
-        except KafkaException as error:
-            raise _failed("the broker cannot be asked for its topics", error) from error
+        found = self._listed(topic).topics[topic]
         return None if found.error is not None else len(found.partitions)
 
     def names(self) -> list[str]:
         """All but the broker's own."""
-        return sorted(n for n in self._admin().list_topics(timeout=_SECONDS).topics if not n.startswith("__"))
+        return sorted(name for name in self._listed().topics if not name.startswith("__"))
+
+    def _listed(self, *topic: str) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._admin().list_topics(*topic, timeout=_SECONDS)
+        except KafkaException as error:
+            raise _failed("the broker cannot be asked for its topics", error) from error
 
     def send(self, topic: str, messages: Iterable[Message], *, rate: float | None = None) -> int:
         """Put messages on a topic that is there, at most `rate` per second. Gives their number once all are stored."""
@@ -119,14 +122,19 @@ class Topics:
         count = self.partitions(topic)
         if count is None:
             raise self._unknown(topic)
-        settings = {"group.id": f"dev-{uuid.uuid4()}", "enable.auto.commit": False, "enable.partition.eof": True}
+        settings = {
+            "group.id": f"dev-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # Where a message is gone by the time it is asked for, go on with the oldest that is left.
+            "auto.offset.reset": "earliest",
+        }
         consumer = Consumer({**self._connection, **settings})
         try:
             places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)]
             if last is not None:
                 for place in places:
-                    low, high = consumer.get_watermark_offsets(place, timeout=_SECONDS)
-                    place.offset = max(low, high - last)
+                    place.offset = _before_end(consumer, place, last)
             consumer.assign(places)
             present = _until_ends(consumer, set(range(count)))
             if last is None:
@@ -158,6 +166,17 @@ class _End:
     """Everything of a partition has been read for now."""
 
     partition: int
+
+
+def _before_end(consumer: Any, place: Any, count: int) -> int:
+    """The offset at which so many messages are left, gaps counted."""
+    from confluent_kafka import KafkaException
+
+    try:
+        low, high = consumer.get_watermark_offsets(place, timeout=_SECONDS)
+    except KafkaException as error:
+        raise _failed(f"partition {place.partition} of topic '{place.topic}' cannot be read", error) from error
+    return max(int(low), int(high) - count)
 
 
 def _until_ends(consumer: Any, partitions: set[int]) -> Iterator[Message]:
@@ -210,5 +229,5 @@ def _produce(producer: Any, topic: str, message: Message, refused: list[Any]) ->
 
 
 def _failed(what: str, error: Exception) -> StreamlingError:
-    cause = error.args[0]
-    return TransientError(TOPIC_FAILED, f"{what}: {cause.str()}", cause=error)
+    reason = "the broker does not answer" if isinstance(error, TimeoutError) else error.args[0].str()
+    return TransientError(TOPIC_FAILED, f"{what}: {reason}", cause=error)
