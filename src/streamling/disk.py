@@ -22,6 +22,11 @@ def safe_name(ref: str) -> str:
     return safe if safe == ref else f"{safe or 'node'}-{hashlib.sha256(ref.encode()).hexdigest()[:8]}"
 
 
+def local_path(text: str) -> Path:
+    """A path as people write it, absolute; a leading `~` is the home directory."""
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - leaves alone what names no user
+
+
 def sync_directory(directory: Path) -> None:
     """Make names created or moved in a directory survive a power cut."""
     handle = os.open(directory, os.O_RDONLY)

@@ -305,9 +305,9 @@ SOURCE_FILTER = condition(
 )
 SCHEMA_UNKNOWN = condition(
     "SCHEMA_UNKNOWN",
-    "The columns of a source are known to another system only, which was not asked: what is built on them was "
-    "checked in part.",
-    "`--probe` asks.",
+    "The columns of a source stand in files or in another system, where they were not looked up: what is built on "
+    "them was checked in part.",
+    "`--probe` looks them up.",
 )
 SCHEMA_NOT_FOUND = condition(
     "SCHEMA_NOT_FOUND",

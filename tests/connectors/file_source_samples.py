@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,12 @@ PLENTY = Room(1_000_000, parts=4, part_rows=10_000)
 
 
 def file_source(
-    path: Path | str, format_: str, mode: str = "bounded", more: str = "", like: Path | None = None
+    path: Path | str,
+    format_: str,
+    mode: str = "bounded",
+    more: str = "",
+    like: Path | None = None,
+    read: Collection[str] | None = None,
 ) -> FileSource:
     """A source called `Events`, planned with the columns of what is there, or of `like`; not opened."""
     fields = f"type: file, path: {json.dumps(str(path))}, format: {format_}, mode: {{type: {mode}}}{more}"
@@ -31,7 +36,8 @@ def file_source(
     assert not pipeline.problems, pipeline.problems
     made = registry.build(pipeline.sources[0], Settings())
     assert isinstance(made, FileSource)
-    made.planned(columns_of(str(like or path), format_))
+    columns = columns_of(str(like or path), format_)
+    made.planned(columns, columns.names if read is None else read)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamling.errors import StreamlingError, UserError
+from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.types import INT64, decimal
+from streamling.sources.file import columns as columns_module
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.listing import list_files
 
@@ -85,7 +87,7 @@ def test_leading_directories_of_the_form_key_value_are_partitions(tmp_path: Path
         (("day", "1"), ("hour", "2")),
         (("day", "1"), ("hour", "3")),
     ]
-    assert [Path(path).name for path in listing.outside] == ["d.csv", "c.csv"]
+    assert [Path(file.path).name for file in listing.outside] == ["d.csv", "c.csv"]
 
 
 # Their columns
@@ -180,6 +182,33 @@ def test_a_file_that_is_there_and_not_read_is_explained(tmp_path: Path, name: st
     assert part in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("names", "path", "part"),
+    [
+        ((), "nowhere", "neither a file nor a directory"),
+        ((), "nowhere/*.csv", "there is no directory '{base}/nowhere'"),
+        ((), "", "there are no files"),
+        (("x.json", "y.json", "deep/z.json"), "", "there are 3 files, none ends in .csv; for example deep/z.json"),
+        (("x.json",), "", "there is 1 file, none ends in .csv; for example x.json"),
+        (("a.csv.gz",), "", "compressed files cannot be read yet; for example a.csv.gz"),
+        (("a.csv.gz",), "a.csv.gz", "compressed files cannot be read yet"),
+        (("a.csv", "b.csv"), "c*.csv", "there are 2 files in '{base}', none matches; for example a.csv"),
+        (("_a.csv",), "", "names that begin with '.' or '_' are left out"),
+    ],
+)
+def test_why_no_files_are_found_is_said(tmp_path: Path, names: tuple[str, ...], path: str, part: str) -> None:
+    touch(tmp_path, *names)
+    with pytest.raises(UserError, match="no files matched") as caught:
+        columns_of(f"{tmp_path}/{path}", "csv")
+    assert part.format(base=tmp_path) in caught.value.message
+
+
+def test_a_leading_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    touch(tmp_path, "in/a.csv")
+    assert found("~/in", tmp_path) == ["in/a.csv"]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name,id\n1,a,2\n")
     with pytest.raises(UserError, match="two columns of the name 'id'") as caught:
@@ -239,6 +268,41 @@ def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_pa
     assert refused.value.hint == "'schema' of the source can say the types of columns"
     schema = columns_of(str(tmp_path), "json", {"price": decimal(10, 2)})
     assert [(f.name, str(f.type)) for f in schema if f.name != "_gs_op"] == [
-        ("id", "int64"),
         ("price", "decimal(10,2)"),
+        ("id", "int64"),
     ]
+
+
+def test_a_password_in_the_path_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(PermanentError, match="cannot be listed") as caught:
+        columns_of("s3://me:topsecret@shop/in", "csv")
+    assert "topsecret" not in str(caught.value)
+    assert "s3://me:" in str(caught.value)
+
+
+def test_declared_columns_of_json_lines_come_first_in_the_order_of_the_declaration(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"x": 1, "b": 2, "a": 3, "y": 4}\n')
+    schema = columns_of(str(tmp_path), "json", {"b": INT64, "later": INT64, "a": INT64})
+    assert schema.names == ("b", "later", "a", "x", "y", "_gs_op")
+
+
+@pytest.mark.parametrize(("format_", "content"), [("csv", b""), ("json", b"[1, 2]\n")])
+def test_where_types_are_not_the_trouble_no_types_are_advised(tmp_path: Path, format_: str, content: bytes) -> None:
+    (tmp_path / f"a.{format_}").write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        columns_of(str(tmp_path), format_)
+    assert caught.value.hint is None
+    assert ("line of column names" if format_ == "csv" else "one object per line is needed") in caught.value.message
+
+
+def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Failed to open local file. Detail: [errno 13] Permission denied")
+
+    monkeypatch.setattr(columns_module, "_columns", refuse)  # root may read everything
+    with pytest.raises(UserError, match=r"a\.csv' cannot be read: Permission denied") as caught:
+        columns_of(str(tmp_path), "csv")
+    assert (caught.value.code, caught.value.hint) == ("SCHEMA_NOT_FOUND", None)

@@ -114,12 +114,15 @@ def test_a_restarted_owner_knows_what_it_has(target: Path) -> None:
     assert again.applied(epoch(1, 0, 1, key="new key").slices) is Applied.NO
 
 
-def test_a_new_generation_starts_afresh_beside_the_old_files(target: Path) -> None:
+def test_a_new_generation_starts_afresh_beside_the_old_files_and_says_so(
+    target: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     delivered(file_sink(target), epoch(1, 0, 1, id_="a" * 32), "a")
     fresh = sink(f"type: file, path: '{target}', format: json")
     fresh.open(SinkContext("out", "app", "another generation", Schema((OPERATION_FIELD,))))
     assert delivered(fresh, epoch(1, 0, 1, id_="b" * 32), "b") == 1
     assert sorted(visible(target)) == ["a", "b"]
+    assert "written with another state" in caplog.text
 
 
 def test_several_tasks_write_a_file_each_and_only_acked_ones_count(target: Path) -> None:

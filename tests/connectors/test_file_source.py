@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -19,9 +21,11 @@ from file_source_samples import PLENTY, Row, everything, file_source, opened, re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamling.errors import PermanentError, StreamlingError
+from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.plugin.contract import Room
-from streamling.sources.file import records
+from streamling.sources.file import avro_container, records
+from streamling.sources.file import source as source_module
+from streamling.sources.file.storage import open_unchanged
 
 KEY = "events:bounded_progress"
 FORMATS = ("csv", "json", "parquet")
@@ -152,6 +156,17 @@ def test_parts_of_parquet_files_begin_at_row_groups_where_they_can(tmp_path: Pat
     pq.write_table(pa.table({"id": range(40)}, schema), tmp_path / "a.parquet", row_group_size=10)
     parts = opened(tmp_path, "parquet").offer(Room(1000, 2, 10)).slices[0].parts
     assert [[(s[4], s[5]) for s in part] for part in parts] == [[(0, 20)], [(20, 40)]]
+
+
+def test_columns_that_nobody_reads_stay_in_a_parquet_file_and_nobody_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"], "blob": [b"x", b"y"]}), tmp_path / "a.parquet")
+    source = file_source(tmp_path, "parquet", read={"id", "_gs_op"})
+    source.open({})
+    assert rows_in(everything(source)) == [{"id": 1, "_gs_op": "i"}, {"id": 2, "_gs_op": "i"}]
+    assert source.columns.names == ("id", "_gs_op")
+    assert caplog.text == ""
 
 
 def test_rows_that_are_wide_make_offers_of_fewer_rows(tmp_path: Path) -> None:
@@ -289,6 +304,12 @@ def test_the_operation_comes_from_the_file_where_it_has_one(tmp_path: Path) -> N
     assert [(row["id"], row["_gs_op"]) for row in rows_of(tmp_path, "json")] == [(1, "d"), (2, "i")]
 
 
+@pytest.mark.parametrize("line", ['{"id": 1, "more": {"_gs_op": null}}', '{"id": 1, "name": "_gs_op"}'])
+def test_a_json_row_that_only_speaks_of_the_operation_has_none(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.json").write_text(f'{line}\n{{"id": 2, "_gs_op": "d"}}\n')
+    assert [(row["id"], row["_gs_op"]) for row in rows_of(tmp_path, "json")] == [(1, "i"), (2, "d")]
+
+
 def test_types_of_all_kinds_arrive_in_their_carriers(tmp_path: Path) -> None:
     table = pa.table(
         {
@@ -365,3 +386,49 @@ def test_a_later_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes
     (tmp_path / "b.parquet").write_bytes(content)
     with pytest.raises(PermanentError, match=r"b\.parquet' cannot be read as parquet"):
         everything(opened(tmp_path, "parquet"))
+
+
+class Breaking:
+    """A file whose reading breaks once."""
+
+    def __init__(self, stream: Any, reads: int) -> None:
+        self._stream, self._left = stream, reads
+
+    def read(self, size: int) -> bytes:
+        self._left -= 1
+        if not self._left:
+            raise OSError(errno.EIO, "the store is away")
+        return self._stream.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "avro"])
+@pytest.mark.parametrize("reads", range(1, 40, 3))
+def test_a_store_that_is_away_for_a_moment_costs_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, reads: int
+) -> None:
+    if format_ == "avro":
+        schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+        with (tmp_path / "a.avro").open("wb") as file:
+            fastavro.writer(file, schema, sample(0, 200), sync_interval=40)
+    else:
+        write(tmp_path / f"a.{format_}", format_, sample(0, 200))
+    monkeypatch.setattr(records, "_CHUNK", 100)
+    monkeypatch.setattr(avro_container, "_WINDOW", 100)
+    source = opened(tmp_path, format_)
+    breaks = iter([reads])
+
+    def breaking(system: Any, file: Any) -> Any:
+        stream = open_unchanged(system, file)
+        return Breaking(stream, found) if (found := next(breaks, 0)) else stream
+
+    monkeypatch.setattr(source_module, "open_unchanged", breaking)
+    ids: list[int] = []
+    while not source.ended:
+        try:
+            ids += [row["id"] for row in rows_in(read(source, source.offer(Room(50, 1, 1))))]
+        except TransientError:
+            continue
+    assert ids == list(range(200))

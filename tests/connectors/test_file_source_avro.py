@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from streamling.errors import PermanentError
 from streamling.plugin.contract import Room
+from streamling.sources.file import avro_files
 
 KEY = "events:bounded_progress"
 ID_AND_NAME = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
@@ -194,3 +196,17 @@ def test_a_later_file_that_is_no_avro_is_told(tmp_path: Path) -> None:
     source.open({})
     with pytest.raises(PermanentError, match=r"b\.avro' cannot be read as avro"):
         source.offer(PLENTY)
+
+
+def test_what_a_killed_process_has_left_in_memory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    old, fresh, other = (memory / name for name in ("streamling-a.avro", "streamling-b.avro", "other.avro"))
+    for file in (old, fresh, other):
+        file.write_bytes(b"rows")
+    for file in (old, other):
+        os.utime(file, (1, 1))
+    monkeypatch.setattr(avro_files, "_SHARED_MEMORY", memory)
+    write(tmp_path / "a.avro", ID_AND_NAME, [{"id": 1, "name": "a"}])
+    assert len(rows_of(tmp_path / "a.avro", "avro")) == 1
+    assert sorted(memory.iterdir()) == [other, fresh]

@@ -11,7 +11,7 @@ from file_source_samples import PLENTY, Row, bad_in, everything, file_source, op
 
 from streamling.plugin.contract import BadRow, Room
 
-GOOD = {"csv": "id,name\n0,n\n", "json": '{"id": 0, "name": "n"}\n'}
+GOOD = {"csv": "id,name\n0,n\n", "json": '{"id": 0, "name": "n", "price": 1.5}\n'}
 
 
 def items_of(path: Path, format_: str, room: Room = PLENTY) -> list[pa.RecordBatch | BadRow]:
@@ -58,6 +58,14 @@ def test_a_bad_csv_record_is_told_and_the_others_are_read(tmp_path: Path, line: 
     assert [row["id"] for row in rows_in(items[: items.index(bad)])] == list(range(1, 41))
 
 
+def test_a_type_is_called_what_pipelines_call_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n1,1.5\n2,2.5\n")
+    source = opened(tmp_path, "csv")
+    (tmp_path / "b.csv").write_text("id,price\n3,much\n")
+    (bad,) = bad_in(everything(source))
+    assert bad.message == "column 'price': 'much' is no float64"
+
+
 def test_many_bad_rows_are_all_found_whatever_the_cuts(tmp_path: Path) -> None:
     lines = [b"id\n"] + [b"bad %d\n" % i if i % 7 == 0 else b"%d\n" % i for i in range(1, 500)]
     (tmp_path / "a.csv").write_bytes(b"".join(lines))
@@ -82,7 +90,8 @@ def test_a_letter_can_tell_the_versions_of_a_file_apart(tmp_path: Path) -> None:
     [
         (b"nonsense", "decode_error", "not a JSON object: nonsense"),
         (b"null", "decode_error", "not a JSON object"),
-        (b"[1]", "decode_error", "not a JSON object"),
+        (b"[1]", "decode_error", "one object per line is needed, not an array"),
+        (b'{"price": "much"}', "schema_mismatch", "column 'price': \"much\" is no float64"),
         (b'{"id": 5', "decode_error", "not one JSON object"),
         (b'{"id": 5}{"id": 6}', "decode_error", "not one JSON object"),
         (b'{"id": "five"}', "schema_mismatch", '"five" is no int64'),
@@ -93,7 +102,7 @@ def test_a_letter_can_tell_the_versions_of_a_file_apart(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_json_line_is_told_and_the_others_are_read(tmp_path: Path, line: bytes, reason: str, part: str) -> None:
-    good = [b'{"id": %d, "name": "n"}' % i for i in range(1, 101)]
+    good = [b'{"id": %d, "name": "n", "price": 1.5}' % i for i in range(1, 101)]
     (tmp_path / "a.json").write_bytes(b"\n".join([*good[:40], line, *good[40:]]))
     items = items_of(tmp_path, "json")
     (bad,) = bad_in(items)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 from connector_samples import epoch, opened, rows
 
-from streamling.errors import PermanentError
+from streamling.errors import PermanentError, TransientError
 from streamling.plugin.contract import Ack, Applied, Guarantee, Placement, Sink, Task
 from streamling.sinks.memory import rows_of
 from streamling.spec.blocks import PrintSink
@@ -66,6 +70,32 @@ def test_an_odd_operation_is_an_error_with_node_value_and_row(
     assert f"_gs_op is {operation!r}" in caught.value.message
     assert '"name":"a"' in caught.value.message
     assert capsys.readouterr().out == ""
+
+
+def test_standard_output_that_nobody_reads_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stream:  # noqa: PTH123 - a file by its number
+        monkeypatch.setattr("sys.stdout", stream)
+        with pytest.raises(PermanentError, match="print sink 'out': standard output is closed") as caught:
+            opened("type: print").writer().write(FIRST, TASK, [rows(["a"])])
+        assert caught.value.code == "SINK_FAILED"
+        stream.flush()  # nothing is left that would fail once more
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_standard_output_on_a_full_disk_may_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, later = opened("type: print").writer(), sys.stdout
+    with Path("/dev/full").open("w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        with pytest.raises(TransientError, match=r"print sink 'out': .*No space left on device"):
+            out.write(FIRST, TASK, [rows(["a"])])
+        stream.flush()
+        monkeypatch.setattr("sys.stdout", later)
+    out.write(FIRST, TASK, [rows(["a"])])
+    assert capsys.readouterr().out.startswith("1 -> ")
 
 
 def test_print_says_that_it_cannot_tell() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -381,3 +382,25 @@ def test_a_side_output_that_fails_ends_the_run(place: Workspace) -> None:
     write_plugin(place, WATCHING.replace("batch.to_pylist()", "batch.rows"))
     failed = place.run(PLUGIN__PATH="own.py", PLUGIN__SIDE_OUTPUT_IDS="watch").failed()
     assert "side output 'watch' of generator source 'a': process_batch failed: AttributeError" in failed.stderr
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_sink_that_hangs(place: Workspace) -> None:
+    place.write(
+        "sources:\n  n: {type: generator, rows: 5, primary_key: id}\n"
+        "sinks:\n  lines: {type: acme.lines, from: n, path: lines.jsonl}\n"
+    )
+    hanging = """    async def process_batch(self, batch):
+        import time
+        (self.path.parent / "hangs").touch()
+        time.sleep(60)
+"""
+    write_plugin(place, OWN.replace("    async def process_batch(self, batch):\n", hanging))
+    child = place.start(PLUGIN__PATH="own.py")
+    child.until((place.directory / "hangs").exists, "the sink to hang")
+    child.signal(signal.SIGINT)
+    child.until(lambda: "SIGINT received" in child.stderr, "the first Ctrl-C to be heard")
+    began = time.monotonic()
+    child.signal(signal.SIGINT)
+    finished = child.wait(30).succeeded()
+    assert time.monotonic() - began < 6  # the last epoch would have had 12 s
+    assert "interrupted again: ending at once" in finished.stderr

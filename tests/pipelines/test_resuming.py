@@ -72,6 +72,13 @@ def test_another_application_has_no_state(place: Workspace, runs: list[Finished]
     assert place.run("state", "list", "--application", "other").succeeded().stdout == ""
 
 
+def test_positions_of_another_pipeline_file_are_told(place: Workspace, runs: list[Finished]) -> None:
+    (place.directory / "other.yaml").write_text((place.directory / "pipeline.yaml").read_text())
+    finished = place.run("run", "other.yaml").succeeded()
+    assert "come from another pipeline file" in finished.stderr
+    assert "pipeline.yaml" in finished.stderr
+
+
 def test_state_reset_asks_before_it_forgets(place: Workspace, runs: list[Finished]) -> None:
     assert place.run("state", "reset").code == 2
     assert place.state()["numbers:generator"] == {"next": 100}

@@ -74,9 +74,15 @@ def _problem_lines(error: BaseException) -> Iterator[_Line]:
     elif error.quote or error.node:
         yield [(f"  {error.quote}" if error.quote else f"  node: {error.node}", _PLACE)]
     cause = error.__cause__
-    if cause is not None and str(cause).split("\n")[0] not in error.message:
+    if cause is not None and _gist(cause) not in error.message:
         yield [(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", "")]
     yield from _hint_lines(error.hint)
+
+
+def _gist(cause: BaseException) -> str:
+    """What a message that has named the file says of it already."""
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return said or str(cause).split("\n")[0]
 
 
 def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:

@@ -1,20 +1,22 @@
-"""What a run needs of this machine, looked at one by one. Nothing is started and nothing is written."""
+"""What a run needs of this machine, looked at one by one. Nothing is written, and nothing started but plugins."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
 from streamling import __version__
+from streamling.cli.places import place_of_state
 from streamling.cli.table import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.spec.blocks import BackendType, Plugin
@@ -221,26 +223,54 @@ def _state(settings: Settings) -> Iterator[Finding]:
                 text = f"{path} cannot be written to"
                 yield Finding("state", "positions", Status.MISSING, text, "set state_backend.sqlite.database_path")
                 return
+            if (reason := _unreadable(path)) is not None:
+                hint = "move it away to start afresh, or set state_backend.sqlite.database_path"
+                yield Finding("state", "positions", Status.MISSING, f"{path} cannot be read: {reason}", hint)
+                return
             yield Finding(
                 "state", "positions", Status.OK, f"{path}" + ("" if path.exists() else ", made by the first run")
             )
             hint = "set state_backend.sqlite.database_path"
             yield from _directory("state", "directory", path.absolute().parent, hint)
         case BackendType.POSTGRES:
-            server = backend.postgres
-            yield Finding("state", "positions", Status.OK, f"Postgres {server.host}:{server.port}/{server.db}")
+            yield Finding("state", "positions", Status.OK, place_of_state(settings))
         case _:
             yield Finding("state", "positions", Status.WARNING, "in memory: lost when a run ends", "use Sqlite")
 
 
+def _unreadable(path: Path) -> str | None:
+    """Why a state file is none; a run that has it locked at the moment does not make it one."""
+    if not path.exists():
+        return None
+    # A reader makes a write-ahead log where there is none, unless it is told that nobody writes.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=1)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        return None if busy else str(error)
+    return None
+
+
 def _plugins(settings: Settings) -> Iterator[Finding]:
+    """Loads them as a run would: an error in one ends every run."""
     path = settings.plugin.path
-    if not path:
-        yield Finding("plugins", "path", Status.OK, "none")
-    elif Path(path).exists():
-        yield Finding("plugins", "path", Status.OK, path)
-    else:
+    if path and not Path(path).exists():
         yield Finding("plugins", "path", Status.MISSING, f"{path} does not exist", "correct plugin.path, or unset it")
+        return
+    try:
+        from streamling.plugin.loading import load_plugins
+
+        with redirect_stdout(sys.stderr):  # whatever they print is no part of the report
+            cautions = load_plugins(settings)
+    except (StreamlingError, ImportError) as error:  # a package that is missing may be the reason
+        hint = error.hint if isinstance(error, StreamlingError) else None
+        yield Finding("plugins", "plugins", Status.MISSING, str(error), hint or "correct it, or change plugin.path")
+        return
+    yield Finding("plugins", "path", Status.OK, path or "none")
+    for caution in cautions:
+        yield Finding("plugins", "plugins", Status.WARNING, caution.message, caution.hint)
 
 
 def _extras() -> Iterator[Finding]:

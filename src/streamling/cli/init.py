@@ -64,11 +64,12 @@ def init(
 
             print("\n".join(listed(common)))
             return 0
-        from streamling.cli.skeleton import skeleton
+        from streamling.cli.skeleton import skeleton, unready
         from streamling.plugin.loading import load_plugins
 
         load_plugins(settings_of(common, level="warn").settings)
-        text = skeleton(_chosen(source, transform or [], sink or []), file)
+        kinds = _chosen(source, transform or [], sink or [])
+        text = skeleton(kinds, file)
         if file == _STANDARD_OUTPUT:
             sys.stdout.write(text)
             return 0
@@ -78,7 +79,11 @@ def init(
 
         show(error, with_trace=traceback)
         return 1
-    print(f"wrote {file}; `streamling validate {file}` checks it, `streamling run {file}` runs it", file=sys.stderr)
+    print(
+        f"wrote {file}; `streamling validate {file}` checks it"
+        + (f"; {limits}" if (limits := unready(kinds)) else f", `streamling run {file}` runs it"),
+        file=sys.stderr,
+    )
     return 0
 
 

@@ -24,7 +24,7 @@ _LEVELS = {
 # Yellow, red, bold red.
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 # py4j speaks through the root logger, too; nothing of ours does.
-_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "root")
+_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "httpcore", "root")
 
 
 class _Text(logging.Formatter):
@@ -75,15 +75,18 @@ class LogFilter:
         return cls(level, targets, tuple(wrong))
 
 
+def _is_of(record: logging.LogRecord, targets: tuple[str, ...]) -> bool:
+    return any(record.name == target or record.name.startswith(f"{target}.") for target in targets)
+
+
 def start_logging(*, format_: str, level: str) -> None:
     """Send our logs to standard error, filtered as `level` says, which may name targets too."""
     wanted = LogFilter.parse(level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=coloured(sys.stderr)))
-    if wanted.level != logging.DEBUG:
-        # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
-        silent = tuple(name for name in _CHATTERERS if name not in wanted.targets)
-        handler.addFilter(lambda record: not record.name.startswith(silent))
+    # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
+    asked_for = tuple(wanted.targets)
+    handler.addFilter(lambda record: not _is_of(record, _CHATTERERS) or _is_of(record, asked_for))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO if wanted.level is None else wanted.level)

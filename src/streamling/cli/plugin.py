@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,6 +14,7 @@ import typer
 
 from streamling.cli.app import Command, Group, new_app
 from streamling.cli.options import Common, Config, Traceback, settings_of
+from streamling.cli.terminal import size
 
 app = new_app()
 
@@ -73,14 +74,23 @@ def listed(common: Common | None = None) -> Iterator[str]:
     """A paragraph per role, a line per kind; then what else plugins add."""
     entries = _entries(common or Common())
     width = max(len(entry.name) for entry in entries)
-    room = max(40, shutil.get_terminal_size((100, 24)).columns - width - 4)
     for role in dict.fromkeys(entry.role for entry in entries):
         yield f"{role}s:"
         for entry in (e for e in entries if e.role == role):
             notes = [] if entry.runs else ["can be checked, not run yet"]
             notes += [] if entry.built_in else ["a sample" if entry.sample else f"from {entry.module}"]
             about = entry.about + (f" ({'; '.join(notes)})" if notes else "")
-            yield f"  {entry.name:<{width}}  {textwrap.shorten(about, room, placeholder=' ...')}"
+            yield f"  {entry.name:<{width}}  {_fitted(about, width + 4)}"
+
+
+def _fitted(text: str, taken: int) -> str:
+    """Cut behind a word where a terminal has no more room; whoever reads a pipe gets all of it."""
+    if not sys.stdout.isatty():
+        return text
+    from streamling.cli.table import Glyphs
+
+    dots = Glyphs.for_encoding(sys.stdout.encoding).dots
+    return textwrap.shorten(text, max(40, size(sys.stdout)[0] - taken), placeholder=dots)
 
 
 def _entries(common: Common) -> list[Entry]:

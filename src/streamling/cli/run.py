@@ -103,11 +103,11 @@ def _shown_live(common: Common, settings: Settings) -> bool:
 
 
 def _with_command_hint(error: Exception, file: str | None) -> Exception:
-    """A mistyped command is taken for a file that is not there."""
+    """A mistyped command is taken for a file that is not there. A word with a dot was meant to be a file."""
     from streamling.errors import PIPELINE_FILE, StreamlingError
     from streamling.spec.faults import nearest
 
-    if file and isinstance(error, StreamlingError) and error.condition is PIPELINE_FILE and not error.hint:
+    if file and "." not in file and isinstance(error, StreamlingError) and error.condition is PIPELINE_FILE:
         meant = nearest(file, COMMANDS)
-        error.hint = f"did you mean the command 'streamling {meant}'?" if meant else None
+        error.hint = f"did you mean the command 'streamling {meant}'?" if meant else error.hint
     return error

@@ -25,17 +25,17 @@ from streamling.spec.field_words import default_of, type_name, type_of
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
 
-_HEAD = """\
-# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`.
-# A line that begins with '#' and a name is a field with its default or a sample: take the '#' away to set it.
-"""
+_COMMANDS = "# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`."
+_MARKS = (
+    "# A line that begins with '#' and a name is a field with its default or a sample: take the '#' away to set it."
+)
 _WIDTH = 110
 # What fields of these names look like in real pipelines.
 _NAMED: Mapping[str, object] = {
     "agg_table": "orders_by_day",
     "backend_entity_name": "watched",
     "batch_size": 1000,
-    "dead_letter": {"type": "file", "path": "dead-letters"},
+    "dead_letter": {"type": "file", "path": "out/dead-letters"},
     "filter": "id > 100",
     "headers": {"X-Team": "data"},
     "landing_table": "orders_landing",
@@ -52,6 +52,8 @@ _NAMED: Mapping[str, object] = {
     "topic_name": "orders",
     "url": "https://example.com/rows",
 }
+# What a sink writes is called otherwise than what a source reads, or a pipeline would feed itself.
+_WRITTEN: Mapping[str, str] = {"path": "out/{name}", "table": "{name}", "topic": "{name}"}
 # Fields that are not required and yet belong into a first pipeline.
 _FILLED: Mapping[tuple[Role, str], Mapping[str, object]] = {
     (Role.SOURCE, "generator"): {
@@ -78,7 +80,10 @@ class _Named:
 def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
     """The text of a pipeline with a node of each kind, one reading the other, in this order."""
     nodes = _named(kinds)
-    lines = [*_HEAD.format(file=file if file != "-" else "FILE").splitlines()]
+    lines = [_COMMANDS.format(file=file if file != "-" else "FILE")]
+    if (limits := unready(kinds)) is not None:
+        lines += _comment(f"{limits[0].upper()}{limits[1:]}.", "")
+    lines.append(_MARKS)
     readable: _Named | None = None
     for role in Role:
         chosen = [node for node in nodes if node.kind.role is role]
@@ -90,6 +95,13 @@ def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
             if role is not Role.SINK and node.kind.options.namespace == NodeOptions.namespace:
                 readable = node
     return "\n".join(lines) + "\n"
+
+
+def unready(kinds: Sequence[Kind]) -> str | None:
+    """Says which of the kinds cannot run yet; nothing if all can."""
+    names = list(dict.fromkeys(kind.name for kind in kinds if not kind.runs))
+    pronoun = "it" if len(names) == 1 else "them"
+    return f"this version can check {', '.join(names)}, but not run {pronoun} yet" if names else None
 
 
 def _named(kinds: Sequence[Kind]) -> list[_Named]:
@@ -111,6 +123,9 @@ def _node(node: _Named, reads: _Named | None) -> Iterator[str]:
     yield f"  {node.name}:"
     yield f"    type: {kind.name}"
     filled = {**_FILLED.get((kind.role, kind.name), {}), **kind.samples}
+    if kind.role is Role.SINK and kind.built_in:
+        required = {name for name, field in kind.options.model_fields.items() if field.is_required()}
+        filled |= {field: text.format(name=node.name) for field, text in _WRITTEN.items() if field in required}
     if kind.role is Role.SOURCE and kind.built_in:  # targets and transforms that need a key find it here
         filled["primary_key"] = "id"
     fields = [(field.alias or name, field) for name, field in kind.options.model_fields.items() if name != "type"]
@@ -143,6 +158,8 @@ def _needed(name: str, field: FieldInfo, reads: _Named | None) -> object:
 def _usual(name: str, field: FieldInfo) -> object:
     """The default, or a sample where there is none."""
     default = field.get_default(call_default_factory=True)
+    if name == "options" and default == {}:  # only the plugin knows its options, and it has named none
+        return default
     empty = default is None or default in ((), {}) or (name in _NAMED and isinstance(default, BaseModel))
     return sample(name, field) if empty else default
 

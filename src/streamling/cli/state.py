@@ -15,6 +15,7 @@ from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, se
 
 if TYPE_CHECKING:
     from streamling.engine.state import StateStore
+    from streamling.spec.settings import Settings
 
 Application = Annotated[
     str | None,
@@ -51,7 +52,8 @@ def list_(
     traceback: Traceback = False,
 ) -> int:
     """List positions, one line per key."""
-    return _with_store(Common(config, verbose, quiet, traceback), application, lambda store, _: _list(store))
+    common = Common(config, verbose, quiet, traceback)
+    return _with_store(common, application, lambda store, settings: _list(store, settings, quiet=quiet))
 
 
 @app.command(
@@ -92,10 +94,10 @@ def reset(
 ) -> int:
     """Forget all positions of this application. The next run starts afresh."""
     common = Common(config, verbose, quiet, traceback)
-    return _with_store(common, application, lambda store, name: _reset(store, name, asked=yes))
+    return _with_store(common, application, lambda store, settings: _reset(store, settings.application_id, asked=yes))
 
 
-def _with_store(common: Common, application: str | None, action: Callable[[StateStore, str], int]) -> int:
+def _with_store(common: Common, application: str | None, action: Callable[[StateStore, Settings], int]) -> int:
     try:
         from streamling.engine.state import open_state
 
@@ -104,7 +106,7 @@ def _with_store(common: Common, application: str | None, action: Callable[[State
             settings = settings.model_copy(update={"application_id": application})
         store = open_state(settings)
         try:
-            return action(store, settings.application_id)
+            return action(store, settings)
         finally:
             store.close()
     except Exception as error:  # the one place where every failure becomes a message and an exit code
@@ -114,8 +116,14 @@ def _with_store(common: Common, application: str | None, action: Callable[[State
         return 1
 
 
-def _list(store: StateStore) -> int:
-    for key, value in store.items().items():
+def _list(store: StateStore, settings: Settings, *, quiet: bool) -> int:
+    items = store.items()
+    if not (items or quiet):
+        from streamling.cli.places import place_of_state
+
+        where = place_of_state(settings)
+        print(f"nothing is stored for application '{settings.application_id}' ({where})", file=sys.stderr)
+    for key, value in items.items():
         text = json.dumps(value)
         print(f"{key}\t{text if len(text) <= 120 else text[:117] + '...'}")
     return 0
@@ -133,15 +141,16 @@ def _show(store: StateStore, keys: list[str]) -> int:
 
 
 def _reset(store: StateStore, application: str, *, asked: bool) -> int:
+    from streamling.cli.table import number_of
     from streamling.engine.state import reset as forget
 
-    count = len(store.items())
+    keys = number_of(len(store.items()), "key")
     if not asked:
         if not sys.stdin.isatty():
             print("reset needs --yes when nobody can be asked", file=sys.stderr)
             return 2
-        if input(f"forget {count} keys of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input(f"forget {keys} of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
     forget(store)
-    print(f"forgot {count} keys of {application!r}")
+    print(f"forgot {keys} of {application!r}")
     return 0

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from streamling.cli.places import place_of
-from streamling.cli.table import clock, speed
+from streamling.cli.places import place_of, place_of_state
+from streamling.cli.table import clock, number_of, speed
 from streamling.cli.terminal import Fragment, tell
 from streamling.engine.progress import Progress
 from streamling.engine.run import Summary
@@ -38,6 +38,10 @@ class Report:
     stopped: bool = False
 
     @property
+    def word(self) -> str:
+        return "stopped" if self.stopped else "done"
+
+    @property
     def rows_per_second(self) -> float:
         return self.rows / self.seconds if self.seconds else 0.0
 
@@ -52,7 +56,7 @@ def report_of(summary: Summary, progress: Progress, settings: Settings) -> Repor
         written=summary.written,
         outputs={spec.name: place for spec in sinks if (place := place_of(spec)) is not None},
         set_aside=sum(node.set_aside for node in progress.snapshot().nodes),
-        state=_state(settings),
+        state=place_of_state(settings),
         resumes=settings.state_backend.backend_type is not BackendType.IN_MEMORY,
         stopped=listen().received is not None,
     )
@@ -65,32 +69,32 @@ def show_report(report: Report, *, live: bool) -> None:
         return
     sinks = ", ".join(f"{name} {rows:,}" for name, rows in report.written.items())
     log.info(
-        "done: %s rows in %d epochs, %.1f s, %.0f rows/s",
-        f"{report.rows:,}",
-        report.epochs,
+        "%s: %s in %s, %.1f s, %.0f rows/s",
+        report.word,
+        number_of(report.rows, "row"),
+        number_of(report.epochs, "epoch"),
         report.seconds,
         report.rows_per_second,
         extra={"fields": {"summary": _fields(report)}},
     )
     log.info("written: %s", sinks or "nothing")
     if report.set_aside:
-        log.info("set aside: %s rows", f"{report.set_aside:,}")
+        log.info("set aside: %s", number_of(report.set_aside, "row"))
 
 
 def block(report: Report) -> Iterator[list[Fragment]]:
     """A few lines under the table."""
-    epochs = f"{report.epochs:,} {'epoch' if report.epochs == 1 else 'epochs'}"
     pace = f"{clock(report.seconds)}, {speed(report.rows_per_second)} rows/s"
-    head = ("stopped", "bold yellow") if report.stopped else ("done", "bold green")
-    yield _labelled(*head, f"{report.rows:,} rows in {epochs}, {pace}")
+    amount = f"{number_of(report.rows, 'row')} in {number_of(report.epochs, 'epoch')}"
+    yield _labelled(report.word, "bold yellow" if report.stopped else "bold green", f"{amount}, {pace}")
     names = max(map(len, report.written), default=0)
     numbers = max((len(f"{rows:,}") for rows in report.written.values()), default=0)
     for index, (name, rows) in enumerate(report.written.items()):
         where = report.outputs.get(name, "")
-        text = f"{name:<{names}}  {rows:>{numbers},} rows" + (f"  {where}" if where else "")
+        text = f"{name:<{names}}  {rows:>{numbers},} row{'' if rows == 1 else 's'}" + (f"  {where}" if where else "")
         yield _labelled("" if index else "written", "bold", text)
     if report.set_aside:
-        yield _labelled("set aside", "bold yellow", f"{report.set_aside:,} rows")
+        yield _labelled("set aside", "bold yellow", number_of(report.set_aside, "row"))
     again = "run it again and it resumes" if report.resumes else "the next run starts afresh"
     yield _labelled("state", "bold", f"{report.state}; {again}")
 
@@ -101,14 +105,3 @@ def _labelled(label: str, style: str, text: str) -> list[Fragment]:
 
 def _fields(report: Report) -> dict[str, object]:
     return {**asdict(report), "seconds": round(report.seconds, 3), "rows_per_second": round(report.rows_per_second, 1)}
-
-
-def _state(settings: Settings) -> str:
-    backend = settings.state_backend
-    match backend.backend_type:
-        case BackendType.SQLITE:
-            return backend.sqlite.database_path
-        case BackendType.POSTGRES:
-            return f"Postgres {backend.postgres.host}:{backend.postgres.port}/{backend.postgres.db}"
-        case _:
-            return "in memory"

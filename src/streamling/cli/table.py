@@ -93,7 +93,7 @@ def _header(view: View, room: int, glyphs: Glyphs) -> Line:
     snapshot = view.snapshot
     facts = []
     if snapshot.epochs:
-        facts.append(f"{snapshot.epochs:,} {'epoch' if snapshot.epochs == 1 else 'epochs'}")
+        facts.append(number_of(snapshot.epochs, "epoch"))
     if snapshot.last_epoch_ms is not None:
         facts.append(f"last {snapshot.last_epoch_ms:,.0f} ms")
     facts.append(clock(snapshot.seconds))
@@ -115,15 +115,16 @@ def _bars(view: View, room: int, glyphs: Glyphs) -> Iterator[Line]:
     extents = {node.name: node.extent for node in snapshot.nodes if node.extent is not None}
     if not extents:
         return
+    left = view.left if view.word == "running" else {}  # what was stopped does not come to its end
     units = {extent.unit for extent in extents.values()}
     if len(units) == 1:
         done, total = (sum(getattr(e, name) for e in extents.values()) for name in ("done", "total"))
-        yield _bar("", done, total, units.pop(), view.left.get(""), room, glyphs)
+        yield _bar("", done, total, units.pop(), left.get(""), room, glyphs)
         return
     label = min(20, max(map(cells, extents)))
     for name, extent in extents.items():
         title = _padded(shortened(name, label, glyphs), label + _GAP)
-        yield _bar(title, extent.done, extent.total, extent.unit, view.left.get(name), room, glyphs)
+        yield _bar(title, extent.done, extent.total, extent.unit, left.get(name), room, glyphs)
 
 
 def _bar(title: str, done: int, total: int, unit: str, left: float | None, room: int, glyphs: Glyphs) -> Line:
@@ -217,8 +218,9 @@ def _named(node: NodeProgress, width: int, glyphs: Glyphs) -> tuple[Fragment, Fr
 
 
 def _footer(view: View, room: int, glyphs: Glyphs) -> Line:
-    rows = view.snapshot.rows
-    return _clipped(((f"{rows:,} rows", "bold"), (f" {glyphs.dot} {speed(view.rate)} rows/s", "")), room)
+    return _clipped(
+        ((number_of(view.snapshot.rows, "row"), "bold"), (f" {glyphs.dot} {speed(view.rate)} rows/s", "")), room
+    )
 
 
 def shortened(text: str, room: int, glyphs: Glyphs) -> str:
@@ -246,6 +248,11 @@ def _fitting(text: str, room: int) -> str:
 def count(rows: int) -> str:
     """Thousands apart; beyond that in thousands of millions."""
     return f"{rows:,}" if rows < 1_000_000_000 else f"{rows / 1e9:,.3f} G"
+
+
+def number_of(amount: int, noun: str) -> str:
+    """`1 row`, `1,234 rows`."""
+    return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
 
 
 def quantity(amount: int, unit: str) -> str:

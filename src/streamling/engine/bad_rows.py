@@ -100,8 +100,9 @@ class BadRows:
         node, kept = self._nodes[ref], 0
         with self._boxes[ref].file(epoch, stage) as file:
             for kept, bad in enumerate(chain([first], rows), start=1):
-                file.write(letter(bad, node, stage, epoch, self._application, ordinal=kept))
-        log.warning("%s: %d rows became dead letters, in %s", node.described(), kept, file.path)
+                file.write(letter(bad, node, stage, epoch, self._application, among=file.id, ordinal=kept))
+        became = "1 row became a dead letter" if kept == 1 else f"{kept} rows became dead letters"
+        log.warning("%s: %s, in %s", node.described(), became, file.path)
         return kept
 
 
@@ -131,9 +132,10 @@ class _Warnings:
             return
         place = _place(bad)
         log.warning(
-            "node '%s' skipped %d rows (%s), the last%s: %s",
+            "node '%s' skipped %d %s (%s), the last%s: %s",
             self._node,
             self._since[reason],
+            "row" if self._since[reason] == 1 else "rows",
             reason,
             f" at {place}" if place else "",
             bad.message,

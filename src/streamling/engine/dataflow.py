@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ class Dataflow:
         frames = Frames(large, lambda ref: self._pieces(epoch, taken, frames, ref))
         nodes = [n for n in self._plan.nodes if n.ref in needed and n.spec.role is not Role.SINK]
         # Two sinks may need pieces at once, and views have one name each; analysed frames need them no more.
-        with self._views:
+        with self._views, frames.released_on_error():
             for node in nodes:
                 with spark_errors(node.spec.name):
                     if node.spec.role is Role.SOURCE:
@@ -278,6 +279,14 @@ class Frames:
     def release(self) -> None:
         for frame in self._persisted:
             frame.unpersist()
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
 
 def collected(frame: DataFrame) -> pa.Table | None:

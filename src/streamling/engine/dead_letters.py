@@ -16,16 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from streamling.disk import disk_errors, safe_name, sync_directory
-from streamling.errors import INTERNAL, BugError
+from streamling.disk import disk_errors, local_path, safe_name, sync_directory
+from streamling.errors import INTERNAL, INVALID_VALUE, BugError
 from streamling.plugin.contract import BadRow, Epoch, Json
 from streamling.spec.options import FileLetters
 from streamling.spec.pipeline import NodeSpec
 
 
-def letter(bad: BadRow, node: NodeSpec, stage: str, epoch: Epoch, application: str, *, ordinal: int) -> dict[str, Json]:
-    """The envelope. `ordinal` tells rows apart whose place is not known."""
-    place = dict(bad.source) or {"epoch": epoch.number, "ordinal": ordinal}
+def letter(
+    bad: BadRow, node: NodeSpec, stage: str, epoch: Epoch, application: str, *, among: str, ordinal: int
+) -> dict[str, Json]:
+    """The envelope. Rows whose place is not known are told apart by the letters they are `among`, and by `ordinal`."""
+    place = dict(bad.source) or {"among": among, "ordinal": ordinal}
     identity = json.dumps([application, node.ref, stage, place, bad.version], sort_keys=True)
     happened = datetime.fromtimestamp(epoch.now_us / 1e6, UTC).isoformat(timespec="milliseconds")
     return {
@@ -53,20 +55,26 @@ class LetterBox:
     def __init__(self, node: NodeSpec) -> None:
         if not isinstance(node.options.dead_letter, FileLetters):
             raise BugError(INTERNAL, "no such destination of dead letters", node=node.name)
-        self._node, self._directory = node, Path(node.options.dead_letter.path).absolute()
+        self._node, self._directory = node, local_path(node.options.dead_letter.path)
+        # Known now: the first bad row may come days later.
+        in_the_way = next((p for p in (self._directory, *self._directory.parents) if p.is_file()), None)
+        if in_the_way is not None:
+            message = f"'dead_letter.path' must be a directory, '{in_the_way}' is a file"
+            raise node.error(INVALID_VALUE, message, "dead_letter", "path")
 
     @contextmanager
     def file(self, epoch: Epoch, stage: str) -> Iterator[LetterFile]:
         """A file for the letters of one epoch; it appears when all are written, and then it is durable."""
+        # A number is used again after a crash or a reset, for other rows; slices and generation are not.
         slices = json.dumps([[s.key, s.start, s.end] for s in epoch.slices] or epoch.id)
-        digest = hashlib.sha256(f"{epoch.generation}{stage}{slices}".encode()).hexdigest()[:12]
-        name = f"{safe_name(self._node.ref)}-{epoch.number:08d}-{digest}.jsonl"
+        digest = hashlib.sha256(f"{epoch.generation}{stage}{slices}".encode()).hexdigest()
+        name = f"{safe_name(self._node.ref)}-{epoch.number:08d}-{digest[:12]}.jsonl"
         with disk_errors(self._node, "dead_letter"):
             self._directory.mkdir(parents=True, exist_ok=True)
             draft = self._directory / f".{name}.{os.getpid()}"
             try:
                 with draft.open("w", encoding="utf-8") as stream:
-                    yield LetterFile(self._directory / name, stream)
+                    yield LetterFile(self._directory / name, stream, digest)
                     stream.flush()
                     os.fsync(stream.fileno())
                 draft.rename(self._directory / name)
@@ -76,8 +84,10 @@ class LetterBox:
 
 
 class LetterFile:
-    def __init__(self, path: Path, stream: IO[str]) -> None:
-        self.path, self._stream = path, stream
+    """`id` is that of the file: the same for an epoch that is repeated, another for every other epoch."""
+
+    def __init__(self, path: Path, stream: IO[str], id_: str) -> None:
+        self.path, self.id, self._stream = path, id_, stream
 
     def write(self, content: Mapping[str, Json]) -> None:
         self._stream.write(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")

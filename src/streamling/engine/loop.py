@@ -100,7 +100,12 @@ class EpochLoop:
 
     def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> int:
         """Returns the rows that were read."""
-        frames = self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets])  # 3
+        frames = retry(  # 3
+            lambda: self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets]),
+            what=f"epoch {epoch.number}",
+            stopping=lambda: self._stop.requested,
+            sleep=self._stop.pause,
+        )
         try:
             self._delivery.flush(epoch, frames, outlets)  # 4
         finally:

@@ -78,13 +78,13 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
+    watching = watched(plan, settings)
     sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
     for node in plan.sources:
         source = sources[node.ref]
         if isinstance(source, TakesColumns):
-            source.planned(node.schema)
+            source.planned(node.schema, watching.plan.columns_read(node.ref))
     processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
-    watching = watched(plan, settings)
     return Prepared(
         watching.plan,
         sources=sources,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
@@ -111,8 +112,9 @@ class ReadAhead:
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            # A slice without rows is progress all the same, and must not wait for ever.
-            rows = max(self._rows, len(self._slices)) if self._large is None else max(self._large.rows, 1)
+            # A slice without rows, or with bad ones only, is progress all the same, and must not wait for ever.
+            refused = sum(report.refused for report in self._reports)
+            rows = max(self._rows, len(self._slices), refused) if self._large is None else max(self._large.rows, 1)
             waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
             full = self._large is not None or self._room() is None
             return InHand(rows, waited, full and rows > 0, self._finished)
@@ -121,7 +123,7 @@ class ReadAhead:
     def finished(self) -> bool:
         """True once nothing is held and nothing will come."""
         with self._changed:
-            return self._finished and not self._slices and not self._batches and self._large is None
+            return self._finished and not self._reports and self._large is None
 
     def take(self, epoch: int, *, only_read: bool = False) -> Taken | None:
         """Everything held, or None. `only_read` leaves out what no reader has touched yet.
@@ -135,7 +137,7 @@ class ReadAhead:
             taken: Taken | None = None
             if self._large is not None:
                 taken = None if only_read else Taken(self._large.slices, None)
-            elif self._slices or self._batches:
+            elif self._reports:
                 taken = Taken(_joined(self._slices), tuple(self._batches), _summed(self._reports))
             self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
@@ -157,7 +159,7 @@ class ReadAhead:
         """With the lock held."""
         if self._marking is None:
             return
-        late = source.mark(self._marking)
+        late = source.mark(self._marking, last=self._stopped.is_set())
         if late is not None:
             self._add(late, self.read(late))
         self._marking = None
@@ -168,8 +170,10 @@ class ReadAhead:
         caps = self._caps()
         if self._large is not None or self._bytes >= caps.bytes:
             return None
-        # Beside rows in hand only small offers fit: a large one would make the whole epoch large.
-        rows = caps.rows if not self._slices else min(caps.rows, caps.driver_rows) - self._rows
+        # Beside rows in hand only small offers fit: a large one would make the whole epoch large. Rows that nobody can
+        # read again never do: they are in hand, however many.
+        most = min(caps.rows, caps.driver_rows) if self._slices else caps.rows
+        rows = most - self._rows
         return Room(rows, caps.parts, caps.part_rows) if rows > 0 else None
 
     def _run(self) -> None:
@@ -227,8 +231,10 @@ class ReadAhead:
     def read(self, offer: Offer) -> Taken:
         """The rows of an offer if they are few; a large one as it is."""
         if not offer.slices:
-            batches = tuple(conform(batch, self._schema, self.node) for batch in offer.batches)
-            return Taken((), batches, PartReport(sum(batch.num_rows for batch in batches)))
+            # All bad rows are kept: nobody can read them again.
+            sorted_ = Sorted(self.node, self._on_error, most=None)
+            batches = tuple(conform(b, self._schema, self.node) for b in sorted_.rows(chain(offer.bad, offer.batches)))
+            return Taken((), batches, sorted_.report)
         if offer.rows > self._caps().driver_rows:
             return Taken(offer.slices, None)
         return self._retry(lambda: self._read(offer.slices))

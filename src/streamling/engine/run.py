@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +24,9 @@ from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
-from streamling.engine.state import StateStore, generation, open_state
+from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.errors import JVM_FAILED, StreamlingError, TransientError
+from streamling.errors import JVM_FAILED, StreamlingError, TransientError, Where
 from streamling.plugin.contract import (
     Guarantee,
     HearsFinalizers,
@@ -36,6 +36,8 @@ from streamling.plugin.contract import (
     Runtime,
     Sink,
     SinkContext,
+    Source,
+    Transform,
     TransformContext,
     UsesRuntime,
 )
@@ -78,7 +80,9 @@ class Run:
         self._progress = progress or Progress()
         self.metrics = Metrics()
         self._failure: BaseException | None = None
-        self._bounded = False
+        self._bounded = self._loose = False
+        self._delivered = False
+        self._places: dict[str, Where | None] = {}
         self._stop: StopRequest | None = None
         self._session: SparkSession | None = None
         self._loop: EpochLoop | None = None
@@ -127,18 +131,28 @@ class Run:
         if not prepared.sinks:
             return
         self._bounded = any(source.bounded for source in prepared.sources.values())
+        self._loose = any(isinstance(source, HearsMarkers) for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
+        self._places = {node.spec.name: node.spec.where for node in prepared.plan.nodes}
         store = open_state(self._settings)
         try:
+            self._claim(store, prepared)
             self._run_loop(jvm, prepared, store)
         finally:
-            for source in prepared.sources.values():
-                _quietly(source.close)
-            for transform in prepared.transforms.values():
-                _quietly(transform.close)
-            for sink in prepared.sinks.values():
-                _quietly(sink.close)
+            close_all([*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()])
             store.close()
+
+    def _claim(self, store: StateStore, prepared: Prepared) -> None:
+        """Positions of another pipeline with sources of the same name would be taken for ours."""
+        other = claim(store, self._file)
+        sources = tuple(node.ref for node in prepared.plan.sources)
+        if other is not None and any(key.startswith(sources) for key in store.items()):
+            log.warning(
+                "the stored positions of application_id '%s' come from another pipeline file, %s: sources of the same "
+                "name go on from there. Give each pipeline an application_id of its own",
+                self._settings.application_id,
+                other,
+            )
 
     def _run_loop(self, jvm: Jvm, prepared: Prepared, store: StateStore) -> None:
         # Heavy imports happen here and in what is called from here, while the JVM boots.
@@ -187,6 +201,7 @@ class Run:
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
+            self._delivered = True
         except BaseException as error:
             # What follows closes things, and could hang in one of them.
             Watchdog(settings.runtime.shutdown_budget_secs, jvm.kill, because=str(error))
@@ -262,6 +277,8 @@ class Run:
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure
+        if isinstance(error, StreamlingError) and error.where is None:
+            error.where = self._places.get(error.node or "")
         return error
 
     # Main thread
@@ -270,16 +287,22 @@ class Run:
         """After a signal: what is in flight flows through, within the budget."""
         budget = self._settings.runtime.shutdown_budget_secs
         Watchdog(budget, jvm.kill)
-        log.info("%s received, stopping", signals.received.name if signals.received else "stop")
+        name, wait_s = signals.received.name if signals.received else "stop", terminal_wait(budget)
+        log.info("%s received, stopping; the last epoch has up to %d s, Ctrl-C again ends at once", name, wait_s)
         self._progress.stopping()
         if self._stop is None:
             return  # still starting: nothing is in flight
-        policy = drains(self._settings.drain_policy, job_mode=self._settings.job_mode, bounded=self._bounded)
+        settings = self._settings
+        policy = drains(settings.drain_policy, job_mode=settings.job_mode, bounded=self._bounded, loose=self._loose)
         self._stop.request(drains=policy)
-        deadline = time.monotonic() + terminal_wait(budget)
-        while not done.is_set() and (left := deadline - time.monotonic()) > 0:
+        deadline = time.monotonic() + wait_s
+        while not done.is_set() and not signals.insisted and (left := deadline - time.monotonic()) > 0:
             signals.wait(left)
-        if not done.is_set():
+        if signals.insisted and not done.is_set():
+            log.warning("interrupted again: ending at once; what is not finalized will come again after a restart")
+        elif self._delivered and not done.is_set():
+            log.warning("all rows read are delivered, but some nodes did not close in time")
+        elif not done.is_set():
             log.warning("the last epoch did not complete in time; its rows will come again after a restart")
 
     def _leave(self, jvm: Jvm, *, finished: bool) -> None:
@@ -316,6 +339,15 @@ def _functions_of(prepared: Prepared) -> list[Udf]:
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:
     nodes = (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values())
     return [node for node in nodes if isinstance(node, HearsFinalizers)]
+
+
+def close_all(nodes: Sequence[Source | Transform | Sink]) -> None:
+    """Side by side: some wait for code that does not answer, each for as long as it may."""
+    closing = [threading.Thread(target=_quietly, args=(node.close,), name="close", daemon=True) for node in nodes]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
 
 
 def _quietly(action: Callable[[], object]) -> None:

@@ -17,11 +17,16 @@ def terminal_wait(budget: int) -> int:
     return max(min(budget - 10, budget // 2), min(5, budget - 2))
 
 
-def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool) -> bool:
-    """Whether rows already read are still written and recorded after a signal."""
+def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool, loose: bool) -> bool:
+    """Whether rows already read are still written and recorded after a signal.
+
+    `loose`: a source gives rows that it may not be able to give a second time.
+    """
     if policy is DrainPolicy.FAST and bounded:
         log.warning("drain_policy fast is overridden: the pipeline has bounded work")
-    return policy is DrainPolicy.DRAIN or bounded or (policy is DrainPolicy.AUTO and job_mode)
+    elif policy is DrainPolicy.FAST and loose:
+        log.warning("drain_policy fast leaves rows of a plugin source unwritten: whether they come again is up to it")
+    return policy is DrainPolicy.DRAIN or bounded or (policy is DrainPolicy.AUTO and (job_mode or loose))
 
 
 class Watchdog:

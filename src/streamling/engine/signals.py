@@ -30,10 +30,13 @@ class Signals:
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self.received: signal.Signals | None = None
+        self.insisted = False
+        """Ctrl-C was pressed again: whoever sits there does not want to wait."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.insisted = self.received is not None and number == signal.SIGINT
         self.received = signal.Signals(number)
         self.wake()
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamling.errors import DATA_ERROR, INTERNAL, SCHEMA_UNUSABLE, BugError, PermanentError, UserError
 from streamling.plan.types import (
@@ -21,6 +22,7 @@ from streamling.plan.types import (
     INT16,
     INT32,
     INT64,
+    OPERATION_COLUMN,
     STRING,
     TIME32,
     TIME64,
@@ -85,6 +87,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
     raise BugError(INTERNAL, f"no Arrow carrier for type {type_}")
 
 
+_OPERATIONS = ("i", "u", "d")
 _LOGICAL = {
     pa.null(): STRING,  # a column of which nothing but nulls was seen
     pa.bool_(): BOOLEAN,
@@ -156,6 +159,20 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def unknown_operations(batch: pa.RecordBatch) -> dict[int, str]:
+    """Rows whose operation is none, by their index, and what is wrong with it."""
+    operations = batch.column(OPERATION_COLUMN)
+    known = pc.is_in(operations, pa.array(_OPERATIONS))
+    if pc.all(known, min_count=0).as_py():
+        return {}
+    found: dict[int, str] = {}
+    for index in pc.indices_nonzero(pc.invert(known)).to_pylist():
+        value = operations[index].as_py()
+        what = "is null" if value is None else f"is {value!r}"
+        found[index] = f"{OPERATION_COLUMN} {what}; it must be i, u or d"
+    return found
 
 
 def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:

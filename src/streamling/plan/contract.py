@@ -68,6 +68,22 @@ class ChecksAlone(Protocol):
 
 
 @runtime_checkable
+class ReadsFiles(Protocol):
+    """A source that reads files of this machine."""
+
+    def would_read(self, file: str) -> bool:
+        """Whether a file of this absolute path would be one of its own, by its name alone."""
+
+
+@runtime_checkable
+class WritesFiles(Protocol):
+    """A sink that writes files on this machine."""
+
+    def example_file(self, node: NodeSpec) -> str:
+        """The absolute path of a file as it might write one."""
+
+
+@runtime_checkable
 class ChoosesWidth(Protocol):
     """A node that says itself on how many streams it runs."""
 

@@ -39,10 +39,12 @@ from streamling.plan.contract import (
     ReshapesRows,
 )
 from streamling.plan.dynamic_tables import filling_problems, table_findings
+from streamling.plan.feedback import feedback_problems
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.placement import placement_cautions
 from streamling.plan.sql import Query, Statement, check_statement, compile_query
+from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
 from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
@@ -84,6 +86,16 @@ class Plan:
 
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
         return self._consumers.get(ref, ())
+
+    def columns_read(self, ref: str) -> frozenset[str]:
+        """The columns of a node that its readers look at; all of them where a reader is no query."""
+        columns = self.node(ref).schema.names
+        queries = [reader.query for reader in self.nodes if ref in reader.inputs]
+        if not queries or None in queries:
+            return frozenset(columns)
+        texts = [query.text for query in queries if query is not None]
+        # In the text of a query columns stand as quoted identifiers, a star is written out.
+        return frozenset(name for name in columns if any(identifier(name) in text for text in texts))
 
     @cached_property
     def _by_ref(self) -> dict[str, PlannedNode]:
@@ -140,6 +152,7 @@ class _Planner:
             self._note(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
+        self.problems.extend(feedback_problems(self.pipeline.sources, self.pipeline.sinks))
         self.cautions.extend(placement_cautions(self.planned))
         if self.problems:
             raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
@@ -215,8 +228,8 @@ class _Planner:
             return found.schema
         declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
         if declared is None:
-            message = "its columns are known to another system only; queries on them were checked in part"
-            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe asks for them"))
+            message = "its columns were not looked up; queries on them were checked in part"
+            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe looks them up"))
         return declared
 
     def _refused(self, node: NodeSpec, error: StreamlingError) -> None:

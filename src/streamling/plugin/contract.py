@@ -79,6 +79,8 @@ class Offer:
 
     slices: tuple[Slice, ...] = ()
     batches: tuple[pa.RecordBatch, ...] = ()
+    bad: tuple[BadRow, ...] = ()
+    """Rows in hand that cannot be used."""
 
     @property
     def rows(self) -> int:
@@ -134,10 +136,10 @@ class Measured(Protocol):
 class HearsMarkers(Protocol):
     """A source that keeps its own position."""
 
-    def mark(self, epoch: int) -> Offer | None:
+    def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
         """Everything offered so far belongs to this epoch or an earlier one, and so does what this returns.
 
-        Comes between two offers.
+        Comes between two offers. `last`: behind the last offer, because the run is stopping.
         """
 
 
@@ -193,8 +195,11 @@ class Projection:
 class TakesColumns(Protocol):
     """A source whose columns only the outside world knows: it is told those that the pipeline was planned with."""
 
-    def planned(self, columns: Schema) -> None:
-        """Called once, before everything else. `columns` are those of its kind's `probe`, `_gs_op` last."""
+    def planned(self, columns: Schema, read: Collection[str]) -> None:
+        """Called once, before everything else. `columns` are those of its kind's `probe`, `_gs_op` last.
+
+        `read` are the ones that some node looks at: a source may leave out the others where that saves work.
+        """
 
 
 class Source(Protocol):

@@ -149,13 +149,25 @@ class Call:
         return result.cast(udf.return_type)
 
     def _found(self) -> Udf:
-        if self.name not in _offered and self.path is not None:
-            from streamling.plugin.loading import load_one
-
-            load_one(self.path)
-        elif self.name not in _offered and self.module is not None:
-            importlib.import_module(self.module)
+        if self.name not in _offered:
+            self._load()
+        if self.name not in _offered:
+            message = (
+                f"function '{self.name}' of a plugin is not registered again when its plugin is loaded by a worker"
+            )
+            raise PermanentError(PLUGIN_FAILED, message, hint="register it wherever the module is imported")
         return _offered[self.name]
+
+    def _load(self) -> None:
+        from streamling.plugin.loading import load_entry_points, load_one
+
+        if self.path is not None:
+            load_one(self.path)
+            return
+        if self.module is not None:
+            importlib.import_module(self.module)
+        if self.name not in _offered:  # registered by a function of an entry point, or in another module than its own
+            load_entry_points()
 
 
 def _single(result: Any) -> Any:

@@ -32,7 +32,7 @@ def load_plugins(settings: Settings) -> list[Caution]:
     """
     host.settle_in(settings)
     importlib.import_module(_SAMPLES)
-    _load_entry_points()
+    load_entry_points()
     forget(Provenance.PATH)
     if not settings.plugin.path:
         return []
@@ -54,7 +54,8 @@ def _replaces(path: Path) -> bool:
     return any(r.origin.place == str(path) for r in registrations())
 
 
-def _load_entry_points() -> None:
+def load_entry_points() -> None:
+    """What installed packages offer, once."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         origin = Origin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
         if any(r.origin == origin for r in registrations()):

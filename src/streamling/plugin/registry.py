@@ -39,7 +39,7 @@ class Kind:
     sets_aside: bool = False
     """It says which rows are bad (BadRow), so that `on_error` can be something else than `fail`."""
     samples: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Values of fields that are not required and yet belong into a first pipeline."""
+    """Values of fields for a first pipeline: of such that are not required, or where the usual value does not do."""
 
     @property
     def runs(self) -> bool:

@@ -6,13 +6,16 @@ crash prints its rows again.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from streamling.errors import DATA_ERROR, PermanentError
+from streamling.disk import disk_errors
+from streamling.errors import DATA_ERROR, SINK_FAILED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import Ack, Epoch, Kind, SimpleSink, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
@@ -34,7 +37,7 @@ class PrintOptions(Batched, Parallel, SinkOptions):
 
 class PrintSink(SimpleSink):
     def __init__(self, node: NodeSpec, sample_every: int) -> None:
-        self._node, self._sample_every, self._seen = node.name, sample_every, 0
+        self._spec, self._node, self._sample_every, self._seen = node, node.name, sample_every, 0
 
     def writer(self) -> PrintSink:
         return self
@@ -43,6 +46,7 @@ class PrintSink(SimpleSink):
         from streamling.formats.json import json_rows
 
         arrived = printed = 0
+        seen = self._seen  # a write that is tried again counts anew
         for batch in batches:
             lines = []
             operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
@@ -54,16 +58,43 @@ class PrintSink(SimpleSink):
                         f"{OPERATION_COLUMN} is {operation!r}; it must be i, u or d; row: {row}",
                         node=self._node,
                     )
-                self._seen += 1
-                if self._seen % self._sample_every == 0:
-                    lines.append(f"{self._seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
-            sys.stdout.write("".join(lines))
+                seen += 1
+                if seen % self._sample_every == 0:
+                    lines.append(f"{seen} -> (sample_every={self._sample_every}) [{word}] {row}\n")
+            self._print("".join(lines))
             arrived, printed = arrived + batch.num_rows, printed + len(lines)
-        sys.stdout.flush()
+        self._seen = seen
         return Ack(arrived, printed)
+
+    def _print(self, text: str) -> None:
+        with disk_errors(self._spec, "type"):
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                _drop_unwritten()
+                message = f"{self._spec.described()}: standard output is closed: nobody reads it any more"
+                raise PermanentError(SINK_FAILED, message, node=self._node, where=self._spec.where) from error
+            except OSError:
+                _drop_unwritten()
+                raise
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
+
+
+def _drop_unwritten() -> None:
+    """Empty the buffer of standard output: else the next flush, by whoever tells of the error, fails in its turn."""
+    with suppress(OSError, ValueError):  # what is no file has no buffer of that kind
+        number = sys.stdout.fileno()
+        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, number)
+            sys.stdout.flush()
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def _build(node: NodeSpec, settings: Settings) -> PrintSink:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -141,12 +142,25 @@ def read_pipeline(path: Path | str, kinds: Kinds) -> PipelineSpec:
     return load_pipeline(pipeline_text(path), str(path), kinds)
 
 
+def _nearest_file(path: Path) -> str:
+    """A hint: the file beside it that was meant, or how to get one."""
+    if not path.parent.is_dir():
+        return f"there is no directory '{path.parent}'"
+    with suppress(OSError):  # a directory that cannot be listed
+        # By their stems: what they all end with would make them all alike.
+        beside = {entry.stem: entry.name for entry in sorted(path.parent.glob("*.y*ml"))}
+        if (meant := nearest(path.stem, beside)) is not None:
+            return f"did you mean '{path.with_name(beside[meant])}'?"
+    return f"`streamling init {path}` writes one to start from"
+
+
 def pipeline_text(path: Path | str) -> str:
     """The text of a pipeline file, as preprocessors get it."""
     try:
         data = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise UserError(PIPELINE_FILE, f"pipeline file '{path}' not found", cause=error) from error
+    except FileNotFoundError:
+        hint = _nearest_file(Path(path))
+        raise UserError(PIPELINE_FILE, f"pipeline file '{path}' not found", hint=hint) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(PIPELINE_FILE, f"pipeline file '{path}' cannot be read: {reason}", cause=error) from error

@@ -212,6 +212,30 @@ def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) ->
     assert "Error: pipeline file 'nowhere.yaml' not found [PIPELINE_FILE]" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["run", "validate", "plan"])
+@pytest.mark.parametrize(
+    ("file", "hint"),
+    [
+        ("valid.yml", "did you mean 'valid.yaml'?"),
+        ("vald.yaml", "did you mean 'valid.yaml'?"),
+        ("orders.yaml", "`streamling init orders.yaml` writes one to start from"),
+        ("nowhere/valid.yaml", "there is no directory 'nowhere'"),
+    ],
+)
+def test_a_missing_pipeline_file_is_answered_with_what_helps(
+    command: str, file: str, hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(command, file) == 1
+    err = capfd.readouterr().err
+    assert f"  hint: {hint}\n" in err
+    assert "Caused by" not in err
+
+
+def test_a_mistyped_command_is_answered_with_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("vallidate") == 1
+    assert "did you mean the command 'streamling validate'?" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("command", [("run", "valid.yaml"), ("validate", "valid.yaml"), ("state", "list")])
 def test_a_missing_config_file_is_exit_1(
     command: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]
@@ -257,6 +281,20 @@ def test_a_list_has_a_line_per_key(positions: object, capfd: pytest.CaptureFixtu
     assert lines[0] == 'a:k\t{"next": 5}'
     assert lines[1].startswith('b:k\t"xxx') and lines[1].endswith("...")
     assert len(lines) == 2
+
+
+def test_an_empty_list_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "list", "--application", "nobody") == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == "nothing is stored for application 'nobody' (./state.db)\n"
+    assert called("state", "list", "-q") == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_one_key_is_one_key(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
+    assert called("state", "reset", "--yes", "--application", "other") == 0
+    assert capfd.readouterr().out == "forgot 1 key of 'other'\n"
 
 
 def test_another_application_can_be_looked_at(positions: object, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from streamling.cli import health
 from streamling.cli.main import main
+from streamling.engine.state import SqliteState
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,44 @@ def test_a_plugin_path_that_leads_nowhere_is_exit_1(
 ) -> None:
     monkeypatch.setenv("STREAMLING__PLUGIN__PATH", "/nowhere")
     assert examined(capfd, code=1)["path"]["status"] == "missing"
+
+
+def test_a_plugin_that_cannot_be_loaded_is_exit_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text("def half(:\n")
+    monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(tmp_path))
+    check = examined(capfd, code=1)["plugins"]
+    assert check["status"] == "missing"
+    assert "broken.py" in check["text"]
+    assert "SyntaxError" in check["text"] or "invalid syntax" in check["text"]
+
+
+def test_a_plugin_may_print_and_register_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "idle.py").write_text("print('hello')\n")
+    monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(tmp_path))
+    check = examined(capfd)["plugins"]
+    assert check["status"] == "warning"
+    assert "registers nothing" in check["text"]
+
+
+def test_a_state_file_that_is_none_is_exit_1(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("state.db").write_text("no database at all, but long enough to have a header " * 20)
+    check = examined(capfd, code=1)["positions"]
+    assert "file is not a database" in check["text"]
+    assert "database_path" in check["hint"]
+
+
+def test_a_state_file_in_use_is_left_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    store = SqliteState(Path("state.db"), "app")
+    store.put({"a:k": 1})
+    assert examined(capfd)["positions"]["status"] == "ok"
+    assert store.items() == {"a:k": 1}
+    store.close()
+    assert examined(capfd)["positions"]["status"] == "ok"
+    assert [file.name for file in Path().iterdir()] == ["state.db"]
 
 
 @pytest.mark.parametrize(

@@ -45,3 +45,25 @@ def test_a_target_has_its_own_level(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="text", level="loud")
     assert "'loud' of the log filter is ignored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        ("debug", ["ours"]),
+        ("info", []),
+        ("py4j=debug", ["py4j"]),
+        ("debug,py4j.clientserver=debug", ["ours", "py4j"]),
+    ],
+)
+def test_chatterers_are_heard_only_where_they_are_named(
+    level: str, heard: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_logging(format_="text", level=level)
+    logging.getLogger("streamling.elsewhere").debug("ours")
+    logging.getLogger("py4j.clientserver").debug("py4j")
+    logging.getLogger("pyspark.sql").debug("pyspark")
+    logging.getLogger().debug("root")
+    logging.getLogger("py4j").setLevel(logging.NOTSET)
+    logging.getLogger("py4j.clientserver").setLevel(logging.NOTSET)
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == heard

@@ -195,7 +195,7 @@ def test_warnings_stand_on_standard_error(format_: str, capsys: pytest.CaptureFi
     assert main(["plan", "--format", format_]) == 0
     out, err = capsys.readouterr()
     assert "Warning" not in out
-    assert "Warning: kafka source 'clicks': its columns are known to another system only" in err
+    assert "Warning: kafka source 'clicks': its columns were not looked up" in err
 
 
 @pytest.mark.parametrize("format_", ["text", "mermaid", "json"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pyte
 import pytest
@@ -96,6 +97,14 @@ def test_a_source_in_another_unit_gets_a_bar_of_its_own() -> None:
     _, first, second, *_ = shown(view(*nodes, left={}))
     assert first.startswith("topic  ━") and " 25 %  1 of 4 rows" in first
     assert second.startswith("files  ━") and " 50 %  1.5 MB of 3.0 MB" in second
+
+
+@pytest.mark.parametrize("word", ["stopping", "stopped", "failed"])
+def test_what_was_stopped_has_no_time_left(word: str) -> None:
+    assert "left" in shown(view())[1]
+    bar = shown(replace(view(), word=word))[1]
+    assert "61 %" in bar
+    assert "left" not in bar
 
 
 def test_endless_work_has_no_bar() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,37 @@ def test_the_pipeline_of_a_plugin_is_valid(role: Role, name: str, tmp_path: Path
     test_a_pipeline_of_any_kind_is_valid(tried, tmp_path)
 
 
+def test_a_plugin_shows_its_doc_and_the_options_it_names() -> None:
+    load_plugins(Settings())
+    by_name = {k.name: k for k in all_kinds()}
+    text = skeleton([by_name["basic_plugin.partitioned_source"]])
+    assert re.search(r'^    options:\n      rows: "100"$', text, re.MULTILINE)
+    assert f"  # {by_name['basic_plugin.partitioned_source'].about[:40]}" in text
+
+
+def test_options_that_a_plugin_does_not_name_are_not_made_up() -> None:
+    load_plugins(Settings())
+    text = skeleton([k for k in all_kinds() if k.name == "print_sink"])
+    assert "    # options: {}\n" in text
+
+
+def field_values(text: str, name: str) -> list[str]:
+    return re.findall(rf"^    {name}: (.+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "field"), [("file", "path"), ("kafka", "topic")])
+def test_no_pipeline_reads_what_it_writes(name: str, field: str) -> None:
+    sink = kind(Role.SINK, name)
+    values = field_values(skeleton([kind(Role.SOURCE, name), sink, sink]), field)
+    assert len(set(values)) == len(values) == 3
+
+
+def test_sinks_and_dead_letters_of_files_are_under_one_directory() -> None:
+    text = skeleton([kind(Role.SOURCE, "file"), kind(Role.SINK, "file")])
+    assert field_values(text, "path") == ["data/orders", "out/file_output"]
+    assert set(re.findall(r"# dead_letter: (.+)", text)) == {"{type: file, path: out/dead-letters}"}
+
+
 class Inner(Options):
     code: int = Field(ge=7, description="A number.")
 
@@ -126,6 +159,23 @@ def test_a_pipeline_is_written_and_can_be_checked(capfd: pytest.CaptureFixture[s
     assert "wrote pipeline.yaml" in err
 
 
+def test_what_can_only_be_checked_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    unready = [k.name for k in KINDS if not k.runs and k.role is Role.SOURCE]
+    if not unready:
+        pytest.skip("all sources run")
+    assert main(["init", "--source", unready[0]]) == 0
+    err = capfd.readouterr().err
+    assert f"this version can check {unready[0]}, but not run it yet" in err
+    assert "runs it" not in err
+    assert "but not run it yet." in Path("pipeline.yaml").read_text()
+
+
+def test_what_runs_is_said_to_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    assert "`streamling run pipeline.yaml` runs it" in capfd.readouterr().err
+    assert "not run" not in Path("pipeline.yaml").read_text()
+
+
 def test_a_file_is_never_replaced_unasked(capfd: pytest.CaptureFixture[str]) -> None:
     Path("mine.yaml").write_text("precious")
     assert main(["init", "mine.yaml"]) == 1
@@ -162,3 +212,28 @@ def test_all_kinds_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["plugin", "list"]) == 0
     assert capfd.readouterr().out == listed
     assert all(re.search(rf"^  {k.name} ", listed, re.MULTILINE) for k in KINDS)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_descriptions_are_cut_on_terminals_only(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    assert main(["plugin", "list"]) == 0
+    whole = capfd.readouterr().out.splitlines()
+    assert max(map(len, whole)) > 70
+    assert not any(line.endswith(("...", "…")) for line in whole)
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    assert main(["plugin", "list"]) == 0
+    cut = terminal.getvalue().splitlines()
+    shortened = [(short, long) for short, long in zip(cut, whole, strict=True) if short != long]
+    assert shortened
+    for short, long in shortened:
+        assert short.endswith("…")
+        assert re.match(r"\W", long[len(short) - 1 :])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,22 @@ def test_text_logs_have_the_lines_they_always_had(capfd: pytest.CaptureFixture[s
     assert done == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
     assert written == "written: files 12,000, screen 5"
     assert aside == "set aside: 7 rows"
+
+
+def test_one_row_is_one_row(capfd: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="info")
+    report = replace(REPORT, rows=1, epochs=1, written={"files": 1}, set_aside=1)
+    show_report(report, live=False)
+    logged = capfd.readouterr().err
+    assert "done: 1 row in 1 epoch, " in logged
+    assert "set aside: 1 row\n" in logged
+    shown = "\n".join("".join(text for text, _ in line) for line in block(report))
+    assert "rows" not in shown.replace("rows/s", "")
+
+
+def test_a_run_that_was_stopped_is_not_called_done(capfd: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="info")
+    show_report(replace(REPORT, stopped=True), live=False)
+    logged = capfd.readouterr().err
+    assert "stopped: 12,345 rows in 3 epochs" in logged
+    assert "done" not in logged

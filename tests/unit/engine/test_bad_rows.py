@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 from streamling.engine import bad_rows as module
 from streamling.engine.bad_rows import BadRows, Refused, Stage, refusal
 from streamling.engine.progress import Progress
-from streamling.errors import PermanentError
+from streamling.errors import PermanentError, UserError
 from streamling.plugin.contract import BadRow, Epoch, Json, Slice
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -43,6 +44,15 @@ def set_aside(rows: BadRows, *refused: BadRow, epoch: Epoch = EPOCH) -> None:
     rows.set_aside(epoch, "numbers", Stage.DECODE, Refused(len(refused), refused))
 
 
+@pytest.mark.parametrize("below", ["", "deep/er"])
+def test_a_file_where_letters_are_to_go_is_refused_before_any_row(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "letters"
+    file.write_text("")
+    with pytest.raises(UserError, match=f"'dead_letter.path' must be a directory, '{file}' is a file") as caught:
+        kept(file / below)
+    assert caught.value.where is not None
+
+
 def test_the_error_of_a_bad_row_names_node_and_place() -> None:
     error = refusal("orders", bad(3))
     assert error.node == "orders"
@@ -58,7 +68,7 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
     set_aside(rows, bad(1), bad(2))
     set_aside(rows, bad(3))
     assert [r.getMessage() for r in caplog.records] == [
-        "node 'numbers' skipped 1 rows (decode_error), the last at file 'a.csv', row 1: no number"
+        "node 'numbers' skipped 1 row (decode_error), the last at file 'a.csv', row 1: no number"
     ]
     now += 61
     set_aside(rows, bad(9))
@@ -103,6 +113,24 @@ def test_different_rows_have_different_ids_whatever_they_hold(tmp_path: Path) ->
     assert len(set(ids)) == 5
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(EPOCH, generation="after a reset"),
+        replace(EPOCH, slices=(Slice("numbers", "k", 4, 9, (), 5),)),
+        replace(EPOCH, id="e2", slices=()),
+    ],
+)
+def test_rows_of_another_epoch_have_other_ids_though_it_has_the_same_number(tmp_path: Path, other: Epoch) -> None:
+    nowhere = BadRow("plugin_error", "no", {})
+    set_aside(kept(tmp_path), nowhere)
+    set_aside(kept(tmp_path), nowhere, epoch=other)
+    ids = [letter["id"] for letter in letters(tmp_path)]
+    assert len(set(ids)) == 2
+    set_aside(kept(tmp_path), nowhere, epoch=replace(EPOCH, id="repeated"))
+    assert [letter["id"] for letter in letters(tmp_path)] == ids
+
+
 def test_more_bad_rows_than_were_sent_along_are_fetched(tmp_path: Path) -> None:
     everything = [bad(n) for n in range(5)]
     refused = Refused(5, tuple(everything[:2]), lambda: iter(everything))
@@ -116,9 +144,10 @@ def test_no_bad_rows_leave_no_file(tmp_path: Path) -> None:
 
 
 def test_letters_that_cannot_be_written_end_the_run_and_name_the_node(tmp_path: Path) -> None:
-    (tmp_path / "letters").write_text("a file, not a directory")
+    rows = kept(tmp_path / "letters")
+    (tmp_path / "letters").write_text("a file, not a directory")  # since the start
     with pytest.raises(PermanentError, match="numbers"):
-        set_aside(kept(tmp_path / "letters"), bad(1))
+        set_aside(rows, bad(1))
 
 
 class Odd(NumberSource):

@@ -15,7 +15,7 @@ from streamling.engine import loop as loop_module
 from streamling.engine.closing import Wish
 from streamling.engine.pending import Ledger
 from streamling.engine.state import MemoryState
-from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
 from streamling.plugin.contract import Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
@@ -46,6 +46,22 @@ def test_a_run_delivers_every_row_in_order_and_ends_by_itself() -> None:
     assert r.sinks["out"].rows == list(range(25))
     assert loop.rows == 25
     assert loop.epochs == len(r.sinks["out"].epochs) >= 3
+
+
+def test_a_store_that_is_away_while_rows_are_read_for_a_transform_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = rig(25)
+    frames, away = r.dataflow.frames, iter([True])
+
+    def breaking(*arguments: object, **named: object) -> object:
+        if next(away, False):
+            raise TransientError(SOURCE_FAILED, "the store is away")
+        return frames(*arguments, **named)
+
+    monkeypatch.setattr(r.dataflow, "frames", breaking)
+    r.run()
+    assert r.sinks["out"].rows == list(range(25))
 
 
 def test_at_the_end_the_positions_are_stored_and_nothing_is_pending() -> None:

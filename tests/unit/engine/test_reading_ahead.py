@@ -311,9 +311,9 @@ class Loose(NumberSource):
         self.given += 1
         return Offer(batches=(pa.RecordBatch.from_pydict({"n": [self.given - 1]}),))
 
-    def mark(self, epoch: int) -> Offer | None:
+    def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
         late = self._give() if self.late else None
-        self.late = 0
+        self.late, self.last = 0, last
         self.marked.append((epoch, self.given))
         return late
 
@@ -323,7 +323,7 @@ class Loose(NumberSource):
 
 
 def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
-    source = Loose(there=500)
+    source = Loose(there=1_000_000)
     source.before_offer = lambda: time.sleep(0.0005)
     reader = ahead(source, driver_rows=10_000, rows=10_000)
     rows: list[int] = []
@@ -342,4 +342,57 @@ def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
     until(lambda: reader.in_hand().last)
     source.there, source.late = 3, 1
     assert numbers(reader.take(1)) == [0, 1, 2]
+    assert not source.last
+    assert reader.finished
+
+
+def test_the_marker_behind_a_stop_is_the_last_one(ahead) -> None:
+    source = Loose(there=MANY)
+    reader = ahead(source)
+    until(lambda: reader.in_hand().full)
+    reader.stop()
+    assert len(numbers(reader.take(1, only_read=True))) == source.given
+    assert source.last
+
+
+def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahead) -> None:
+    reader = ahead(Loose(there=1000), driver_rows=10, rows=50)
+    until(lambda: reader.in_hand().full)
+    time.sleep(0.05)
+    assert numbers(reader.take(1)) == list(range(50))
+    until(lambda: reader.in_hand().full)
+    assert numbers(reader.take(2)) == list(range(50, 100))
+
+
+class LooseSource(NumberSource):
+    """Has one bad row in hand, and nothing else."""
+
+    def offer(self, room: Room) -> Offer | None:
+        if self.there == 0:
+            return None
+        self.there = 0
+        return Offer(bad=(BadRow("unknown_operation", "odd", {}),))
+
+    @property
+    def ended(self) -> bool:
+        return self.there == 0
+
+
+def test_a_bad_row_in_hand_ends_the_run(ahead) -> None:
+    reader = ahead(LooseSource(there=1))
+    with pytest.raises(PermanentError, match="odd"):
+        until(lambda: reader.in_hand().rows)
+
+
+def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(started: list[ReadAhead]) -> None:
+    caps = Caps(10, 100, MANY, parts=2, part_rows=1)
+    source = LooseSource(there=1)
+    reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=lambda: None, on_error=OnError.SKIP)
+    started.append(reader)
+    reader.start({})
+    until(lambda: reader.in_hand().last)
+    assert (reader.in_hand().rows, reader.finished) == (1, False)
+    taken = reader.take(1)
+    assert taken is not None
+    assert (taken.batches, taken.report.rows, taken.report.refused) == ((), 0, 1)
     assert reader.finished

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.state import MemoryState, SqliteState, StateStore, generation, open_state, reset, sqlite
+from streamling.engine.state import MemoryState, SqliteState, StateStore, claim, generation, open_state, reset, sqlite
 from streamling.errors import PermanentError, TransientError, UserError
 from streamling.spec.blocks import BackendType, StateBackend
 from streamling.spec.blocks import SqliteState as SqliteBlock
@@ -243,3 +243,23 @@ def test_state_in_memory_is_not_durable() -> None:
 def test_a_backend_that_is_not_there_yet_is_a_user_error() -> None:
     with pytest.raises(UserError, match="postgres"):
         open_state(Settings(state_backend=StateBackend(backend_type=BackendType.POSTGRES)))
+
+
+def test_a_file_that_is_removed_under_a_run_is_noticed_at_the_next_write(file: Path) -> None:
+    store = SqliteState(file, "app")
+    store.put({"a": 1})
+    file.unlink()
+    with pytest.raises(PermanentError, match="removed or replaced"):
+        store.put({"a": 2})
+    file.write_bytes(b"")
+    with pytest.raises(PermanentError, match="removed or replaced"):
+        store.put({"a": 2})
+    store.close()
+
+
+def test_a_namespace_remembers_the_pipeline_that_uses_it(store: StateStore, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    assert claim(store, one) is None
+    assert claim(store, one) is None
+    assert claim(store, two) == str(one)
+    assert claim(store, two) is None

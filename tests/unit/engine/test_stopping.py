@@ -8,12 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from streamling.engine import run as run_module
+from streamling.engine.run import close_all
 from streamling.engine.shutdown import drains, terminal_wait
 from streamling.engine.signals import Signals
+from streamling.engine.stop import StopRequest
 from streamling.spec.blocks import DrainPolicy
+from streamling.spec.settings import Settings
 
 
 @pytest.fixture
@@ -86,12 +92,50 @@ AUTO, DRAIN, FAST = DrainPolicy.AUTO, DrainPolicy.DRAIN, DrainPolicy.FAST
     ],
 )
 def test_which_policy_writes_what_was_read(policy: DrainPolicy, job_mode: bool, bounded: bool, expected: bool) -> None:
-    assert drains(policy, job_mode=job_mode, bounded=bounded) is expected
+    assert drains(policy, job_mode=job_mode, bounded=bounded, loose=False) is expected
 
 
 def test_overriding_the_fast_policy_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    drains(FAST, job_mode=False, bounded=False)
+    drains(FAST, job_mode=False, bounded=False, loose=False)
     assert caplog.messages == []
-    drains(FAST, job_mode=False, bounded=True)
+    drains(FAST, job_mode=False, bounded=True, loose=True)
     assert "overridden" in caplog.text
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DRAIN, True), (AUTO, True), (FAST, False)])
+def test_rows_of_a_plugin_source_are_written_unless_fast_is_asked_for(
+    policy: DrainPolicy, expected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert drains(policy, job_mode=False, bounded=False, loose=True) is expected
+    assert ("plugin source" in caplog.text) is (policy is FAST)
+
+
+class Closing:
+    def __init__(self, closed: list[str], name: str) -> None:
+        self._closed, self._name = closed, name
+
+    def close(self) -> None:
+        time.sleep(0.3)
+        self._closed.append(self._name)
+        raise OSError("it is gone already")
+
+
+def test_nodes_that_are_slow_to_close_do_not_add_up() -> None:
+    closed: list[str] = []
+    began = time.monotonic()
+    close_all([Closing(closed, name) for name in "abcdef"])
+    assert time.monotonic() - began < 1.2
+    assert sorted(closed) == list("abcdef")
+
+
+@pytest.mark.parametrize(("delivered", "said"), [(True, "all rows read are delivered"), (False, "will come again")])
+def test_a_stop_that_only_closes_slowly_is_not_taken_for_a_lost_epoch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, signals: Signals, delivered: bool, said: str
+) -> None:
+    monkeypatch.setattr(run_module, "Watchdog", lambda *_: None)
+    monkeypatch.setattr(run_module, "terminal_wait", lambda _: 0.05)
+    run = run_module.Run(Path("p.yaml"), Settings())
+    run._stop, run._delivered = StopRequest(), delivered
+    run._shut_down(SimpleNamespace(kill=None), threading.Event(), signals)
+    assert said in caplog.text

@@ -52,6 +52,28 @@ def test_nodes_stand_behind_what_they_read() -> None:
     assert [n.inputs for n in plan.nodes] == [(), ("numbers",), ("first",), ("middle",), ("last",)]
 
 
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("SELECT id FROM numbers", {"id", "_gs_op"}),
+        ("SELECT * FROM numbers", {"id", "name", "_gs_op"}),
+        ("SELECT id FROM numbers WHERE name <> 'n3'", {"id", "name", "_gs_op"}),
+        ("SELECT id FROM numbers UNION ALL SELECT id FROM numbers", {"id", "_gs_op"}),
+        ("WITH w AS (SELECT id AS i FROM numbers) SELECT i AS id FROM w", {"id", "_gs_op"}),
+    ],
+)
+def test_a_node_knows_which_of_its_columns_are_read(query: str, read: set[str]) -> None:
+    assert (
+        planned(pipeline(sql("some", query), "  out: {type: blackhole, from: some}\n")).columns_read("numbers") == read
+    )
+
+
+def test_all_columns_are_read_where_a_sink_takes_the_rows() -> None:
+    sinks = "  out: {type: blackhole, from: some}\n  all: {type: blackhole, from: numbers}\n"
+    plan = planned(pipeline(sql("some", "SELECT id FROM numbers"), sinks))
+    assert plan.columns_read("numbers") == {"id", "name", "_gs_op"}
+
+
 def test_transforms_that_could_stand_anywhere_stand_by_name() -> None:
     text = "".join(sql(name, "SELECT id FROM numbers") for name in ("c", "a", "b"))
     plan = planned(pipeline(text, "".join(f"  o{n}: {{type: blackhole, from: {n}}}\n" for n in "cab")))

@@ -61,6 +61,17 @@ class OddType(Schemaless):
     async def output_schema(self):
         return pa.schema([("_gs_op", pa.string()), ("x", pa.month_day_nano_interval())])
 
+@register_transform("no_answer")
+class NoAnswer(Schemaless):
+    def output_schema(self):
+        raise ValueError("no answer")
+    def terminate(self):
+        raise ValueError("no end")
+@register_transform("no_end")
+class NoEnd(Add):
+    async def terminate(self):
+        raise ValueError("no end")
+
 @register_sink("parts", partitioned=True)
 class Parts(SinkPlugin):
     @classmethod
@@ -142,6 +153,16 @@ def test_an_output_schema_that_cannot_be_used_is_an_error_of_the_node(place: Pat
     (problem,) = problems(place, text)
     assert problem.code == "SCHEMA_UNUSABLE"
     assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [("no_answer", "output_schema failed: ValueError: no answer"), ("no_end", "terminate failed: ValueError: no end")],
+)
+def test_a_method_that_raises_while_checking_is_named(place: Path, type_: str, said: str) -> None:
+    text = SOURCE + f"transforms:\n  t: {{type: {type_}, from: n}}\nsinks:\n  o: {{type: blackhole, from: t}}\n"
+    (found,) = problems(place, text)
+    assert f"{type_} transform 't': {said}" in found.message
 
 
 def test_a_plugin_that_is_not_partitioned_runs_as_one_stream(place: Path) -> None:

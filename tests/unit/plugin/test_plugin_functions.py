@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -147,3 +150,30 @@ def test_a_worker_finds_the_function_by_the_path_of_its_plugin(place: Path, tmp_
     checked(other, pipeline("id"))  # forgets the functions, as a new process has none
     found = Call("plus", str(place / "own.py"), None)(pa.array(["00:t"]), pa.array([1]), pa.array([2]))
     assert found.to_pylist() == [3]
+
+
+def test_a_worker_finds_a_function_that_an_entry_point_registers(tmp_path: Path) -> None:
+    """Its own module registers nothing, so importing that is not enough."""
+    (tmp_path / "own_functions.py").write_text("def same(values):\n    return values\n")
+    (tmp_path / "own_plugin.py").write_text(
+        "import pyarrow as pa\nfrom streamling.plugin import register_udf\nfrom own_functions import same\n\n"
+        "def register():\n    register_udf('same', [pa.int64()], pa.int64(), same)\n"
+    )
+    about = tmp_path / "own-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[streamling.plugins]\nown = own_plugin:register\n")
+    worker = (
+        "import pyarrow as pa\nfrom streamling.plugin.functions import Call\n"
+        "print(Call('same', None, 'own_functions')(pa.array(['0:n']), pa.array([7])).to_pylist())"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    found = subprocess.run(
+        [sys.executable, "-c", worker], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert found.stdout == "[7]\n", found.stderr
+
+
+def test_a_function_that_a_worker_cannot_find_is_named() -> None:
+    with pytest.raises(PermanentError, match="function 'lost' of a plugin is not registered again"):
+        Call("lost", None, "json")(pa.array(["0:n"]), pa.array([7]))

@@ -53,6 +53,10 @@ def batch(*ids: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(["i"] * len(ids))], schema=SCHEMA)
 
 
+def with_operations(rows: pa.RecordBatch, *operations: str | None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([rows.column("id"), pa.array(operations, pa.string())], ["id", "_gs_op"])
+
+
 def ids(batches: Any) -> list[int]:
     return [i for b in batches for i in b.column("id").to_pylist()]
 
@@ -262,6 +266,30 @@ def test_a_late_marker_is_passed_on_when_the_batch_under_way_is_empty(place: Pla
     Slow.go.set()
 
 
+def test_a_marker_that_never_came_gets_no_finalizer(place: Place) -> None:
+    source = slow(place, None, batch(8))
+    assert source.offer(ROOM) is None
+    assert source.mark(1) is None
+    source.finalized(1)
+    assert source.mark(2) is None
+    Slow.go.set()
+    until(lambda: source.offer(ROOM) is None and Slow.calls)
+    source.finalized(2)
+    Slow.go.set()
+    until(lambda: len(Slow.calls) > 1)
+    assert Slow.calls == ["marker 2", "finalizer 2"]
+
+
+def test_the_last_marker_waits_for_a_batch_under_way_so_that_it_need_not_come_again(place: Place) -> None:
+    source = slow(place, batch(7))
+    assert source.offer(ROOM) is None
+    threading.Timer(0.4, Slow.go.set).start()
+    late = source.mark(1, last=True)
+    assert late is not None and ids(late.batches) == [7]
+    source.finalized(1)
+    assert Slow.calls == ["marker 1", "finalizer 1"]
+
+
 def test_a_batch_that_comes_in_time_goes_into_the_epoch_of_the_marker(place: Place) -> None:
     source = slow(place, batch(7))
     assert source.offer(ROOM) is None
@@ -366,6 +394,42 @@ def test_a_transform_sets_the_rows_aside_that_it_names_and_gets_the_others_again
     assert [(b.reason, b.message, b.row) for b in bad] == [
         ("plugin_error", "three is refused", {"id": 3, "_gs_op": "i"})
     ]
+
+
+def test_an_operation_that_is_none_makes_a_bad_row(place: Place) -> None:
+    class Odd(Doubling):
+        async def process_batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+            return with_operations(rows, "i", "x", None)
+
+    register_transform("own", Odd)
+    rows, bad = processed(place.transform(), batch(1, 2, 3))
+    assert rows == [1]
+    assert [(b.reason, b.message, b.row) for b in bad] == [
+        (
+            "unknown_operation",
+            "process_batch: _gs_op is 'x'; it must be i, u or d",
+            {"id": 2, "_gs_op": "x"},
+        ),
+        (
+            "unknown_operation",
+            "process_batch: _gs_op is null; it must be i, u or d",
+            {"id": 3, "_gs_op": None},
+        ),
+    ]
+
+
+def test_a_source_offers_rows_with_an_odd_operation_as_bad_ones(place: Place) -> None:
+    class Odd(Counting):
+        def generate_batch(self) -> Any:
+            return with_operations(batch(1, 2), "u", "?")
+
+    register_source("own", Odd)
+    offer = place.source().offer(Room(2, 1, 1))
+    assert offer is not None
+    assert set(ids(offer.batches)) == {1}
+    assert {(b.reason, b.message) for b in offer.bad} == {
+        ("unknown_operation", "generate_batch: _gs_op is '?'; it must be i, u or d")
+    }
 
 
 def test_a_batch_size_cuts_and_joins_batches(place: Place) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from streamling.engine.state.memory import MemoryState
 from streamling.engine.state.sqlite import SqliteState
-from streamling.engine.state.store import StateStore, generation, reset
+from streamling.engine.state.store import StateStore, claim, generation, reset
 from streamling.errors import STATE_UNREADABLE, UserError
 
 if TYPE_CHECKING:
     from streamling.spec.settings import Settings
 
-__all__ = ["MemoryState", "SqliteState", "StateStore", "generation", "open_state", "reset"]
+__all__ = ["MemoryState", "SqliteState", "StateStore", "claim", "generation", "open_state", "reset"]
 
 
 def open_state(settings: Settings) -> StateStore:

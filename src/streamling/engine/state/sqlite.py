@@ -36,6 +36,7 @@ class SqliteState:
             )
             # The switch to WAL does not wait for others that open the file at the same moment.
             retry(self._prepare, what=f"opening {path}", stopping=lambda: False, budget_s=_BUSY_TIMEOUT_S)
+            self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             raise PermanentError(
                 STATE_UNREADABLE,
@@ -105,6 +106,7 @@ class SqliteState:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._errors():
+            self._check_there()
             # IMMEDIATE takes the write lock before the first read: what was compared is what is replaced.
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -115,6 +117,19 @@ class SqliteState:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    def _check_there(self) -> None:
+        """A file that was removed or replaced can still be written to, and nobody would ever read it."""
+        try:
+            there = self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise PermanentError(
+                STATE_UNREADABLE,
+                f"the state file {self._path} was removed or replaced while the pipeline ran",
+                hint="bring it back; without it a run starts from the beginning, and the targets should be emptied",
+            )
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -123,6 +138,5 @@ class SqliteState:
             text = f"state file {self._path}: {error}"
             if getattr(error, "sqlite_errorname", "").startswith(_PASSING):
                 raise TransientError(STATE_UNREADABLE, text, cause=error) from error
-            raise PermanentError(
-                STATE_UNREADABLE, text, hint="set state_backend.sqlite.database_path to another file", cause=error
-            ) from error
+            hint = "restore it from a copy; with a new file a run starts from the beginning: empty the targets as well"
+            raise PermanentError(STATE_UNREADABLE, text, hint=hint, cause=error) from error

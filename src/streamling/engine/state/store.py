@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from streamling.plugin.contract import Json
@@ -16,6 +17,7 @@ from streamling.plugin.contract import Json
 GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
 PENDING_PREFIX = "__pending:"
+PIPELINE_KEY = "__pipeline"
 
 
 class StateStore(Protocol):
@@ -51,6 +53,14 @@ def generation(store: StateStore) -> str:
         if isinstance(known, str):
             return known
         store.exchange({GENERATION_KEY: None}, {GENERATION_KEY: secrets.token_hex(8)})
+
+
+def claim(store: StateStore, pipeline: Path) -> str | None:
+    """Note which pipeline file uses the namespace; returns the file that used it before, if it was another one."""
+    known, own = store.get(PIPELINE_KEY), str(pipeline.absolute())
+    if known != own:
+        store.put({PIPELINE_KEY: own})
+    return known if isinstance(known, str) and known != own else None
 
 
 def reset(store: StateStore) -> None:

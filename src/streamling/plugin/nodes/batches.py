@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
 
 from streamling.errors import PLUGIN_FAILED, PermanentError, StreamlingError
+from streamling.formats.arrow import unknown_operations
 from streamling.formats.exchange import from_plugin
 from streamling.formats.json import json_rows
 from streamling.plan.types import Schema
@@ -115,15 +116,17 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
         message = f"process_batch names rows that are not in the batch: {error.rows}: {error.message}"
         raise PermanentError(PLUGIN_FAILED, message, cause=error)
     for number, text in sorted(rows.items()):
-        row = json.loads(json_rows(batch.slice(number, 1))[0])
-        bad.append(BadRow(_REASON, str(text) or error.message, {}, row=row))
-    return batch.take(pa.array([n for n in range(batch.num_rows) if n not in rows], pa.int64()))
+        bad.append(BadRow(_REASON, str(text) or error.message, {}, row=_row(batch, number)))
+    return _all_but(batch, rows)
 
 
-def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> list[pa.RecordBatch]:
-    """What a method gave, as batches with rows for the engine. Nothing at all is no rows."""
+def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> Iterator[pa.RecordBatch | BadRow]:
+    """What a method gave, as batches with rows for the engine. Nothing at all is no rows.
+
+    Rows without a known operation are bad rows, and stand in front of their batch.
+    """
     if given is None:
-        return []
+        return
     batches = given.to_batches() if isinstance(given, pa.Table) else [given]
     problem = None
     for batch in batches:
@@ -133,4 +136,18 @@ def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> list[p
             problem = f"gave the column '{extra[0]}', which output_schema does not have"
     if problem is not None:
         raise PermanentError(PLUGIN_FAILED, f"{node.described()}: {method} {problem}", node=node.name)
-    return [from_plugin(batch, columns, node.name) for batch in batches if batch.num_rows]
+    for batch in batches:
+        fitting = from_plugin(batch, columns, node.name)
+        unknown = unknown_operations(fitting)
+        for index, text in unknown.items():
+            yield BadRow("unknown_operation", f"{method}: {text}", {}, row=_row(fitting, index))
+        if len(unknown) < fitting.num_rows:
+            yield _all_but(fitting, unknown) if unknown else fitting
+
+
+def _row(batch: pa.RecordBatch, index: int) -> Any:
+    return json.loads(json_rows(batch.slice(index, 1))[0])
+
+
+def _all_but(batch: pa.RecordBatch, rows: Container[int]) -> pa.RecordBatch:
+    return batch.take(pa.array([n for n in range(batch.num_rows) if n not in rows], pa.int64()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,6 +66,8 @@ class PluginNode(PluginOptions):
         """Ask the plugin. Raises UserError with the place of the node, or of the option the plugin speaks of."""
         try:
             return _asked(self.registration, node, self.given(), rows)
+        except _MethodFailed as failed:
+            raise self.refusal(node, failed.error, failed.method) from failed.error
         except StreamlingError as error:
             if error.where is not None:
                 raise
@@ -72,11 +75,12 @@ class PluginNode(PluginOptions):
         except Exception as error:
             raise self.refusal(node, error) from error
 
-    def refusal(self, node: NodeSpec, error: BaseException) -> UserError:
+    def refusal(self, node: NodeSpec, error: BaseException, method: str | None = None) -> UserError:
+        """`method` is what raised the error, if it was not the making of the instance."""
         given = self.given()
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in given:
             return node.error(PLUGIN_REFUSED, f"the option '{error.args[0]}' is missing")
-        message = told(error)
+        message = f"{method} failed: {told(error)}" if method else told(error)
         condition = error.condition if isinstance(error, UserError) else PLUGIN_REFUSED
         named = next((name for name in given if re.search(rf"\b{re.escape(name)}\b", message)), None)
         path = () if named is None else (named,) if node.tree.get(named) is not None else ("options", named)
@@ -171,12 +175,27 @@ def _build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
             return sink.PluginSink(node, options)
 
 
+class _MethodFailed(Exception):
+    """A method of a plugin raised `error` when it was asked what it is."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        super().__init__(method, error)
+        self.method, self.error = method, error
+
+
+def _answer(plugin: Any, method: str, *arguments: object) -> Any:
+    try:
+        return settled(getattr(plugin, method)(*arguments))
+    except Exception as error:
+        raise _MethodFailed(method, error) from error
+
+
 def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], rows: Schema | None) -> Planned:
     from streamling.formats.exchange import exchange_schema
 
     input_schema = exchange_schema(rows) if rows is not None else None
     if registration.partitioned:
-        description = settled(registration.target.describe(options, input_schema))
+        description = _answer(registration.target, "describe", options, input_schema)
         if not isinstance(description, Description):
             raise TypeError(f"describe gave {type(description).__name__}, not a Description")
         schema = description.output_schema if node.role is not Role.SINK else None
@@ -188,11 +207,18 @@ def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], 
     )
     plugin = registration.target(context, options)
     try:
-        columns = None if node.role is Role.SINK else _columns(node, settled(plugin.output_schema()), rows)
-    finally:
-        if callable(getattr(plugin, "terminate", None)):
-            settled(plugin.terminate())
+        columns = None if node.role is Role.SINK else _columns(node, _answer(plugin, "output_schema"), rows)
+    except Exception:
+        with suppress(_MethodFailed):  # the first error tells more
+            _end(plugin)
+        raise
+    _end(plugin)
     return Planned(columns, None, bool(getattr(plugin, "bounded", False)))
+
+
+def _end(plugin: Any) -> None:
+    if callable(getattr(plugin, "terminate", None)):
+        _answer(plugin, "terminate")
 
 
 def _columns(node: NodeSpec, schema: Any, rows: Schema | None) -> Schema:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.types import Schema
-from streamling.plugin.contract import Json, Offer, Projection, Reader, Room, Runtime, Slice
+from streamling.plugin.contract import BadRow, Json, Offer, Projection, Reader, Room, Runtime, Slice
 from streamling.plugin.nodes.group import Group
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # An offer should not keep who asks: a quick plugin answers in that time, a slow one is asked again later.
 _PATIENCE_S = 0.05
+# Behind the last marker nothing is asked again: what is not noted then comes again after a restart. The
+# wait for the last epoch is longer unless the shutdown budget is below four seconds.
+_LAST_PATIENCE_S = 1.5
 
 
 class _Stream:
@@ -72,12 +75,13 @@ class _Stream:
             self._settle_marker(empty=not getattr(batch, "num_rows", 0))
         return batch
 
-    def mark(self, epoch: int) -> Any:
+    def mark(self, epoch: int, patience: float) -> Any:
         """Returns the batch that was on its way, if it came in time."""
-        batch = self.next(_PATIENCE_S)
+        batch = self.next(patience)
         with self._lock:
             if self._generating is not None:
-                self._late_marker = epoch
+                # It takes the place of an earlier one that is late too, whose finalizer would speak of nothing.
+                self._late_marker, self._late_finalizer = epoch, None
                 return None
             self._waits_for_marker, self._late_marker, self._late_finalizer = False, None, None
             self._pass_marker(epoch)
@@ -150,19 +154,22 @@ class PluginSource:
 
     def offer(self, room: Room) -> Offer | None:
         batches: list[pa.RecordBatch] = []
+        bad: list[BadRow] = []
         until = time.monotonic() + _PATIENCE_S
-        while sum(batch.num_rows for batch in batches) < room.rows:
+        while sum(batch.num_rows for batch in batches) + len(bad) < room.rows:
             for stream in self._streams:
                 stream.start()
-            found = self._accepted([stream.next(_PATIENCE_S) for stream in self._streams])
+            found = self._accepted(_in_time(_PATIENCE_S, self._streams, _Stream.next), bad)
             batches += found
             if not found or time.monotonic() > until:
                 break
-        return Offer(batches=tuple(batches)) if batches else None
+        return _offer(batches, bad)
 
-    def mark(self, epoch: int) -> Offer | None:
-        late = self._accepted([stream.mark(epoch) for stream in self._streams])
-        return Offer(batches=tuple(late)) if late else None
+    def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
+        bad: list[BadRow] = []
+        patience = _LAST_PATIENCE_S if last else _PATIENCE_S
+        late = self._accepted(_in_time(patience, self._streams, lambda stream, left: stream.mark(epoch, left)), bad)
+        return _offer(late, bad)
 
     def finalized(self, epoch: int) -> None:
         for stream in self._streams:
@@ -183,10 +190,23 @@ class PluginSource:
             self._group.terminate()
             self._group = None
 
-    def _accepted(self, given: Sequence[object]) -> list[pa.RecordBatch]:
+    def _accepted(self, given: Sequence[object], bad: list[BadRow]) -> list[pa.RecordBatch]:
+        """The batches with rows; bad rows are added to `bad`."""
         from streamling.plugin.nodes.batches import accepted
 
-        return [batch for one in given for batch in accepted(one, self.columns, self._node, "generate_batch")]
+        items = [item for one in given for item in accepted(one, self.columns, self._node, "generate_batch")]
+        bad += [item for item in items if isinstance(item, BadRow)]
+        return [item for item in items if not isinstance(item, BadRow)]
+
+
+def _offer(batches: Sequence[pa.RecordBatch], bad: Sequence[BadRow]) -> Offer | None:
+    return Offer(batches=tuple(batches), bad=tuple(bad)) if batches or bad else None
+
+
+def _in_time(patience: float, streams: Sequence[_Stream], ask: Callable[[_Stream, float], Any]) -> list[Any]:
+    """What all streams answer within one time: they are at it side by side."""
+    until = time.monotonic() + patience
+    return [ask(stream, max(0.0, until - time.monotonic())) for stream in streams]
 
 
 class _Unreadable:

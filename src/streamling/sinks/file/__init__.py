@@ -8,6 +8,7 @@ finds another's entry and is fenced. Files of one epoch appear one after the oth
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamling.disk import disk_errors, safe_name, sync_directory
+from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
@@ -48,7 +49,9 @@ from streamling.spec.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
 FileFormat = Literal["parquet", "json", "csv"]
+_ENDINGS: dict[FileFormat, str] = {"parquet": "parquet", "json": "jsonl", "csv": "csv"}
 _HIDDEN = "_streamling"
 _NOT_IN_CSV = ("list", "struct", "map")
 # An owner that staged files and has not committed them for so long is gone.
@@ -69,6 +72,10 @@ class FileOptions(Batched, Parallel, SinkOptions):
     batch_flush_interval: Duration | None = Field(
         default=parse_duration("5s"), description="Longest wait before rows appear in a file."
     )
+
+    def example_file(self, node: NodeSpec) -> str:
+        name = _final_name(safe_name(node.ref), 1, "0" * 32, 0, self.format)
+        return os.path.normpath(local_path(self.path) / name)
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         unfit = [column.name for column in columns if column.type.kind in _NOT_IN_CSV]
@@ -95,11 +102,11 @@ class FileWriter:
             return self._write(epoch, task, first, filled)
 
     def _write(self, epoch: Epoch, task: Task, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Ack:
-        from streamling.sinks.file.encoders import extension, open_encoder
+        from streamling.sinks.file.encoders import open_encoder
 
         directory = Path(self.staging) / epoch.id
         directory.mkdir(parents=True, exist_ok=True)
-        name = f"{task.partition:05d}-{task.attempt}.{extension(self.format)}"
+        name = f"{task.partition:05d}-{task.attempt}.{_ENDINGS[self.format]}"
         rows = 0
         with (directory / name).open("wb") as file:
             encoder = open_encoder(self.format, file, first.schema)
@@ -111,8 +118,12 @@ class FileWriter:
             os.fsync(file.fileno())
         sync_directory(directory)
         sync_directory(directory.parent)
-        final = f"{self.node}-{epoch.number:08d}-{epoch.id[:8]}-{task.partition:05d}.{extension(self.format)}"
+        final = _final_name(self.node, epoch.number, epoch.id, task.partition, self.format)
         return Ack(rows, [f"{epoch.id}/{name}", final])
+
+
+def _final_name(node: str, epoch: int, epoch_id: str, partition: int, format_: FileFormat) -> str:
+    return f"{node}-{epoch:08d}-{epoch_id[:8]}-{partition:05d}.{_ENDINGS[format_]}"
 
 
 class FileSink:
@@ -120,7 +131,7 @@ class FileSink:
 
     def __init__(self, node: NodeSpec, options: FileOptions) -> None:
         self._node, self._options = node, options
-        self._target = Path(options.path).absolute()
+        self._target = local_path(options.path)
         self.target: str | None = str(self._target)
         self._name = safe_name(node.ref)
 
@@ -128,9 +139,17 @@ class FileSink:
         home = self._target / _HIDDEN / self._name / context.generation
         self._staging, self._log = home / "staging", CommitLog(home / "log")
         with disk_errors(self._node):
+            fresh = not home.exists() and _used_before(home.parent)
             self._staging.mkdir(parents=True, exist_ok=True)
             self._finish(self._log.entries())
             self._sweep()
+        if fresh:
+            log.warning(
+                "%s: %s holds files that were written with another state; what is read from the beginning now is "
+                "written again beside them. Empty the directory, or bring that state back",
+                self._node.described(),
+                self._target,
+            )
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
@@ -221,6 +240,11 @@ class FileSink:
                     shutil.rmtree(directory, ignore_errors=True)
 
 
+def _used_before(homes: Path) -> bool:
+    """Whether the sink has committed anything here under another generation."""
+    return any(homes.glob("*/log/*.json"))
+
+
 def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:
     """Where the ledger stands with respect to slices: behind them, before them, or elsewhere.
 
@@ -239,4 +263,5 @@ def _build(node: NodeSpec, settings: Settings) -> FileSink:
     return FileSink(node, node.options)
 
 
-register(Kind(Role.SINK, "file", FileOptions, _build))
+# Not where the sample of a source reads.
+register(Kind(Role.SINK, "file", FileOptions, _build, samples={"path": "out/orders"}))

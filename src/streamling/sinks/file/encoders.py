@@ -67,7 +67,3 @@ def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema) -> Encoder:
             return _Csv(file, schema)
         case _:
             return _JsonLines(file)
-
-
-def extension(format_: str) -> str:
-    return {"json": "jsonl"}.get(format_, format_)

@@ -17,6 +17,7 @@ from streamling.errors import StreamlingError
 from streamling.plan.declared_columns import DeclaredColumns
 from streamling.plan.types import DataType
 from streamling.plugin import Discovery, Kind, register
+from streamling.sources.file.listing import means
 from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, wrong_type
@@ -99,6 +100,9 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
     @property
     def ends(self) -> bool:
         return isinstance(self.mode, Bounded)
+
+    def would_read(self, file: str) -> bool:
+        return means(self.path, self.format, file)
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ _RUN_BYTES = 4 << 20
 _MARK_BYTES = 4
 # The reader opens files only: one in memory where the machine has such.
 _SHARED_MEMORY = Path("/dev/shm")
+_PREFIX, _SUFFIX = "streamling-", ".avro"
+# A file is there while some megabytes are decoded; one that is older belongs to nobody.
+_LEFT_S = 3600.0
 
 
 class AvroCutter:
@@ -187,8 +192,18 @@ def _read(file: bytes, count: int) -> pa.RecordBatch:
 
 @contextmanager
 def _scratch(data: bytes) -> Iterator[str]:
-    directory = str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None
-    with tempfile.NamedTemporaryFile(prefix="streamling-", suffix=".avro", dir=directory) as file:
+    directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    _sweep(directory)
+    with tempfile.NamedTemporaryFile(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as file:
         file.write(data)
         file.flush()
         yield file.name
+
+
+@cache
+def _sweep(directory: Path) -> None:
+    """Once per process: remove what killed processes have left, for it takes up memory."""
+    for left in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(OSError):  # another process may be at it, or it is another user's
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                left.unlink()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
 from streamling.formats.avro import rows_of
 from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
+from streamling.sources.file.absence import reason
 from streamling.sources.file.avro_container import read_header
-from streamling.sources.file.listing import EXTENSIONS, FoundFile, file_system, is_file, list_files
+from streamling.sources.file.listing import FoundFile, file_system, list_files
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 # Text formats say their types by their values: those of the first block.
 _SAMPLE = 1 << 20
-_GUESSED = ("csv", "json", "ndjson", "jsonl")
+# What Arrow says of a column whose values are of two types.
+_MIXED = " changed from "
 _NOTHING_DECLARED: Mapping[str, DataType] = {}
 
 
@@ -29,12 +33,7 @@ def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTH
     """
     listing = list_files(path, format_)
     if not listing.files:
-        why = f"at least one {format_} file must be there, its columns are taken from it"
-        if is_file(path):
-            why = f"the file is there, but its name does not end in {' or '.join(EXTENSIONS[format_])}"
-            if path.lower().endswith(EXTENSIONS[format_]):
-                why = "the file is there, but names that begin with '.' or '_' are left out"
-        raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{path}': {why}")
+        raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{mask_url(path)}': {reason(path, format_)}")
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:
@@ -42,10 +41,8 @@ def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTH
     except StreamlingError:
         raise
     except (OSError, ValueError) as error:
-        text = f"'{first.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
-        hint = "'schema' of the source can say the types of columns" if format_ in _GUESSED else None
-        raise UserError(SCHEMA_UNUSABLE, text, cause=error, hint=hint) from error
-    found = _with_declared(found, declared, first)
+        raise _unreadable(first, format_, error) from error
+    found = _with_declared(found, declared, first, format_)
     names = {f.name for f in found}
     if len(names) < len(found):
         twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
@@ -54,14 +51,37 @@ def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTH
     return _with_operation((*found, *partitions), first.path)
 
 
-def _with_declared(found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile) -> tuple[Field, ...]:
-    """A declared column that the first file does not have may come with later ones; until then it is null."""
+def _unreadable(file: FoundFile, format_: str, error: Exception) -> UserError:
+    if isinstance(error, OSError) and error.errno:
+        text = f"'{file.path}' cannot be read: {os.strerror(error.errno)}"
+        return UserError(SCHEMA_NOT_FOUND, text, cause=error)
+    if format_ == "csv" and not file.size:
+        text = f"'{file.path}' is empty, as all files are: a csv file begins with a line of column names"
+        return UserError(SCHEMA_UNUSABLE, text)
+    text = f"'{file.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
+    hint = "'schema' of the source can say the types of columns" if _MIXED in text else None
+    return UserError(SCHEMA_UNUSABLE, text, cause=error, hint=hint)
+
+
+def _with_declared(
+    found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile, format_: str
+) -> tuple[Field, ...]:
+    """A declared column that the first file does not have may come with later ones; until then it is null.
+
+    The header of a csv file orders its columns; the lines of a json file may each have another order, so there those
+    that are declared come first, as they are declared.
+    """
     directory = next((name for name, _ in file.partitions if name in declared), None)
     if directory is not None:
         text = f"'schema' declares '{directory}', which is a column of directories: those are text, cast it in SQL"
         raise UserError(SCHEMA_UNUSABLE, text)
     typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in found)
     known = {f.name for f in found}
+    if format_ != "csv":
+        return (
+            *(Field(name, type_) for name, type_ in declared.items()),
+            *(f for f in typed if f.name not in declared),
+        )
     return (*typed, *(Field(name, type_) for name, type_ in declared.items() if name not in known))
 
 
@@ -123,7 +143,8 @@ def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
         return pa.schema([])
     objects = b"\n".join(text for line in lines if (text := _undeclared(line, declared)))
     if not objects:
-        raise ValueError("no line of it is a JSON object")
+        array = "; one object per line is needed, not an array of them" if lines[0].lstrip().startswith(b"[") else ""
+        raise ValueError(f"no line of it is a JSON object{array}")
     return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -
 def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
     names = _header(stretch.file, stream, shape).names
     types = {f.name: f.type for f in shape.schema if f.name in names}
-    yield from text_rows(stream, stretch, CsvEnds(), _CsvParser(names, types), shape)
+    yield from text_rows(stream, stretch, CsvEnds(), _CsvParser(names, types, shape.words), shape)
 
 
 def _header(file: FoundFile, stream: Any, shape: Shape) -> Header:
@@ -76,6 +77,7 @@ def _names(file: FoundFile, record: bytes, shape: Shape) -> tuple[str, ...]:
 class _CsvParser:
     names: tuple[str, ...]
     types: dict[str, pa.DataType]
+    words: Mapping[str, str]
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         return self._parse(data, self.types)
@@ -109,7 +111,8 @@ class _CsvParser:
                 value: bytes = raw.column(name)[0].as_py() or b""
                 if type_ == pa.string():
                     return "decode_error", f"column '{name}' is not UTF-8: {value[:80]!r}"
-                return "schema_mismatch", f"column '{name}': {value[:80].decode(errors='replace')!r} is no {type_}"
+                shown = value[:80].decode(errors="replace")
+                return "schema_mismatch", f"column '{name}': {shown!r} is no {self.words[name]}"
         return "decode_error", "it cannot be read as CSV"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +33,13 @@ def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
     # A column that a directory gives is never null; what lines say may be.
     partitions = [name for name, _ in stretch.file.partitions]
     wanted = [f.with_nullable(True) for f in shape.schema if f.nullable or f.name not in partitions]
-    yield from text_rows(stream, stretch, LineEnds(), _JsonParser(pa.schema(wanted)), shape)
+    yield from text_rows(stream, stretch, LineEnds(), _JsonParser(pa.schema(wanted), shape.words), shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonParser:
     schema: pa.Schema
+    words: Mapping[str, str]
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         _check_objects(data)
@@ -65,7 +67,7 @@ class _JsonParser:
         mark = b'"%s"' % OPERATION_COLUMN.encode()
         if mark not in data:
             return batch.set_column(index, OPERATION_COLUMN, pa.repeat(pa.scalar("i"), batch.num_rows))
-        silent = pa.array([mark not in line for line in data.split(b"\n") if line.strip()])
+        silent = pa.array([not _mentions(line, mark) for line in data.split(b"\n") if line.strip()])
         if len(silent) != batch.num_rows:
             return batch  # the piece will be looked at line by line
         return batch.set_column(index, OPERATION_COLUMN, pc.if_else(silent, "i", column))
@@ -84,8 +86,18 @@ class _JsonParser:
             except pa.ArrowInvalid:
                 if _is_json(record):
                     value = json.dumps(json.loads(record).get(field.name), ensure_ascii=False)
-                    return "schema_mismatch", f"column '{field.name}': {value[:80]} is no {field.type}"
-        return "decode_error", "it is not one JSON object"
+                    return "schema_mismatch", f"column '{field.name}': {value[:80]} is no {self.words[field.name]}"
+        return "decode_error", "it is not one JSON object, as every line must be"
+
+
+def _mentions(line: bytes, mark: bytes) -> bool:
+    """Whether an object has the operation itself: the word may also stand deeper in it, or be a value."""
+    if mark not in line:
+        return False
+    try:
+        return OPERATION_COLUMN in json.loads(line)
+    except ValueError:
+        return True
 
 
 def _is_json(record: bytes) -> bool:
@@ -106,7 +118,8 @@ def _check_objects(data: bytes) -> None:
     for line in data.split(b"\n"):
         text = line.strip()
         if text and not text.startswith(b"{"):
-            raise pa.ArrowInvalid(f"it is not a JSON object: {text[:80].decode(errors='replace')}")
+            array = "; one object per line is needed, not an array of them" if text.startswith(b"[") else ""
+            raise pa.ArrowInvalid(f"it is not a JSON object: {text[:80].decode(errors='replace')}{array}")
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

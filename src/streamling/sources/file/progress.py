@@ -1,12 +1,15 @@
 """Which files are done, as the state backend keeps it.
 
-    <source>:bounded_progress   {"completed": [{"first": path, "last": path}], "files": ..., "reading": ...}
+    <source>:bounded_progress   {"completed": [{"first": path, "last": path}], "files": ..., "gone": ...,
+                                 "reading": ...}
     <source>:watermark          {"last_modified_ms": n, "boundary_paths": [path], "committed_ahead": [...],
-                                 "files": ..., "reading": ...}
+                                 "files": ..., "gone": ..., "reading": ...}
 
 `completed` are inclusive ranges of paths in order; a watermark covers what is older than it. Neither can tell a file
 that came late from one that was read. `files` can: it has twelve bytes for every file that was read and is still there,
 so a hundred thousand files take less than two megabytes. States without it are judged by ranges and watermark.
+`gone`, if there are such, has as much for files that were read and are away now: one that comes back as it was is not
+read again. They stand in the order in which they were missed, and the oldest are forgotten beyond a number.
 `reading` is the place inside the file that is being read.
 """
 
@@ -15,8 +18,10 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 from streamling.plugin import Json
@@ -25,6 +30,8 @@ from streamling.sources.file.listing import FoundFile
 _PATH_BYTES, _VERSION_BYTES = 8, 4
 _ENTRY_BYTES = _PATH_BYTES + _VERSION_BYTES
 _MS = 1_000_000
+# More than most people move away and back; less than two megabytes of state.
+MOST_GONE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +66,22 @@ class ReadFiles:
     """Files that were read, remembered by a hash of their path and one of their size and time."""
 
     versions: dict[bytes, bytes] = field(default_factory=dict)
-    _text: str | None = None
+    gone: dict[bytes, bytes] = field(default_factory=dict)
+    """Those that were not in the last listing, the longest missed first."""
+    _packed: bytearray | None = None
 
     @classmethod
-    def from_text(cls, text: str) -> ReadFiles:
-        data = b64decode(text, validate=True)
-        entries = (data[i : i + _ENTRY_BYTES] for i in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES))
-        return cls({entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries})
+    def from_value(cls, files: str, gone: str) -> ReadFiles:
+        return cls(_entries(files), _entries(gone))
 
     @property
-    def text(self) -> str:
-        if self._text is None:
-            self._text = b64encode(b"".join(sorted(p + v for p, v in self.versions.items()))).decode()
-        return self._text
+    def value(self) -> dict[str, Json]:
+        """As the state backend keeps it."""
+        if self._packed is None:
+            self._packed = bytearray().join(p + v for p, v in self.versions.items())
+        files: dict[str, Json] = {"files": b64encode(self._packed).decode()}
+        gone = b"".join(p + v for p, v in self.gone.items())
+        return files | ({"gone": b64encode(gone).decode()} if gone else {})
 
     def has_path(self, file: FoundFile) -> bool:
         return _path_hash(file) in self.versions
@@ -80,15 +90,40 @@ class ReadFiles:
         return self.versions.get(_path_hash(file)) == _version_hash(file)
 
     def add(self, file: FoundFile) -> None:
-        self.versions[_path_hash(file)] = _version_hash(file)
-        self._text = None
+        path, version = _path_hash(file), _version_hash(file)
+        # Packed as they come: packing all of them for every offer would take longer than reading small files.
+        if self._packed is not None and path not in self.versions:
+            self._packed += path + version
+        else:
+            self._packed = None
+        self.versions[path] = version
 
-    def keep(self, files: Iterable[FoundFile]) -> None:
-        """Forget all but these: a file that is gone cannot be met again as it was."""
-        there = {_path_hash(file) for file in files}
-        if not self.versions.keys() <= there:
-            self.versions = {path: version for path, version in self.versions.items() if path in there}
-            self._text = None
+    def see(self, files: Iterable[FoundFile]) -> None:
+        """Note which of the files are there.
+
+        One that comes back as it was is known again; one that comes back otherwise is another file, not read yet. If
+        there are none at all, it is their directory that is away, and it may come back with them.
+        """
+        there = {_path_hash(file): file for file in files}
+        back = self.gone.keys() & there.keys()
+        missed = sorted(self.versions.keys() - there.keys())
+        if not there or not (back or missed):
+            return
+        for path in back:
+            version = self.gone.pop(path)
+            if version == _version_hash(there[path]):
+                self.versions[path] = version
+        for path in missed:
+            self.gone[path] = self.versions.pop(path)
+        for path in list(self.gone)[: max(0, len(self.gone) - MOST_GONE)]:
+            del self.gone[path]
+        self._packed = None
+
+
+def _entries(text: str) -> dict[bytes, bytes]:
+    data = b64decode(text, validate=True)
+    entries = (data[i : i + _ENTRY_BYTES] for i in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES))
+    return {entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries}
 
 
 def _path_hash(file: FoundFile) -> bytes:
@@ -105,8 +140,11 @@ class Progress(Protocol):
 
     reading: Reading | None
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """A new listing: which of its files are still to be read, in the order in which they are read."""
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
+        """A new listing: which of its files are still to be read, in the order in which they are read.
+
+        `others` are there too, and are not to be read.
+        """
 
     def finish(self, file: FoundFile) -> None:
         """All rows of a file of the last listing are offered."""
@@ -129,25 +167,38 @@ class BoundedProgress:
             if isinstance(r, dict)
         ]
         self._files: tuple[FoundFile, ...] = ()
-        self._completed: list[Json] | None = None
+        self._places: dict[str, int] = {}
+        self._runs: list[tuple[int, int]] = []  # first and last of files that are done, by their place in the listing
         self.changed: list[FoundFile] = []
         """Files of the last listing that were read before and have changed since; they are not read again."""
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
-        self._files, self._completed = tuple(files), None
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
+        self._files, self._places = tuple(files), {file.path: place for place, file in enumerate(files)}
         if self._done is None:
             self._done = ReadFiles()
             for file in files:
                 if any(first <= _plain(file.path) <= last for first, last in self._old):
                     self._done.add(file)
-        self._done.keep(files)
+        self._done.see((*files, *others))
         done = self._done
         self.changed = [file for file in files if done.has_path(file) and not done.has(file)]
-        return [file for file in files if not done.has_path(file)]
+        unread = [file for file in files if not done.has_path(file)]
+        edges = [-1, *(self._places[file.path] for file in unread), len(files)]
+        self._runs = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]
+        return unread
 
     def finish(self, file: FoundFile) -> None:
         self._known.add(file)
-        self._completed = None
+        first = last = self._places[file.path]
+        next_ = bisect(self._runs, (first, first))
+        begin = end = next_
+        if begin > 0 and self._runs[begin - 1][1] >= first - 1:
+            begin -= 1
+            first, last = self._runs[begin][0], max(last, self._runs[begin][1])
+        if end < len(self._runs) and self._runs[end][0] <= last + 1:
+            last = max(last, self._runs[end][1])
+            end += 1
+        self._runs[begin:end] = [(first, last)]
 
     @property
     def _known(self) -> ReadFiles:
@@ -156,21 +207,11 @@ class BoundedProgress:
         return self._done
 
     def value(self) -> dict[str, Json]:
-        if self._completed is None:
-            self._completed = self._ranges()
-        stored: dict[str, Json] = {"completed": self._completed, "files": self._known.text}
+        completed: list[Json] = [
+            {"first": self._files[first].path, "last": self._files[last].path} for first, last in self._runs
+        ]
+        stored: dict[str, Json] = {"completed": completed, **self._known.value}
         return stored | ({"reading": self.reading.to_json()} if self.reading else {})
-
-    def _ranges(self) -> list[Json]:
-        ranges: list[Json] = []
-        first = last = None
-        for file in (*self._files, None):
-            if file is not None and self._known.has_path(file):
-                first, last = first or file.path, file.path
-            elif first is not None:
-                ranges.append({"first": first, "last": last})
-                first = last = None
-        return ranges
 
 
 class ContinuousProgress:
@@ -183,7 +224,7 @@ class ContinuousProgress:
         self._done = _read_files(value)
         mark = value.get("last_modified_ms")
         self._watermark: int | None = mark if isinstance(mark, int) else None
-        self._boundary = _texts(value.get("boundary_paths"))
+        self._boundary = dict.fromkeys(_texts(value.get("boundary_paths")))
         ahead = value.get("committed_ahead")
         self._ahead = (
             [(_ahead_ms(a), str(a["path"])) for a in ahead or () if isinstance(a, dict) and "path" in a]
@@ -191,24 +232,24 @@ class ContinuousProgress:
             else []
         )
 
-    def look(self, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
         if self._done is None:
             self._done = ReadFiles()
-            for file in files:
-                if self._covered(file):
-                    self._done.add(file)
-        self._done.keep(files)
+            for file in self._covered(files):
+                self._done.add(file)
+        self._done.see((*files, *others))
         unread = [file for file in files if not self._done.has(file)]
         return sorted(unread, key=lambda file: (file.modified_ns, file.path))
 
-    def _covered(self, file: FoundFile) -> bool:
+    def _covered(self, files: Iterable[FoundFile]) -> Iterator[FoundFile]:
         """By the rules of a state that does not remember files."""
-        modified, path = file.modified_ns // _MS, _plain(file.path)
-        if self._watermark is not None and modified < self._watermark:
-            return True
-        if modified == self._watermark and path in {_comparable(p, self._bucket) for p in self._boundary}:
-            return True
-        return (modified, path) in {(ms, _comparable(p, self._bucket)) for ms, p in self._ahead}
+        boundary = {_comparable(path, self._bucket) for path in self._boundary}
+        ahead = {(ms, _comparable(path, self._bucket)) for ms, path in self._ahead}
+        for file in files:
+            modified, path = file.modified_ns // _MS, _plain(file.path)
+            older = self._watermark is not None and modified < self._watermark
+            if older or (modified == self._watermark and path in boundary) or (modified, path) in ahead:
+                yield file
 
     def finish(self, file: FoundFile) -> None:
         if self._done is None:
@@ -217,27 +258,26 @@ class ContinuousProgress:
         # Files are finished in order: whatever the listing has before this one is done, so the watermark may move here.
         modified = file.modified_ns // _MS
         if self._watermark is None or modified > self._watermark:
-            self._watermark, self._boundary = modified, [file.path]
-            caught_up = [path for ms, path in self._ahead if ms == modified and path != file.path]
-            self._boundary += caught_up
+            caught_up = [path for ms, path in self._ahead if ms == modified]
+            self._watermark, self._boundary = modified, dict.fromkeys((file.path, *caught_up))
             self._ahead = [(ms, path) for ms, path in self._ahead if ms > modified]
-        elif modified == self._watermark and file.path not in self._boundary:
-            self._boundary.append(file.path)
+        elif modified == self._watermark:
+            self._boundary[file.path] = None
 
     def value(self) -> dict[str, Json]:
         stored: dict[str, Json] = {
             "last_modified_ms": self._watermark if self._watermark is not None else 0,
             "boundary_paths": list(self._boundary),
             "committed_ahead": [{"last_modified_ms": ms, "path": path} for ms, path in self._ahead],
-            "files": self._done.text if self._done is not None else "",
+            **(self._done or ReadFiles()).value,
         }
         return stored | ({"reading": self.reading.to_json()} if self.reading else {})
 
 
 def _read_files(value: Mapping[str, Json]) -> ReadFiles | None:
-    text = value.get("files")
+    files, gone = value.get("files"), value.get("gone")
     try:
-        return ReadFiles.from_text(text) if isinstance(text, str) else None
+        return ReadFiles.from_value(files, gone if isinstance(gone, str) else "") if isinstance(files, str) else None
     except Base64Error:
         return None
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.storage import check_same
 from streamling.sources.file.stretches import Stretch
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class RecordCutter:
         while not len(self._ends):
             chunk = self.stream.read(min(_CHUNK, self.file.size - self._scanned))
             if not chunk:
+                check_same(self.file, self._scanned, self.file.modified_ns)
                 if self._scanned > self.at:  # the last record has no line end
                     self._ends = np.asarray([self._scanned], np.int64)
                     return True

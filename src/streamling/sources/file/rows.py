@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamling.errors import SCHEMA_UNUSABLE, PermanentError
-from streamling.formats.arrow import arrow_schema, conform
+from streamling.errors import SCHEMA_UNUSABLE, PermanentError, UserError
+from streamling.formats.arrow import arrow_schema, conform, logical_type, unknown_operations
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import BadRow
 from streamling.sources.file.listing import FoundFile
@@ -19,7 +19,6 @@ Place = Callable[[int], tuple[int, bytes | None]]
 
 # What Spark takes at once; a batch costs more than its rows below some thousands.
 BATCH_ROWS = 50_000
-_OPERATIONS = ("i", "u", "d")
 
 
 class Shape:
@@ -27,6 +26,8 @@ class Shape:
 
     def __init__(self, columns: Schema) -> None:
         self.schema: pa.Schema = arrow_schema(columns)
+        self.words = {f.name: str(f.type) for f in columns}
+        """The types as pipelines call them; Arrow has other words."""
         self._required = [f.name for f in columns if not f.nullable]
 
     def check_types(self, file: FoundFile, found: pa.Schema) -> None:
@@ -42,8 +43,8 @@ class Shape:
                 empty = pa.RecordBatch.from_arrays([pa.array([], found.field(index).type)], names=[field.name])
                 self._column(empty, field)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, PermanentError) as error:
-                type_ = found.field(index).type
-                text = f"has a column '{field.name}' of type {type_}, which does not fit {field.type}"
+                type_ = _word(found.field(index).type)
+                text = f"has a column '{field.name}' of type {type_}, which does not fit {self.words[field.name]}"
                 raise _unfit(file, text) from error
 
     def rows(self, batch: pa.RecordBatch, file: FoundFile, place: Place) -> Rows:
@@ -54,10 +55,21 @@ class Shape:
             if field.name in batch.schema.names:
                 columns.append(self._fitting(batch, field, file, place, bad))
             else:
-                columns.append(_constant(field, file, batch.num_rows))
+                columns.append(self._constant(field, file, batch.num_rows))
         shaped = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         self._check(shaped, file, place, bad)
         yield from _around(shaped, bad)
+
+    def _constant(self, field: pa.Field, file: FoundFile, rows: int) -> pa.Array:
+        """A column that the file does not have: a partition, the operation, or null."""
+        value = "i" if field.name == OPERATION_COLUMN else dict(file.partitions).get(field.name)
+        if value is None:
+            return pa.nulls(rows, field.type)
+        try:
+            return pa.repeat(pc.cast(pa.scalar(value), field.type), rows)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            text = f"lies in a directory '{field.name}={value}', which does not fit {self.words[field.name]}"
+            raise _unfit(file, text) from error
 
     def _fitting(
         self, batch: pa.RecordBatch, field: pa.Field, file: FoundFile, place: Place, bad: dict[int, BadRow]
@@ -73,7 +85,7 @@ class Shape:
                     fitting.append(piece)
                     continue
                 value = whole.column(0)[start]
-                message = f"column '{field.name}': {_told(value)} does not fit {field.type}"
+                message = f"column '{field.name}': {_told(value)} does not fit {self.words[field.name]}"
                 bad.setdefault(start, bad_row("schema_mismatch", message, file, *place(start)))
                 fitting.append(pa.nulls(1, field.type))
             return pa.concat_arrays(fitting)
@@ -89,14 +101,8 @@ class Shape:
             return conform(batch, pa.schema([field]), "").column(0)
 
     def _check(self, batch: pa.RecordBatch, file: FoundFile, place: Place, bad: dict[int, BadRow]) -> None:
-        operations = batch.column(OPERATION_COLUMN)
-        known = pc.is_in(operations, pa.array(_OPERATIONS))
-        if not pc.all(known, min_count=0).as_py():
-            for index in pc.indices_nonzero(pc.invert(known)).to_pylist():
-                value = operations[index].as_py()
-                what = "is null" if value is None else f"is {value!r}"
-                message = f"{OPERATION_COLUMN} {what}; it must be i, u or d"
-                bad.setdefault(index, bad_row("unknown_operation", message, file, *place(index)))
+        for index, message in unknown_operations(batch).items():
+            bad.setdefault(index, bad_row("unknown_operation", message, file, *place(index)))
         for name in self._required:
             column = batch.column(name)
             if name != OPERATION_COLUMN and column.null_count:
@@ -117,17 +123,6 @@ def bad_row(reason: str, message: str, file: FoundFile, row: int, raw: bytes | N
 
 def _bare(record: bytes) -> bytes:
     return record.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _constant(field: pa.Field, file: FoundFile, rows: int) -> pa.Array:
-    """A column that the file does not have: a partition, the operation, or null."""
-    value = "i" if field.name == OPERATION_COLUMN else dict(file.partitions).get(field.name)
-    if value is None:
-        return pa.nulls(rows, field.type)
-    try:
-        return pa.repeat(pc.cast(pa.scalar(value), field.type), rows)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _unfit(file, f"lies in a directory '{field.name}={value}', which does not fit {field.type}") from error
 
 
 def _bisected(
@@ -164,6 +159,13 @@ def _sliced(batch: pa.RecordBatch, start: int, end: int) -> Iterable[pa.RecordBa
 def _told(value: pa.Scalar) -> str:
     text = repr(value.as_py())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _word(type_: pa.DataType) -> str:
+    try:
+        return str(logical_type(type_, ""))
+    except UserError:  # we have no word for it
+        return str(type_)
 
 
 def _unfit(file: FoundFile, what: str) -> PermanentError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamling.errors import FILE_CHANGED, PermanentError
@@ -15,6 +16,7 @@ from streamling.sources.file.progress import BoundedProgress, ContinuousProgress
 from streamling.sources.file.reader import FileReader, format_module
 from streamling.sources.file.storage import as_it_is, check_same, gone, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import Cutter, Stretch, parts_of
+from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     from streamling.sources.file.rows import Shape
@@ -55,21 +57,24 @@ class FileSource:
         self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
         self._cutter: Cutter | None = None
         self._bytes = (0, 0)
+        self._layout: tuple[str, ...] | None = None
         self._warned: set[tuple[str, str]] = set()
 
-    def planned(self, columns: Schema) -> None:
+    def planned(self, columns: Schema, read: Collection[str]) -> None:
         from streamling.sources.file.rows import Shape
 
-        self.columns = columns
-        self._shape: Shape = Shape(columns)
+        self._planned = columns
+        # Of a file by columns the others need not be touched. Elsewhere a row is whole, and bad as a whole.
+        self.columns = Schema(tuple(f for f in columns if f.name in read)) if self._format == "parquet" else columns
+        self._shape: Shape = Shape(self.columns)
 
     def open(self, positions: Mapping[str, Json]) -> None:
         self._stored = positions.get(self._key)
         bucket = file_system(self._path)[1].partition("/")[0] if "://" in self._path else ""
         make = BoundedProgress if self.bounded else ContinuousProgress
         self._progress: Progress = make(self._stored, bucket)
-        self._todo: list[FoundFile] | None = None
-        self._cutter = None
+        self._todo: deque[FoundFile] | None = None
+        self._drop_cutter()
         self._gathered: list[Stretch] = []
         self._finished = 0
         self._next_look = 0.0
@@ -81,7 +86,7 @@ class FileSource:
 
     @property
     def ended(self) -> bool:
-        return self.bounded and self._todo == []
+        return self.bounded and self._todo is not None and not self._todo
 
     def offer(self, room: Room) -> Offer | None:
         # What is gathered is kept when a store fails in the middle: the next attempt goes on behind it.
@@ -100,11 +105,13 @@ class FileSource:
     # Looking for files
 
     def _look(self) -> None:
-        with storage_errors(self._path):
-            listing = found_files(self._path, self._format)
-        for path in listing.outside:
-            self._warn_once(path, "lies outside the directory layout of the other files and is not read")
-        todo = self._progress.look(listing.files)
+        with storage_errors(mask_url(self._path)):
+            listing = found_files(self._path, self._format, self._layout)
+        if listing.files:  # they were planned with; what comes later does not turn them out
+            self._layout = listing.layout
+        for file in listing.outside:
+            self._warn_once(file.path, "lies outside the directory layout of the other files and is not read")
+        todo = self._progress.look(listing.files, listing.outside)
         if isinstance(self._progress, BoundedProgress):
             for file in self._progress.changed:
                 self._warn_once(file.path, "has changed since it was read; a bounded source reads a file once")
@@ -114,7 +121,7 @@ class FileSource:
             # Look again at once while something is found, and soon if something seems to be on its way.
             wait = 0.0 if todo else min(wait, _SETTLED_S) if unread else wait
             self._next_look = time.monotonic() + wait
-        self._todo = self._resumed(listing, todo)
+        self._todo = deque(self._resumed(listing, todo))
         total = sum(file.size for file in listing.files)
         self._bytes = (total - sum(file.size for file in self._todo), total)
 
@@ -169,7 +176,12 @@ class FileSource:
             if cutter is None:
                 return None
             file = self._front()
-            stretch = cutter.cut(rows, _STRETCH_BYTES)
+            try:
+                stretch = cutter.cut(rows, _STRETCH_BYTES)
+            except BaseException:
+                # It may have gone on without saying so: the next attempt begins where the last stretch ended.
+                self._drop_cutter()
+                raise
         if stretch is not None:
             self._progress.reading = Reading(file.path, file.size, file.modified_ns, cutter.at, cutter.row)
         if stretch is None or cutter.bytes_done >= file.size:
@@ -184,10 +196,15 @@ class FileSource:
             raise AssertionError("no file is left")
         return self._todo[0]
 
+    def _replace_front(self, file: FoundFile) -> None:
+        if self._todo:
+            self._todo[0] = file
+
     def _leave(self, file: FoundFile) -> None:
         """Go on to the next file."""
         self._cutter, self._progress.reading = None, None
-        self._todo = (self._todo or [])[1:]
+        if self._todo:
+            self._todo.popleft()
         done, total = self._bytes
         self._bytes = (done + file.size, total)
 
@@ -201,7 +218,7 @@ class FileSource:
             if reading is not None or error.condition is not FILE_CHANGED:
                 raise
             if self.bounded:  # it is listed once, so it is read as it is by now
-                self._todo = [as_it_is(system, file), *(self._todo or [])[1:]]
+                self._replace_front(as_it_is(system, file))
                 return self._opened(self._front())
             log.warning("source %s: '%s' changed or went before it was read", self._name, file.path)
             self._leave(file)
@@ -220,8 +237,8 @@ class FileSource:
     def _compare(self, file: FoundFile, names: Sequence[str]) -> None:
         """Say once per file which columns it lacks, and which it has for nothing."""
         made = {OPERATION_COLUMN, *(name for name, _ in file.partitions)}
-        missing = [f.name for f in self.columns if f.name not in names and f.name not in made]
-        extra = [name for name in names if name not in self.columns]
+        missing = [f.name for f in self._planned if f.name not in names and f.name not in made]
+        extra = [name for name in names if name not in self._planned]
         if missing and names:
             self._warn_once(file.path, f"lacks columns, which are null in its rows: {', '.join(missing)}")
         if extra:
@@ -247,5 +264,9 @@ class FileSource:
         return
 
     def close(self) -> None:
-        if self._cutter is not None:
-            self._cutter.close()
+        self._drop_cutter()
+
+    def _drop_cutter(self) -> None:
+        cutter, self._cutter = self._cutter, None
+        if cutter is not None:
+            cutter.close()
