@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
+from streamling.formats.avro import kept_logical_type
 from streamling.plan.types import DECIMAL256_DIGITS, DataType
 
 Json = Any
@@ -33,10 +34,15 @@ def readable(schema: Json) -> Json:
     if "fields" in turned:
         fields = [{**field, "type": readable(field["type"])} for field in schema["fields"]]
         turned["fields"] = [field for field in fields if field["type"] not in _NULLS]
-    wide = turned.get("logicalType") == "decimal" and int(turned.get("precision", 0)) > DECIMAL256_DIGITS
-    if wide or turned.get("logicalType") in ("uuid", "duration"):
-        del turned["logicalType"]
+    if not _read_as_meant(turned):
+        turned.pop("logicalType", None)
     return turned
+
+
+def _read_as_meant(schema: Json) -> bool:
+    if not kept_logical_type(schema):
+        return False
+    return schema["logicalType"] != "decimal" or int(schema["precision"]) <= DECIMAL256_DIGITS
 
 
 def turned(column: pa.Array, type_: DataType) -> pa.Array:
