@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,19 +14,9 @@ from streamling.formats.avro import record_of, type_of
 from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, marked, read_rows
 from streamling.formats.avro_resolution import Resolution, Unresolvable
 from streamling.formats.avro_values import readable
+from streamling.formats.bodies import BadBody, chunks
 
 Json = Any
-# The reader holds a block and its rows at once.
-_CHUNK_BYTES = 16 << 20
-_CHUNK_ROWS = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class BadBody:
-    """`reason` is `decode_error` for bytes that are not of their schema, else `schema_mismatch`."""
-
-    reason: str
-    message: str
 
 
 class BodyDecoder:
@@ -47,12 +36,11 @@ class BodyDecoder:
             self._unresolvable = None
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
-        """Batches and bad bodies; a batch has a row for each of so many bodies, in order."""
         if self._unresolvable is not None:
             for _ in bodies:
                 yield BadBody("schema_mismatch", self._unresolvable)
             return
-        for chunk in _chunks(bodies):
+        for chunk in chunks(bodies):
             yield from self._chunk(chunk)
 
     def _chunk(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
@@ -102,14 +90,3 @@ class BodyDecoder:
         if any(bodies):
             raise Undecodable("it has bytes, and its record has none")
         return pa.array([{}] * len(bodies), pa.struct([]))
-
-
-def _chunks(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    first, size = 0, 0
-    for index, body in enumerate(bodies):
-        if index > first and (size + len(body) > _CHUNK_BYTES or index - first >= _CHUNK_ROWS):
-            yield bodies[first:index]
-            first, size = index, 0
-        size += len(body)
-    if first < len(bodies):
-        yield bodies[first:]

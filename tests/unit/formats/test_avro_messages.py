@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamling.formats.avro import expanded
-from streamling.formats.avro_messages import BadBody, BodyDecoder
+from streamling.formats.avro_messages import BodyDecoder
+from streamling.formats.bodies import BadBody
 
 Pair = tuple[Any, Any]
 """What fastavro writes, and what is expected of it."""
