@@ -409,6 +409,16 @@ SOURCE_FAILED = condition(
     "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
     "permissions and credentials.",
 )
+OFFSETS_GONE = condition(
+    "OFFSETS_GONE",
+    "A topic no longer has the offset at which reading should go on: its messages expired, or it was made anew.",
+    "`on_missing_offsets` of the source says where to go on; what is gone cannot be read any more.",
+)
+SCHEMA_OUTDATED = condition(
+    "SCHEMA_OUTDATED",
+    "A message was written with a schema that is newer than the one it is read with, or with one of another subject.",
+    "Start again: a run reads with the newest schema there is at its start.",
+)
 SINK_FAILED = condition(
     "SINK_FAILED",
     "A sink could not write its rows.",

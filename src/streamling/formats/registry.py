@@ -57,6 +57,14 @@ class Registry:
         self._collect(answer, texts)
         return answer["schema"], tuple(texts.values())
 
+    def versions(self, id_: int) -> dict[str, int]:
+        """The newest version, by subject, that a schema is."""
+        found: dict[str, int] = {}
+        for one in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
+            subject, version = str(one["subject"]), int(one["version"])
+            found[subject] = max(version, found.get(subject, version))
+        return found
+
     def register(self, subject: str, text: str) -> int:
         """The id of an Avro schema as a version of a subject, added if it is not there."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
@@ -81,9 +89,10 @@ class Registry:
             texts[place] = inner["schema"]
 
     def _get(self, path: str) -> dict[str, Any]:
-        return self._answer("GET", path)
+        found: dict[str, Any] = self._answer("GET", path)
+        return found
 
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type = dict) -> Any:
         import httpx
 
         place = mask_url(self._url)
@@ -102,7 +111,7 @@ class Registry:
                 content = response.json()
             except ValueError as error:
                 raise self._failed(PermanentError, f"{place} does not answer like a schema registry", error) from error
-            if isinstance(content, dict):
+            if isinstance(content, kind):
                 return content
             raise self._failed(PermanentError, f"{place} does not answer like a schema registry")
         status = response.status_code
