@@ -398,10 +398,8 @@ SHUFFLE_REFUSED = condition(
 )
 FILE_CHANGED = condition(
     "FILE_CHANGED",
-    "A file changed or disappeared while its rows were being delivered: what is left of it does not belong to what "
-    "the sinks have.",
-    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when it is "
-    "complete.",
+    "A file changed or disappeared while its rows were being delivered: the rest does not belong to what sinks have.",
+    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when complete.",
 )
 SOURCE_FAILED = condition(
     "SOURCE_FAILED",
@@ -410,14 +408,10 @@ SOURCE_FAILED = condition(
     "permissions and credentials.",
 )
 OFFSETS_GONE = condition(
-    "OFFSETS_GONE",
-    "A topic no longer has the offset at which reading should go on: its messages expired, or it was made anew.",
-    "`on_missing_offsets` of the source says where to go on; what is gone cannot be read any more.",
+    "OFFSETS_GONE", "A topic no longer has the offset to go on with.", "`on_missing_offsets` says where to go on."
 )
 SCHEMA_OUTDATED = condition(
-    "SCHEMA_OUTDATED",
-    "A message was written with a schema that is newer than the one it is read with, or with one of another subject.",
-    "Start again: a run reads with the newest schema there is at its start.",
+    "SCHEMA_OUTDATED", "A message has a newer schema than is read with.", "Start again: runs take the newest schema."
 )
 SINK_FAILED = condition(
     "SINK_FAILED",

@@ -98,7 +98,7 @@ def positions_of(offer: Offer | None) -> dict[str, Json]:
     return {slice_.key: slice_.end for slice_ in offer.slices}
 
 
-def framed(id_: int, schema: Any, row: Row, operation: str | None = None, key: bytes | None = None) -> Message:
+def framed(id_: int, schema: str, row: Any, operation: str | None = None, key: bytes | None = None) -> Message:
     content = io.BytesIO()
     fastavro.schemaless_writer(content, fastavro.parse_schema(json.loads(schema)), row)
     headers = () if operation is None else (("dbz.op", operation.encode()),)

@@ -188,6 +188,33 @@ def test_tombstones_are_passed_over(kafka: KafkaBroker) -> None:
         assert found(everything(events)) == [1]
 
 
+def test_tombstones_delete_the_row_of_their_key(kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    composite = ", data_format: json, schema: {n: int64, m: string, x: int64}, primary_key: 'm,n', tombstones: delete"
+    keys = [b"a:1", b'{"n": 2, "m": "b"}', b"a", None, b"a:b"]
+    kafka.produce(topic, [b'{"n": 1, "m": "a", "x": 1}', *(Message(None, key, (("dbz.op", b"u"),)) for key in keys)])
+    with source(kafka.brokers, topic, composite) as events:
+        rows = everything(events)
+    assert rows[:3] == [
+        {"m": "a", "n": 1, "x": 1, "_gs_op": "i"},
+        {"m": "a", "n": 1, "x": None, "_gs_op": "d"},
+        {"m": "b", "n": 2, "x": None, "_gs_op": "d"},
+    ]
+    assert [row.reason for row in rows[3:] if isinstance(row, BadRow)] == ["tombstone"] * 3
+
+
+def test_tombstones_of_avro_keys_delete(kafka: KafkaBroker, schema_registry: SchemaRegistry) -> None:
+    topic = kafka.topic()
+    schema_registry.register(f"{topic}-value", ORDER)
+    text = '{"type": "record", "name": "K", "fields": [{"name": "id", "type": "long"}]}'
+    record, plain = (schema_registry.register(f"{topic}-{n}-key", s) for n, s in enumerate((text, '"long"')))
+    framed_keys = [framed(record, text, {"id": 5}).value, framed(plain, '"long"', 6).value]
+    kafka.produce(topic, [Message(None, key) for key in framed_keys])
+    more = ", primary_key: id, tombstones: delete"
+    with source(kafka.brokers, topic, more, registry_url=schema_registry.url) as events:
+        assert everything(events) == [{"id": n, "text": None, "_gs_op": "d"} for n in (5, 6)]
+
+
 def test_the_operation_of_the_payload_wins(kafka: KafkaBroker) -> None:
     topic = kafka.topic()
     header = (("dbz.op", b"nonsense"),)

@@ -270,7 +270,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         start=options.starting_offsets,
         on_missing=options.on_missing_offsets.value,
         metadata=options.include_metadata,
-        bad_tombstones=options.tombstones is Tombstones.ERROR,
+        tombstones=options.tombstones.value,
         driver_rows=settings.epoch.driver_rows,
     )
     return KafkaSource(
@@ -283,21 +283,24 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
 
 def _payload(
     node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings
-) -> AvroPayload | JsonPayload:
+) -> tuple[AvroPayload | JsonPayload, Key]:
+    """How messages are decoded, and the key of their rows."""
+    key = options.primary_key or ()
     if options.schema_ is not None:
-        return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items()))
+        return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
     found, rows = newest_schema(node, options.topic, settings, _REGISTRY_SECONDS)
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
     skip = options.skip_schema_resolution or found.id in options.skip_schema_resolution_for_reader_schema_ids
-    return AvroPayload(
+    payload = AvroPayload(
         f"{options.topic}-value",
         found,
         overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
         by_name=skip,
         ordered=options.validate_writer_schema_ordering,
     )
+    return payload, key or rows.primary_key
 
 
 def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Projection | None:

@@ -94,13 +94,16 @@ class KafkaReader:
     payload: AvroPayload | JsonPayload
     columns: Schema
     metadata: bool
-    bad_tombstones: bool
+    tombstones: str
+    key: tuple[str, ...]
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
         from streamling.sources.kafka.rows import MessageRows
 
         partition, first, end = bounds(part)
-        shape = MessageRows(self.topic, self.columns, self.payload, self.connection, self.metadata, self.bad_tombstones)
+        shape = MessageRows(
+            self.topic, self.columns, self.payload, self.connection, self.metadata, self.tombstones, self.key
+        )
         try:
             for messages in self._chunks(partition, first, end):
                 yield from shape.rows(messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -12,31 +13,38 @@ from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import BadRow
+from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection
 
 OPERATION_HEADER = "dbz.op"
 _OPERATIONS = {b"r": "i", b"c": "i", b"u": "u", b"d": "d"}
+Bodies = dict[int, tuple[list[int], list[bytes]]]
+"""Places of messages and their bodies, by the schema they were written with."""
+Placed = tuple[list[int], pa.RecordBatch]
+"""Places of messages and their payload columns."""
 PARTITION, OFFSET, TIME = "__kafka_partition", "__kafka_offset", "__kafka_timestamp"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRows:
-    """`tombstones`: whether a message without payload is bad; else it is nothing."""
+    """`tombstones` is what a message without payload is: `skip`, `delete` with the columns `key`, or `error`."""
 
     topic: str
     columns: Schema
     payload: AvroPayload | JsonPayload
     connection: KafkaConnection
     metadata: bool
-    bad_tombstones: bool
+    tombstones: str
+    key: tuple[str, ...]
 
     def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow]:
         """The rows of messages of one partition, in order."""
         bad: dict[int, BadRow] = {}
         bodies = self._bodies(messages, bad)
         operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
-        places, table = self._decoded(messages, bodies, bad)
+        decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
+        places, table = _in_order(decoded)
         if table is not None:
             batch = self._shaped(messages, places, table, operations)
             if self.payload.own_operation:
@@ -46,14 +54,13 @@ class MessageRows:
         else:
             yield from (bad[index] for index in sorted(bad))
 
-    def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> dict[int, tuple[list[int], list[bytes]]]:
-        """Places and bodies by the schema they were written with."""
-        found: dict[int, tuple[list[int], list[bytes]]] = {}
+    def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> Bodies:
+        found: Bodies = {}
         split = self.payload.split
         for index, message in enumerate(messages):
             value = message.value()
             if not value:
-                if self.bad_tombstones:
+                if self.tombstones == "error":
                     bad[index] = _bad("tombstone", "the message has no payload", self.topic, message)
                 continue
             parts = split(value)
@@ -67,9 +74,7 @@ class MessageRows:
             group[1].append(parts[1])
         return found
 
-    def _operations(
-        self, messages: Sequence[Any], bodies: dict[int, tuple[list[int], list[bytes]]], bad: dict[int, BadRow]
-    ) -> list[str]:
+    def _operations(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> list[str]:
         """The operation of every message as its header says; of those without payload nobody asks for it."""
         asked = (
             None
@@ -93,12 +98,7 @@ class MessageRows:
                     break
         return found
 
-    def _decoded(
-        self, messages: Sequence[Any], bodies: dict[int, tuple[list[int], list[bytes]]], bad: dict[int, BadRow]
-    ) -> tuple[list[int], pa.Table | None]:
-        """Places of the rows, ascending, and their payload columns."""
-        batches: list[pa.RecordBatch] = []
-        kept: list[int] = []
+    def _decoded(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> Iterator[Placed]:
         for id_, (places, values) in bodies.items():
             at = 0
             for item in self.payload.decoder(id_, self.connection).rows(values):
@@ -106,16 +106,41 @@ class MessageRows:
                     bad.setdefault(places[at], _bad(item.reason, item.message, self.topic, messages[places[at]]))
                     at += 1
                 else:
-                    batches.append(item)
-                    kept += places[at : at + item.num_rows]
+                    yield places[at : at + item.num_rows], item
                     at += item.num_rows
-        if not batches:
-            return [], None
-        table = pa.Table.from_batches(batches)
-        if len(bodies) > 1:
-            order = sorted(range(len(kept)), key=kept.__getitem__)
-            table, kept = table.take(pa.array(order)), [kept[n] for n in order]
-        return kept, table
+
+    def _deletions(
+        self, messages: Sequence[Any], operations: list[str] | None, bad: dict[int, BadRow]
+    ) -> Iterator[Placed]:
+        """Rows of messages without payload: the key, and nothing else."""
+        if self.tombstones != "delete":
+            return
+        columns = [f for f in self.columns if f.name in self.key]
+        keyed = [next(f for f in columns if f.name == name) for name in self.key]
+        places, rows = [], []
+        for index, message in enumerate(messages):
+            if not message.value():
+                try:
+                    rows.append(key_values(message.key(), keyed, self.connection))
+                except ValueError as error:
+                    bad[index] = _bad("tombstone", str(error), self.topic, message)
+                    continue
+                places.append(index)
+                if operations is not None:
+                    operations[index] = "d"
+        if places:
+            yield places, self._keys_only(rows)
+
+    def _keys_only(self, rows: list[list[Any]]) -> pa.RecordBatch:
+        values = dict(zip(self.key, zip(*rows, strict=True), strict=True))
+        if self.payload.own_operation:
+            values[OPERATION_COLUMN] = ("d",) * len(rows)
+        made = {PARTITION, OFFSET, TIME} if self.metadata else set()
+        fields = [f for f in arrow_schema(self.columns) if f.name not in made]
+        columns = [
+            pa.array(values[f.name], f.type) if f.name in values else pa.nulls(len(rows), f.type) for f in fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
 
     def _shaped(
         self, messages: Sequence[Any], places: list[int], table: pa.Table, operations: list[str] | None
@@ -137,6 +162,19 @@ class MessageRows:
             for f in schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_order(decoded: Sequence[Placed]) -> tuple[list[int], pa.Table | None]:
+    """Places of the rows, ascending, and their payload columns."""
+    if not decoded:
+        return [], None
+    names = decoded[0][1].schema.names
+    table = pa.Table.from_batches([batch.select(names) for _, batch in decoded])
+    places = [place for part, _ in decoded for place in part]
+    if any(before > after for before, after in pairwise(places)):
+        order = sorted(range(len(places)), key=places.__getitem__)
+        table, places = table.take(pa.array(order)), [places[n] for n in order]
+    return places, table
 
 
 def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:

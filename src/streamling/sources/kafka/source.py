@@ -39,7 +39,7 @@ class Reading:
     start: str
     on_missing: str
     metadata: bool
-    bad_tombstones: bool
+    tombstones: str
     driver_rows: int
 
 
@@ -52,7 +52,7 @@ class KafkaSource:
         self,
         reading: Reading,
         connection: Connection,
-        payload: Callable[[Schema], AvroPayload | JsonPayload],
+        payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
         condition: Callable[[Schema], Projection | None],
     ) -> None:
         self._reading, self._connection = reading, connection
@@ -66,7 +66,7 @@ class KafkaSource:
 
     def planned(self, columns: Schema, read: Collection[str]) -> None:
         self.columns = columns
-        self._decoding = self._payload(columns)
+        self._decoding, self._row_key = self._payload(columns)
         self.select = self._condition(columns)
 
     def open(self, positions: Mapping[str, Json]) -> None:
@@ -201,7 +201,8 @@ class KafkaSource:
             self._decoding,
             self.columns,
             reading.metadata,
-            reading.bad_tombstones,
+            reading.tombstones,
+            self._row_key,
         )
 
     def committed(self, slices: Sequence[Slice]) -> None:
