@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 import pickle
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import fastavro
-
-from streamling.dev.topics import Message
 from streamling.plugin import registry
 from streamling.plugin.contract import BadRow, Json, Offer, Room
 from streamling.sources.kafka.source import KafkaSource
@@ -96,13 +91,6 @@ def eventually(source: KafkaSource, count: int) -> list[Row | BadRow]:
 def positions_of(offer: Offer | None) -> dict[str, Json]:
     assert offer is not None
     return {slice_.key: slice_.end for slice_ in offer.slices}
-
-
-def framed(id_: int, schema: str, row: Any, operation: str | None = None, key: bytes | None = None) -> Message:
-    content = io.BytesIO()
-    fastavro.schemaless_writer(content, fastavro.parse_schema(json.loads(schema)), row)
-    headers = () if operation is None else (("dbz.op", operation.encode()),)
-    return Message(b"\0" + id_.to_bytes(4) + content.getvalue(), key, headers)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ import uuid
 from typing import Any
 
 import pytest
+from avro_frames import framed
 from kafka_broker import KafkaBroker
-from kafka_source_samples import PLENTY, eventually, everything, framed, positions_of, read, source, transaction
+from kafka_source_samples import PLENTY, eventually, everything, positions_of, read, source, transaction
 from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
