@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 # A first look at how long messages are.
 _FIRST_ROWS = 1000
+_LIKELY_BYTES = 1024
 # An offer that is read in the driver stands in memory as a whole.
 _SMALL_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 30
@@ -61,6 +62,7 @@ class KafkaSource:
         self._group = f"{prefix}-{reading.node}"
         self._broker: Broker | None = None
         self._committer: Any = None
+        self._offered = False
         self._ends: dict[int, int] = {}
         self._next: dict[int, int] = {}
 
@@ -101,6 +103,7 @@ class KafkaSource:
             rows = max(0, rows - slices[-1].rows)
             if not rows:
                 break
+        self._offered = self._offered or bool(slices)
         return Offer(tuple(slices)) if slices else None
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
@@ -117,8 +120,9 @@ class KafkaSource:
     def _rows(self, room: Room) -> int:
         """How many rows an offer may have, by the length of messages seen so far."""
         size = CONSUMERS.row_bytes.get(self._reading.topic)
-        if size is None:
+        if size is None and not self._offered:
             return min(room.rows, _FIRST_ROWS)
+        size = size or _LIKELY_BYTES  # executors have read, and this process knows nothing of it
         large = min(room.rows, int(_LARGE_BYTES / (size + 1)))
         small = min(self._reading.driver_rows, int(_SMALL_BYTES / (size + 1)))
         return max(1, large if large > self._reading.driver_rows else min(room.rows, small))
