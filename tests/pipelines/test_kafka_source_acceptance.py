@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from decimal import Decimal
 
 import pytest
 from avro_frames import framed
@@ -78,6 +79,7 @@ sources:
 transforms:
   chosen:
     type: sql
+    primary_key: id
     sql: "SELECT id, coalesce(text, 'none') AS text, amount, tags, __kafka_offset AS place FROM orders WHERE id < 90"
 sinks:
   out: {{type: file, from: chosen, path: out, format: json}}
@@ -90,7 +92,7 @@ sinks:
     found = sorted(place.rows("out", "json"), key=lambda row: row["id"])
     assert [row["id"] for row in found] == list(range(10, 90))
     assert found[2]["text"] == "t12"
-    assert (found[3]["text"], found[3]["amount"], found[3]["_gs_op"]) == ("none", 0.13, "u")
+    assert (found[3]["text"], Decimal(found[3]["amount"]), found[3]["_gs_op"]) == ("none", Decimal("0.13"), "u")
     assert found[4]["tags"] == ["14", "14"]
     (file,) = (place.directory / "letters").glob("*.jsonl")
     letter = json.loads(file.read_text())
