@@ -398,10 +398,8 @@ SHUFFLE_REFUSED = condition(
 )
 FILE_CHANGED = condition(
     "FILE_CHANGED",
-    "A file changed or disappeared while its rows were being delivered: what is left of it does not belong to what "
-    "the sinks have.",
-    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when it is "
-    "complete.",
+    "A file changed or disappeared while its rows were being delivered: the rest does not belong to what sinks have.",
+    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when complete.",
 )
 SOURCE_FAILED = condition(
     "SOURCE_FAILED",
@@ -409,8 +407,44 @@ SOURCE_FAILED = condition(
     "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
     "permissions and credentials.",
 )
+OFFSETS_GONE = condition(
+    "OFFSETS_GONE", "A topic no longer has the offset to go on with.", "`on_missing_offsets` says where to go on."
+)
+SCHEMA_OUTDATED = condition(
+    "SCHEMA_OUTDATED", "A message has a newer schema than is read with.", "Start again: runs take the newest schema."
+)
 SINK_FAILED = condition(
     "SINK_FAILED",
     "A sink could not write its rows.",
     "The cause is the target's own message. Positions did not move: the next run repeats the epoch.",
+)
+PACKAGE_NOT_FETCHED = condition(
+    "PACKAGE_NOT_FETCHED",
+    "A program that the local stack is made of could not be fetched.",
+    "Check the network and the proxy. What has arrived is kept, so the next attempt goes on from there.",
+)
+PACKAGE_CHANGED = condition(
+    "PACKAGE_CHANGED",
+    "A fetched file does not have the content that is pinned; it is not used.",
+    "Fetch it again. If it stays so, find out what changes files on their way.",
+)
+PORT_TAKEN = condition(
+    "PORT_TAKEN",
+    "A port that was asked for is in use.",
+    "Stop the process named, ask for another port, or ask for none: then a free one is taken.",
+)
+SERVER_FAILED = condition(
+    "SERVER_FAILED",
+    "A server of the local stack does not run, did not start, or does not answer.",
+    "`streamling dev up` starts it. If that fails, the end of its log is shown; memory and ports are usual reasons.",
+)
+STACK_DIRECTORY = condition(
+    "STACK_DIRECTORY",
+    "The directory of the local stack cannot be used.",
+    "Name another one with `--directory`.",
+)
+TOPIC_FAILED = condition(
+    "TOPIC_FAILED",
+    "A topic of the local broker cannot be made, filled or read.",
+    "The message says what the broker has against it.",
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clickhouse_server import PASSWORD, USER, ClickHouseServer, clickhouse_server
-from schema_registry import SchemaRegistry, schema_registry
+from schema_registry import SchemaRegistry
 
 from streamling.cli.main import main
 from streamling.engine.preparation import discovered
@@ -89,10 +89,9 @@ def clickhouse() -> Iterator[ClickHouseServer]:
 
 
 @pytest.fixture(scope="module")
-def schemas() -> Iterator[SchemaRegistry]:
-    with schema_registry() as running:
-        running.register("orders-value", json.dumps(TOPIC))
-        yield running
+def schemas(schema_registry: SchemaRegistry) -> SchemaRegistry:
+    schema_registry.register("orders-value", json.dumps(TOPIC))
+    return schema_registry
 
 
 def table(clickhouse: ClickHouseServer, name: str, columns: str, rest: str, **settings: Any) -> None:

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamling.errors import PermanentError
+from streamling.formats import avro_blocks
 from streamling.plugin.contract import Room
-from streamling.sources.file import avro_files
 
 KEY = "events:bounded_progress"
 ID_AND_NAME = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
@@ -206,7 +206,7 @@ def test_what_a_killed_process_has_left_in_memory_is_removed(tmp_path: Path, mon
         file.write_bytes(b"rows")
     for file in (old, other):
         os.utime(file, (1, 1))
-    monkeypatch.setattr(avro_files, "_SHARED_MEMORY", memory)
+    monkeypatch.setattr(avro_blocks, "_SHARED_MEMORY", memory)
     write(tmp_path / "a.avro", ID_AND_NAME, [{"id": 1, "name": "a"}])
     assert len(rows_of(tmp_path / "a.avro", "avro")) == 1
     assert sorted(memory.iterdir()) == [other, fresh]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harness import Finished, Workspace
-from schema_registry import SchemaRegistry, schema_registry
+from schema_registry import SchemaRegistry
 
 from streamling.engine.preparation import PROBE_SECONDS
 
@@ -25,16 +25,15 @@ BOUND_S = PROBE_SECONDS + 20
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry() as running:
-        for topic, columns in {
-            "bid": BID,
-            "blocks": {"block_number": "long", "hash": "string"},
-            "calls": {"id": "string", "call_type": "string", "amount": "string"},
-        }.items():
-            running.register(f"{topic}-value", record(columns))
-        running.register("keyed-value", record(BID, doc='{"primaryKeys": ["id"]}'))
-        yield running
+def registry(schema_registry: SchemaRegistry) -> SchemaRegistry:
+    for topic, columns in {
+        "bid": BID,
+        "blocks": {"block_number": "long", "hash": "string"},
+        "calls": {"id": "string", "call_type": "string", "amount": "string"},
+    }.items():
+        schema_registry.register(f"{topic}-value", record(columns))
+    schema_registry.register("keyed-value", record(BID, doc='{"primaryKeys": ["id"]}'))
+    return schema_registry
 
 
 def record(columns: dict[str, str], **more: str) -> str:

@@ -9,10 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
-from installation import check_hash, free_ports, installed, wait_for_answer
+from answering import wait_for_answer
+
+from streamling.dev.onlooker import Onlooker
+from streamling.dev.packages import check_hash, installed
+from streamling.dev.processes import free_ports
 
 VERSION = "26.7.3-stable.1"
 SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"
@@ -73,7 +77,7 @@ class ClickHouseServer:
 
 @contextmanager
 def clickhouse_server() -> Iterator[ClickHouseServer]:
-    library = installed(f"chdb-{VERSION}.so", _fetched)
+    library = installed(f"chdb-{VERSION}.so", _fetched, Onlooker())
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
@@ -103,7 +107,7 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
             server.wait()
 
 
-def _fetched(directory: Path) -> Path:
+def _fetched(directory: Path, _: IO[bytes]) -> Path:
     subprocess.run(
         ["npm", "pack", f"@chdb/lib-linux-x64-gnu@{VERSION}"],
         cwd=directory,
@@ -115,5 +119,5 @@ def _fetched(directory: Path) -> Path:
     with tarfile.open(archive) as content:
         content.extract("package/libchdb.so", directory, filter="data")
     library = directory / "package" / "libchdb.so"
-    check_hash(library, SHA256)
+    check_hash(library, SHA256, spoiled=directory)
     return library

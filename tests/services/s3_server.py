@@ -7,10 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 import httpx
-from installation import free_ports, installed, wait_for_answer
+from answering import wait_for_answer
+
+from streamling.dev.onlooker import Onlooker
+from streamling.dev.packages import installed
+from streamling.dev.processes import free_ports
 
 VERSION = "3.7.1"
 BUCKET = "shop"
@@ -41,7 +46,7 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    home = installed(f"s3rver-{VERSION}", _fetched)
+    home = installed(f"s3rver-{VERSION}", _fetched, Onlooker())
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "log")
@@ -63,9 +68,9 @@ def s3_server() -> Iterator[S3Server]:
             server.wait()
 
 
-def _fetched(directory: Path) -> Path:
+def _fetched(directory: Path, _: IO[bytes]) -> Path:
     home = directory / "home"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"s3rver@{VERSION}"]
     subprocess.run(command, cwd=home, check=True, capture_output=True, timeout=600)
     return home

@@ -24,6 +24,7 @@ streamling pipeline.yaml --validate   check it and print a JSON report
 streamling plan pipeline.yaml         its graph, columns, keys and guarantees
 streamling explain SQL_TYPES          what an error code means, what to do
 streamling state list                 where the sources stand
+streamling dev up                     a local Kafka and schema registry
 streamling doctor                     what is installed, what is missing
 """
 _HEADING = re.compile(r"^(Usage|Arguments|Options|Commands|Examples):", re.MULTILINE)

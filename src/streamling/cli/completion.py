@@ -38,6 +38,12 @@ def sink_kinds() -> list[str]:
     return _kinds("sink")
 
 
+def dev_servers() -> list[str]:
+    from streamling.dev.stack import SERVERS
+
+    return list(SERVERS)
+
+
 def error_codes() -> list[tuple[str, str]]:
     from streamling.errors import CONDITIONS
 

@@ -34,6 +34,8 @@ NEEDED = {
     "httpx": ">=0.28",
     "typer": ">=0.29,<1",
     "rich": ">=14",
+    "confluent-kafka": ">=2.16",
+    "fastavro": ">=1.12",
     "numpy": ">=2",
     "datafusion": ">=50",
 }

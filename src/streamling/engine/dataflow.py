@@ -165,7 +165,8 @@ class Dataflow:
         view = f"{node.view}_read"
         frame.createOrReplaceTempView(view)
         columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in source.select.columns)
-        return self._sql(f"SELECT {columns} FROM {view}", source.select.uses_now, epoch)
+        condition = f" WHERE {source.select.condition}" if source.select.condition is not None else ""
+        return self._sql(f"SELECT {columns} FROM {view}{condition}", source.select.uses_now, epoch)
 
     def _read_frame(self, node: PlannedNode, source: Source, parts: list[Json], epoch: Epoch) -> DataFrame:
         """One Spark partition per part, in order."""

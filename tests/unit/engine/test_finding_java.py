@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamling.engine import java
-from streamling.engine.java import find_java
+from streamling.engine.java import find_java, find_java_for
 from streamling.errors import UserError
 
 
@@ -71,5 +71,31 @@ def test_the_package_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.Monk
 def test_no_java_at_all_is_a_user_error_that_says_how_to_get_one() -> None:
     with pytest.raises(UserError) as caught:
         find_java()
+    assert caught.value.code == "JAVA_NOT_FOUND"
+    assert "streamling[java]" in (caught.value.hint or "")
+
+
+def versioned(directory: Path, version: str) -> Path:
+    path = program(directory)
+    (directory / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    return path
+
+
+def test_a_program_that_needs_a_newer_java_takes_that_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = versioned(tmp_path / "path", "17.0.1"), versioned(tmp_path / "package", "21.0.8")
+    monkeypatch.setenv("PATH", str(old.parent))
+    monkeypatch.setattr(java, "_packaged", lambda: [new])
+    assert find_java_for("a server", 17) == old
+    assert find_java_for("a server", 21) == new
+
+
+def test_a_program_for_which_every_java_is_too_old_says_how_to_get_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(versioned(tmp_path / "path", "17.0.1").parent))
+    with pytest.raises(UserError, match=r"a server needs Java 21 or newer; .* is Java 17") as caught:
+        find_java_for("a server", 21)
     assert caught.value.code == "JAVA_NOT_FOUND"
     assert "streamling[java]" in (caught.value.hint or "")

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamling.errors import DATA_ERROR, PermanentError
+from streamling.formats.avro_blocks import MAGIC, SYNC_BYTES
 from streamling.sources.file.listing import FoundFile
 
-MAGIC = b"Obj\x01"
-SYNC_BYTES = 16
 # Heads of blocks are looked for in windows of this size: a request each, where files are far away.
 _WINDOW = 1 << 20
 # Two numbers of at most ten bytes.
@@ -39,14 +38,6 @@ class Block:
     content: int
     end: int
     rows: int
-
-
-def container(schema: Any, rows: int, content: bytes) -> bytes:
-    """A file of one block, not compressed."""
-    metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
-    entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
-    sync = bytes(SYNC_BYTES)
-    return MAGIC + number(len(metadata)) + entries + number(0) + sync + number(rows) + _counted(content) + sync
 
 
 def unpacked(codec: bytes, data: bytes) -> bytes:
@@ -140,20 +131,6 @@ def _ends_with(sync: bytes, stream: Any, window: bytes, base: int, end: int) -> 
     stream.seek(end - SYNC_BYTES)
     found: bytes = stream.read(SYNC_BYTES)
     return found == sync
-
-
-def number(value: int) -> bytes:
-    """A number as Avro writes it: zig-zag, seven bits to a byte."""
-    rest = (value << 1) ^ (value >> 63)
-    found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes((*found, rest))
-
-
-def _counted(value: bytes) -> bytes:
-    return number(len(value)) + value
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import json
 import secrets
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError
 from streamling.formats.avro import rows_of
+from streamling.formats.avro_blocks import MARK_BYTES, SYNC_BYTES, Undecodable, container, marked, number, read_rows
+from streamling.formats.avro_values import readable, turned
 from streamling.plan.types import Schema
-from streamling.sources.file.avro_container import (
-    SYNC_BYTES,
-    AvroHeader,
-    Block,
-    blocks,
-    container,
-    number,
-    read_header,
-    unpacked,
-)
-from streamling.sources.file.avro_values import readable, turned
+from streamling.sources.file.avro_container import AvroHeader, Block, blocks, read_header, unpacked
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
 from streamling.sources.file.stretches import Stretch
 
 _RUN_BYTES = 4 << 20
-_MARK_BYTES = 4
-# The reader opens files only: one in memory where the machine has such.
-_SHARED_MEMORY = Path("/dev/shm")
-_PREFIX, _SUFFIX = "streamling-", ".avro"
-# A file is there while some megabytes are decoded; one that is older belongs to nobody.
-_LEFT_S = 3600.0
 
 
 class AvroCutter:
@@ -108,7 +89,7 @@ def _run_rows(stream: Any, header: AvroHeader, run: list[Block], row: int, file:
     data = stream.read(run[-1].end - run[0].start)
     try:
         batch = _decoded(header, run, data)
-    except _Undecodable as error:
+    except Undecodable as error:
         if len(run) > 1:
             for block in run:
                 yield from _run_rows(stream, header, [block], row, file, shape)
@@ -140,70 +121,23 @@ def _turned_rows(batch: pa.RecordBatch, schema: Schema, row: int, file: FoundFil
     yield from shape.rows(whole, file, lambda index: (row + index, None))
 
 
-class _Undecodable(Exception):
-    pass
-
-
 def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatch:
-    """The rows of whole blocks. Raises _Undecodable.
+    """The rows of whole blocks. Raises Undecodable.
 
     A block is shown to the reader as one row: a list, which is written just like a block, and a mark behind it. A block
     whose bytes are more or fewer than its rows cannot give the right marks, so it never shifts its neighbours.
     """
-    mark = secrets.token_bytes(_MARK_BYTES)
+    mark = secrets.token_bytes(MARK_BYTES)
     content = bytearray()
     for block in run:
         packed = data[block.content - run[0].start : block.end - run[0].start - SYNC_BYTES]
         try:
             content += number(block.rows) + unpacked(header.codec, packed) + number(0) + mark
         except ValueError as error:
-            raise _Undecodable(str(error)) from error
-    found = _read(container(_marked(json.loads(header.schema)), len(run), bytes(content)), len(run))
+            raise Undecodable(str(error)) from error
+    listed = marked("rows", {"type": "array", "items": readable(json.loads(header.schema))})
+    found = read_rows(container(listed, len(run), bytes(content)), len(run))
     lists, marks = found.column("rows"), found.column("mark")
     if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
-        raise _Undecodable("its bytes are not those of its rows")
+        raise Undecodable("its bytes are not those of its rows")
     return pa.RecordBatch.from_struct_array(lists.flatten())
-
-
-def _marked(schema: Any) -> Any:
-    fields = [
-        {"name": "rows", "type": {"type": "array", "items": readable(schema)}},
-        {"name": "mark", "type": {"type": "fixed", "name": "streamling.Mark", "size": _MARK_BYTES}},
-    ]
-    return {"type": "record", "name": "streamling.Block", "fields": fields}
-
-
-def _read(file: bytes, count: int) -> pa.RecordBatch:
-    """The rows of an Avro file."""
-    from datafusion import SessionConfig, SessionContext
-
-    config = SessionConfig().with_batch_size(count).with_target_partitions(1)
-    with _scratch(file) as path:
-        try:
-            # Without a limit the reader never ends where bytes are left behind the last row of a block.
-            found = SessionContext(config).read_avro(path).limit(count).collect()
-        except Exception as error:  # the reader raises this very class
-            raise _Undecodable(str(error).splitlines()[0]) from error
-    table = pa.Table.from_batches(found).combine_chunks() if found else None
-    if table is None or table.num_rows != count:
-        raise _Undecodable("it ends early")
-    return table.to_batches()[0]
-
-
-@contextmanager
-def _scratch(data: bytes) -> Iterator[str]:
-    directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    _sweep(directory)
-    with tempfile.NamedTemporaryFile(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as file:
-        file.write(data)
-        file.flush()
-        yield file.name
-
-
-@cache
-def _sweep(directory: Path) -> None:
-    """Once per process: remove what killed processes have left, for it takes up memory."""
-    for left in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
-        with suppress(OSError):  # another process may be at it, or it is another user's
-            if time.time() - left.stat().st_mtime > _LEFT_S:
-                left.unlink()

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
+from streamling.formats.json_lines import parsed_lines
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.records import BOM, LineEnds, RecordCutter
 from streamling.sources.file.rows import Rows, Shape
 from streamling.sources.file.stretches import Stretch
 from streamling.sources.file.text_rows import text_rows
-
-_MIDNIGHT = pa.timestamp("s")
 
 
 def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[RecordCutter, None]:
@@ -44,19 +43,7 @@ class _JsonParser:
     def parse(self, data: bytes) -> pa.RecordBatch:
         _check_objects(data)
         data.decode()  # Arrow does not look
-        return self._with_operation(self._parse(data, self.schema), data)
-
-    def _parse(self, data: bytes, schema: pa.Schema) -> pa.RecordBatch:
-        # Arrow reads a date from a number only; people write it as text.
-        readable = pa.schema([pa.field(f.name, _MIDNIGHT if pa.types.is_date32(f.type) else f.type) for f in schema])
-        table = pajson.read_json(
-            pa.py_buffer(data),
-            pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            pajson.ParseOptions(explicit_schema=readable, unexpected_field_behavior="ignore"),
-        )
-        if readable != schema:
-            table = table.cast(schema)
-        return table.combine_chunks().to_batches()[0] if table.num_rows else _no_rows(schema)
+        return self._with_operation(parsed_lines(data, self.schema), data)
 
     def _with_operation(self, batch: pa.RecordBatch, data: bytes) -> pa.RecordBatch:
         """A row that does not mention the operation is an insert; one that says it is null will be refused."""
@@ -82,7 +69,7 @@ class _JsonParser:
             return "decode_error", str(error)
         for field in self.schema:
             try:
-                self._parse(record, pa.schema([field]))
+                parsed_lines(record, pa.schema([field]))
             except pa.ArrowInvalid:
                 if _is_json(record):
                     value = json.dumps(json.loads(record).get(field.name), ensure_ascii=False)
@@ -120,7 +107,3 @@ def _check_objects(data: bytes) -> None:
         if text and not text.startswith(b"{"):
             array = "; one object per line is needed, not an array of them" if text.startswith(b"[") else ""
             raise pa.ArrowInvalid(f"it is not a JSON object: {text[:80].decode(errors='replace')}{array}")
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

@@ -1,4 +1,10 @@
-"""`kafka`: the messages of a topic, Avro or JSON."""
+"""`kafka`: the messages of a topic, Avro or JSON.
+
+Delivery: a slice is a stretch of offsets of one partition. Reading it again gives the same rows, or fewer where the
+broker has expired or compacted some; aborted transactions are never read. The offset to go on with is stored per
+partition with every epoch, and wins over what the broker knows of the group, which is told after it. A process reads
+all partitions of its topic.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +17,25 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from streamling.errors import (
     MISSING_FIELD,
+    SCHEMA_OUTDATED,
     SOURCE_FILTER,
     SQL_TYPES,
     SQL_UNKNOWN_COLUMN,
     InvalidPipeline,
     StreamlingError,
+    TransientError,
     UserError,
 )
 from streamling.plan.contract import Finding, Key
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
 from streamling.plan.sql import check_expression, compile_expression
+from streamling.plan.sql.values import identifier
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Discovery, Kind, register
-from streamling.sources.avro_columns import avro_columns
+from streamling.plugin import Discovery, Kind, Projection, register
+from streamling.sources.avro_columns import avro_columns, newest_schema
+from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.source import KafkaSource, Reading
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
@@ -244,4 +255,59 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
 
 
-register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, probe=_probe))
+# What the registry may take at the start of a run.
+_REGISTRY_SECONDS = 10.0
+
+
+def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
+    options = node.options
+    if not isinstance(options, KafkaSourceOptions):
+        raise TypeError(options)
+    reading = Reading(
+        node=node.ref,
+        name=node.name,
+        topic=options.topic,
+        start=options.starting_offsets,
+        on_missing=options.on_missing_offsets.value,
+        metadata=options.include_metadata,
+        tombstones=options.tombstones.value,
+        driver_rows=settings.epoch.driver_rows,
+    )
+    return KafkaSource(
+        reading,
+        settings.kafka_source,
+        lambda columns: _payload(node, options, columns, settings),
+        lambda columns: _condition(node, options.filter, columns),
+    )
+
+
+def _payload(
+    node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings
+) -> tuple[AvroPayload | JsonPayload, Key]:
+    """How messages are decoded, and the key of their rows."""
+    key = options.primary_key or ()
+    if options.schema_ is not None:
+        return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
+    found, rows = newest_schema(node, options.topic, settings, _REGISTRY_SECONDS)
+    if any(f.name not in columns for f in rows.schema):
+        message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
+        raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
+    skip = options.skip_schema_resolution or found.id in options.skip_schema_resolution_for_reader_schema_ids
+    payload = AvroPayload(
+        f"{options.topic}-value",
+        found,
+        overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
+        by_name=skip,
+        ordered=options.validate_writer_schema_ordering,
+    )
+    return payload, key or rows.primary_key
+
+
+def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Projection | None:
+    if condition is None:
+        return None
+    compiled = compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
+    return Projection(tuple((identifier(f.name), f.name) for f in columns), compiled.uses_now, compiled.text)
+
+
+register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, _build, probe=_probe, sets_aside=True))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
+from streamling.formats.avro import kept_logical_type
 from streamling.plan.types import DECIMAL256_DIGITS, DataType
 
 Json = Any
@@ -33,10 +34,15 @@ def readable(schema: Json) -> Json:
     if "fields" in turned:
         fields = [{**field, "type": readable(field["type"])} for field in schema["fields"]]
         turned["fields"] = [field for field in fields if field["type"] not in _NULLS]
-    wide = turned.get("logicalType") == "decimal" and int(turned.get("precision", 0)) > DECIMAL256_DIGITS
-    if wide or turned.get("logicalType") in ("uuid", "duration"):
-        del turned["logicalType"]
+    if not _read_as_meant(turned):
+        turned.pop("logicalType", None)
     return turned
+
+
+def _read_as_meant(schema: Json) -> bool:
+    if not kept_logical_type(schema):
+        return False
+    return schema["logicalType"] != "decimal" or int(schema["precision"]) <= DECIMAL256_DIGITS
 
 
 def turned(column: pa.Array, type_: DataType) -> pa.Array:
@@ -45,7 +51,7 @@ def turned(column: pa.Array, type_: DataType) -> pa.Array:
         return _union(column, type_)
     match type_.kind:
         case "decimal_arb" if not pa.types.is_decimal(column.type):
-            return pa.array([_digits(value, type_.scale or 0) for value in column.to_pylist()], pa.string())
+            return pa.array([digits(value, type_.scale or 0) for value in column.to_pylist()], pa.string())
         case "duration":
             return _durations(column)
         case "struct":
@@ -70,17 +76,22 @@ def _struct(column: pa.Array, type_: DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=column.is_null())
 
 
+def split(column: pa.Array) -> list[pa.Array]:
+    """The values of a union by branch, those that are always null apart; null where the value is of another branch."""
+    kinds = [column.type.field(index).type for index in range(column.type.num_fields)]
+    return [
+        column.field(index).take(pc.if_else(pc.equal(column.type_codes, index), column.offsets, None))
+        for index, kind in enumerate(kinds)
+        if not pa.types.is_null(kind)
+    ]
+
+
 def _union(column: pa.Array, type_: DataType) -> pa.Array:
     """A struct with a field per branch, of which one is filled; null where the branch is null."""
     kinds = [column.type.field(index).type for index in range(column.type.num_fields)]
     null = next((index for index, kind in enumerate(kinds) if pa.types.is_null(kind)), None)
-    branches = [index for index in range(len(kinds)) if index != null]
-    codes = column.type_codes
-    children = []
-    for index, field in zip(branches, type_.fields, strict=True):
-        places = pc.if_else(pc.equal(codes, index), column.offsets, None)
-        children.append(turned(column.field(index).take(places), field.type))
-    mask = pc.equal(codes, null) if null is not None else pa.repeat(False, len(column))
+    children = [turned(part, field.type) for part, field in zip(split(column), type_.fields, strict=True)]
+    mask = pc.equal(column.type_codes, null) if null is not None else pa.repeat(False, len(column))
     return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=mask)
 
 
@@ -94,7 +105,7 @@ def _durations(column: pa.Array) -> pa.Array:
     return pa.array(milliseconds * 1000, pa.duration("us"), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _digits(value: bytes | None, scale: int) -> str | None:
+def digits(value: bytes | None, scale: int) -> str | None:
     """Canonical decimal text of a two's complement number."""
     if value is None:
         return None

@@ -1,0 +1,106 @@
+"""`kafka`: one broker, which is its own controller (KRaft)."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+from typing import IO
+
+from streamling.dev.onlooker import Onlooker
+from streamling.dev.packages import fetched, installed, pinned
+from streamling.dev.server import HOST, Server, Site
+from streamling.engine.java import find_java_for
+
+_OLDEST_JAVA = 17
+_ASK_SECONDS = 2.0
+# Everything is kept until the directory is removed: rows of years ago must not fall to a time limit. A topic that
+# nobody has created is an error, as on most clusters that matter. There is one broker, so there is one copy.
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=CLIENTS://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=CLIENTS://{host}:{port}
+listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=CLIENTS
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@{host}:{controller}
+log.dirs=data
+log.retention.ms=-1
+auto.create.topics.enable=false
+message.max.bytes=10485760
+# After a crash the broker is let in again when its old session has ended.
+broker.session.timeout.ms=5000
+broker.heartbeat.interval.ms=1000
+group.initial.rebalance.delay.ms=0
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+# In one process, so that a storage is formatted to its end whatever becomes of the command that began it.
+_FORMAT_AND_RUN = """
+[ -e data/meta.properties ] ||
+    "$@" kafka.tools.StorageTool format --config server.properties --cluster-id "$0" --ignore-formatted || exit
+exec "$@" kafka.Kafka server.properties
+"""
+
+
+class Kafka(Server):
+    name = "kafka"
+    version = "4.3.1"
+    port = 9092
+    inner_ports = ("controller",)
+    memory = 450_000_000
+    # Ten times what it takes on an idle machine, the first time included.
+    start_seconds = 90.0
+    stop_seconds = 20.0
+
+    def check(self) -> None:
+        self._java()
+
+    def home(self, onlooker: Onlooker) -> Path:
+        def fetch(directory: Path, lock: IO[bytes]) -> Path:
+            files = fetched(f"kafka {self.version}", pinned("kafka"), directory, lock, onlooker)
+            return files[0].parent
+
+        return installed(f"kafka-{self.version}", fetch, onlooker)
+
+    def command(self, home: Path, site: Site) -> list[str]:
+        properties = _PROPERTIES.format(host=HOST, port=site.ports[self.name], controller=site.ports["controller"])
+        (site.directory / "server.properties").write_text(properties)
+        program = [str(self._java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN"]
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        return ["/bin/sh", "-c", _FORMAT_AND_RUN, cluster, *program, "-cp", f"{home}/*"]
+
+    def ask(self, site: Site) -> None:
+        import socket
+
+        from confluent_kafka.admin import AdminClient
+
+        # The client would go on trying; whether there is a listener at all is known at once.
+        socket.create_connection((HOST, site.ports[self.name]), timeout=_ASK_SECONDS).close()
+        client = AdminClient({"bootstrap.servers": self.address(site), "log_level": 0})
+        found = client.list_topics(timeout=_ASK_SECONDS)
+        cluster = _cluster(site.directory / "data" / "meta.properties")
+        if found.cluster_id != cluster:
+            raise RuntimeError(f"another broker answers: its cluster is {found.cluster_id}, not {cluster}")
+        if found.controller_id < 0:
+            raise RuntimeError("there is no controller yet")
+
+    def address(self, site: Site) -> str:
+        return f"{HOST}:{site.ports[self.name]}"
+
+    def variables(self, site: Site) -> dict[str, str]:
+        return {f"STREAMLING__KAFKA_{role}__BROKERS": self.address(site) for role in ("SOURCE", "SINK")}
+
+    def _java(self) -> Path:
+        return find_java_for(f"Kafka {self.version}", _OLDEST_JAVA)
+
+
+def _cluster(file: Path) -> str | None:
+    lines = file.read_text().splitlines()
+    return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)

@@ -1,0 +1,171 @@
+"""Programs of other projects, fetched once per user and checked against hashes that are pinned here.
+
+Ivy, which Spark brings along, fetches them: it knows where artifacts are, so no place is named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from streamling.dev.lock import locked
+from streamling.dev.onlooker import Onlooker
+from streamling.engine.archive import cache_directory
+from streamling.engine.java import find_java
+from streamling.engine.jvm import spark_jars
+from streamling.errors import PACKAGE_CHANGED, PACKAGE_NOT_FETCHED, PermanentError, TransientError
+
+Fetch = Callable[[Path, IO[bytes]], Path]
+"""Gets a directory, in which an attempt that was cut off may have left something, and the lock that its children hold;
+gives what is to be kept of the directory."""
+
+_POLL_SECONDS = 0.2
+# The largest package has 170 MB; a line that needs longer than this for it is no line.
+_FETCH_SECONDS = 1800
+_DEPENDENCY = """
+    <dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}" transitive="false" conf="default->master">
+      <artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"{classifier}/>
+    </dependency>"""
+_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="streamling" module="dev"/>
+  <dependencies>{}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of an artifact repository, and what must be in it."""
+
+    sha256: str
+    size: int
+    organisation: str
+    name: str
+    revision: str
+    classifier: str = ""
+    extension: str = "jar"
+
+    @property
+    def file_name(self) -> str:
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.revision}{classifier}.{self.extension}"
+
+
+def pinned(name: str) -> tuple[Artifact, ...]:
+    """The artifacts listed in the file of this name beside this module."""
+    found = []
+    for line in Path(__file__).with_name(f"{name}.pins").read_text().splitlines():
+        if line and not line.startswith("#"):
+            sha256, size, *coordinates = line.split()
+            found.append(Artifact(sha256, int(size), *coordinates))
+    return tuple(found)
+
+
+def installed(name: str, fetch: Fetch, onlooker: Onlooker) -> Path:
+    """What `fetch` gives, made once per user. Nothing half-made is ever found under its final name."""
+    servers = cache_directory() / "servers"
+    home = servers / name
+    if home.exists():
+        return home
+    partial = servers / f".{name}.partial"
+    partial.mkdir(parents=True, exist_ok=True)
+    with locked(servers / f".{name}.lock", onlooker, f"another process that fetches {name}") as lock:
+        if not home.exists():
+            partial.mkdir(exist_ok=True)
+            fetch(partial, lock).rename(home)
+            shutil.rmtree(partial, ignore_errors=True)
+    return home
+
+
+def fetched(
+    what: str, artifacts: Sequence[Artifact], directory: Path, lock: IO[bytes], onlooker: Onlooker
+) -> list[Path]:
+    """The files of the artifacts, below `directory`, with the pinned content."""
+    (directory / "ivy.xml").write_text(_module(artifacts))
+    target = directory / "files"
+    pattern = str(target / "[artifact]-[revision](-[classifier]).[ext]")
+    # The machine's own Java comes first: it trusts the certificates that the machine trusts.
+    command = [str(find_java()), "-jar", str(_ivy()), "-ivy", "ivy.xml", "-cache", "cache", "-retrieve", pattern]
+    with (directory / "log").open("wb") as log:
+        ivy = subprocess.Popen(
+            [*command, "-warn"],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[lock.fileno()],
+        )
+    try:
+        _watch(ivy, what, artifacts, directory / "cache", onlooker)
+    finally:
+        ivy.kill()
+        ivy.wait()
+    files = [target / artifact.file_name for artifact in artifacts]
+    if ivy.returncode != 0 or not all(file.exists() for file in files):
+        raise _not_fetched(what, (directory / "log").read_text(errors="replace"))
+    for file, artifact in zip(files, artifacts, strict=True):
+        check_hash(file, artifact.sha256, spoiled=directory)
+    onlooker.fetching(what, _total(artifacts), _total(artifacts))
+    return files
+
+
+def check_hash(file: Path, sha256: str, *, spoiled: Path) -> None:
+    """Raises PermanentError PACKAGE_CHANGED, after removing `spoiled`: the next attempt starts afresh."""
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != sha256:
+        shutil.rmtree(spoiled, ignore_errors=True)
+        raise PermanentError(
+            PACKAGE_CHANGED,
+            f"{file.name} was fetched, but is not the file it should be: its sha256 is {found}, not {sha256}",
+            hint="fetch it again; if that does not help, something between you and the repository changes files",
+        )
+
+
+def _watch(
+    ivy: subprocess.Popen[bytes], what: str, artifacts: Sequence[Artifact], cache: Path, onlooker: Onlooker
+) -> None:
+    deadline, total = time.monotonic() + _FETCH_SECONDS, _total(artifacts)
+    while ivy.poll() is None and time.monotonic() < deadline:
+        # Every file but the small ones that describe artifacts; parts of files included.
+        done = sum(
+            f.stat().st_size for f in cache.rglob("*") if f.is_file() and f.suffix not in (".xml", ".properties")
+        )
+        onlooker.fetching(what, min(done, total - 1), total)
+        time.sleep(_POLL_SECONDS)
+
+
+def _total(artifacts: Sequence[Artifact]) -> int:
+    return sum(artifact.size for artifact in artifacts)
+
+
+def _not_fetched(what: str, log: str) -> TransientError:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return TransientError(
+        PACKAGE_NOT_FETCHED,
+        f"{what} could not be fetched",
+        quote=lines[-1] if lines else "Ivy ended without a word",
+        hint="check the network. A proxy is named in JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
+        "What has arrived is kept",
+    )
+
+
+def _module(artifacts: Sequence[Artifact]) -> str:
+    entries = (
+        _DEPENDENCY.format(a, classifier=f' m:classifier="{a.classifier}"' if a.classifier else "") for a in artifacts
+    )
+    return _MODULE.format("".join(entries))
+
+
+def _ivy() -> Path:
+    found = [jar for jar in spark_jars() if jar.name.startswith("ivy-")]
+    if not found:
+        raise PermanentError(PACKAGE_NOT_FETCHED, "the installed pyspark has no Ivy", hint="install pyspark anew")
+    return found[0]

@@ -1,0 +1,96 @@
+"""Avro bytes as Arrow rows: blocks are shown to the Arrow project's reader as files that lie in memory."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16
+MARK_BYTES = 4
+# The reader opens files only: one in memory where the machine has such.
+_SHARED_MEMORY = Path("/dev/shm")
+_PREFIX, _SUFFIX = "streamling-", ".avro"
+# A file is there while some megabytes are decoded; one that is older belongs to nobody.
+_LEFT_S = 3600.0
+
+
+class Undecodable(Exception):
+    """The bytes are not what their schema says."""
+
+
+def marked(name: str, schema: Any) -> Any:
+    """A record of the field `name` and a mark behind it: where bytes are too few or too many, the marks are wrong."""
+    fields = [
+        {"name": name, "type": schema},
+        {"name": "mark", "type": {"type": "fixed", "name": "streamling.Mark", "size": MARK_BYTES}},
+    ]
+    return {"type": "record", "name": "streamling.Block", "fields": fields}
+
+
+def container(schema: Any, rows: int, content: bytes) -> bytes:
+    """A file of one block, not compressed."""
+    metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
+    entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
+    sync = bytes(SYNC_BYTES)
+    return MAGIC + number(len(metadata)) + entries + number(0) + sync + number(rows) + _counted(content) + sync
+
+
+def number(value: int) -> bytes:
+    """A number as Avro writes it: zig-zag, seven bits to a byte."""
+    rest = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes((*found, rest))
+
+
+def _counted(value: bytes) -> bytes:
+    return number(len(value)) + value
+
+
+def read_rows(file: bytes, count: int) -> pa.RecordBatch:
+    """The rows of an Avro file, of which there must be `count`. Raises Undecodable."""
+    import pyarrow as pa
+    from datafusion import SessionConfig, SessionContext
+
+    config = SessionConfig().with_batch_size(count).with_target_partitions(1)
+    with _scratch(file) as path:
+        try:
+            # Without a limit the reader never ends where bytes are left behind the last row of a block.
+            found = SessionContext(config).read_avro(path).limit(count).collect()
+        except Exception as error:  # the reader raises this very class
+            raise Undecodable(str(error).splitlines()[0]) from error
+    table = pa.Table.from_batches(found).combine_chunks() if found else None
+    if table is None or table.num_rows != count:
+        raise Undecodable("it ends early")
+    return table.to_batches()[0]
+
+
+@contextmanager
+def _scratch(data: bytes) -> Iterator[str]:
+    directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    _sweep(directory)
+    with tempfile.NamedTemporaryFile(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as file:
+        file.write(data)
+        file.flush()
+        yield file.name
+
+
+@cache
+def _sweep(directory: Path) -> None:
+    """Once per process: remove what killed processes have left, for it takes up memory."""
+    for left in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(OSError):  # another process may be at it, or it is another user's
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                left.unlink()

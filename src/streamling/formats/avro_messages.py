@@ -1,0 +1,92 @@
+"""Avro bodies of messages, many at once, as rows of the schema that is read with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamling.formats.arrow import arrow_type
+from streamling.formats.avro import record_of, type_of
+from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, marked, read_rows
+from streamling.formats.avro_resolution import Resolution, Unresolvable
+from streamling.formats.avro_values import readable
+from streamling.formats.bodies import BadBody, chunks
+
+Json = Any
+
+
+class BodyDecoder:
+    """Decodes bodies that one schema was written with. Both schemas are `expanded`."""
+
+    def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
+        shown = readable(writer)
+        self._empty = not record_of(shown)["fields"]
+        self._schema = marked("body", shown)
+        record = record_of(reader)
+        self._fields = [pa.field(f["name"], arrow_type(type_of(f["type"])), nullable=True) for f in record["fields"]]
+        try:
+            self._columns = Resolution(by_name).record(record_of(writer), record)
+        except Unresolvable as error:
+            self._unresolvable: str | None = str(error)
+        else:
+            self._unresolvable = None
+
+    def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+        if self._unresolvable is not None:
+            for _ in bodies:
+                yield BadBody("schema_mismatch", self._unresolvable)
+            return
+        for chunk in chunks(bodies):
+            yield from self._chunk(chunk)
+
+    def _chunk(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+        try:
+            structs = self._decoded(bodies)
+        except Undecodable as error:
+            if len(bodies) == 1:
+                yield BadBody("decode_error", f"the payload is not of its Avro schema: {error}")
+                return
+            middle = len(bodies) // 2
+            yield from self._chunk(bodies[:middle])
+            yield from self._chunk(bodies[middle:])
+            return
+        yield from self._resolved(structs)
+
+    def _resolved(self, structs: pa.Array) -> Iterator[pa.RecordBatch | BadBody]:
+        try:
+            if structs.null_count:
+                raise pa.ArrowInvalid("the payload is null, not a record")
+            yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
+        except pa.ArrowInvalid as error:
+            if len(structs) == 1:
+                yield BadBody("schema_mismatch", str(error))
+                return
+            middle = len(structs) // 2
+            for start, end in ((0, middle), (middle, len(structs))):
+                # Copied, because arrays of values do not know which part of them a slice is.
+                yield from self._resolved(structs.take(pa.arange(start, end)))
+
+    def _decoded(self, bodies: Sequence[bytes]) -> pa.Array:
+        """Bodies as structs. Raises Undecodable if one of them is not of the schema.
+
+        A mark stands behind each: a body that is longer or shorter than its record cannot shift its neighbours.
+        """
+        if self._empty:
+            return self._nothing(bodies)
+        mark = secrets.token_bytes(MARK_BYTES)
+        content = mark.join((*bodies, b""))
+        found = read_rows(container(self._schema, len(bodies), content), len(bodies))
+        if not pc.all(pc.equal(found.column("mark"), pa.scalar(mark, found.column("mark").type))).as_py():
+            raise Undecodable("its bytes are more or fewer than the schema says")
+        return found.column("body")
+
+    @staticmethod
+    def _nothing(bodies: Sequence[bytes]) -> pa.Array:
+        """Records without anything to be written in them."""
+        if any(bodies):
+            raise Undecodable("it has bytes, and its record has none")
+        return pa.array([{}] * len(bodies), pa.struct([]))

@@ -1,0 +1,332 @@
+"""Columns as a writer's schema gives them, as columns of the reader's schema: the Avro rules, by column.
+
+Fields are matched by name or alias, missing ones get their default, others are dropped, numbers are widened. What
+cannot be told before the values are seen, such as a null where none may be, raises ArrowInvalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamling.formats.arrow import arrow_type, carried
+from streamling.formats.avro import branch_names, branches_of, type_of
+from streamling.formats.avro_values import digits, split, turned
+from streamling.plan.types import DataType
+
+Json = Any
+Resolve = Callable[[pa.Array], pa.Array]
+_WIDER = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes", "enum"),
+    "bytes": ("string",),
+    "enum": ("string",),
+}
+_FLOATS = ("float", "double")
+
+
+class Unresolvable(Exception):
+    """No value of the writer's schema can become one of the reader's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How schemas are matched. `by_name`: neither aliases nor defaults; what is missing is null, where it may be."""
+
+    by_name: bool = False
+
+    def value(self, writer: Json, reader: Json, path: str) -> Resolve:
+        """What makes arrays of the reader's type out of arrays of the writer's. Raises Unresolvable.
+
+        A result is null where the value is; whether it may be is the business of what it stands in.
+        """
+        writers, readers = branches_of(writer)[0], branches_of(reader)[0]
+        type_ = arrow_type(type_of(reader))
+        if not readers or not writers:
+            if writers:
+                raise Unresolvable(f"{_at(path)} is always null in the schema that is read with")
+            return lambda column: pa.nulls(len(column), type_)
+        found = [self._branch(branch, readers, path, alone=len(writers) == 1) for branch in writers]
+        if len(readers) == 1:
+            return _merged([resolve for _, resolve in found])
+        return _branched(found, branch_names(readers), type_)
+
+    def _branch(self, writer: Json, readers: Sequence[Json], path: str, *, alone: bool) -> tuple[int, Resolve]:
+        """Which of the reader's branches a writer's becomes, and how: the one like it, else the first it fits."""
+        problem: Unresolvable | None = None
+        for index in sorted(range(len(readers)), key=lambda n: not _alike(writer, readers[n])):
+            try:
+                return index, self._single(writer, readers[index], path)
+            except Unresolvable as error:
+                problem = problem or error
+        if alone and problem is not None:
+            raise problem
+        return 0, _never(arrow_type(type_of(readers[0])), f"{_at(path)}: {problem}")
+
+    def _single(self, writer: Json, reader: Json, path: str) -> Resolve:
+        before, after = _kind(writer), _kind(reader)
+        match before, after:
+            case "record", "record":
+                resolve_fields = self.record(writer, reader, path)
+                type_ = arrow_type(type_of(reader))
+                return lambda column: _struct(column, resolve_fields(column), type_)
+            case "array", "array":
+                return self._list(writer["items"], reader["items"], f"{path}[]")
+            case "map", "map":
+                return self._map(writer["values"], reader["values"], f"{path}{{}}")
+        return _leaf(writer, reader, path)
+
+    def record(self, writer: Json, reader: Json, path: str = "") -> Callable[[pa.Array], list[pa.Array]]:
+        """What gives the columns of a record of the reader out of structs of the writer. Raises Unresolvable."""
+        fields = [
+            self._field(writer, field, f"{path}.{field['name']}" if path else field["name"])
+            for field in reader["fields"]
+        ]
+
+        def columns(struct: pa.Array) -> list[pa.Array]:
+            return [field(struct) for field in fields]
+
+        return columns
+
+    def _field(self, writer: Json, field: Json, path: str) -> Resolve:
+        names = (field["name"], *(() if self.by_name else field.get("aliases") or ()))
+        source = next((f for name in names for f in writer["fields"] if f["name"] == name), None)
+        nullable = branches_of(field["type"])[1]
+        if source is None:
+            default = self._default(field, path, nullable)
+            return lambda struct: default.take(pa.repeat(pa.scalar(0, pa.int32()), len(struct)))
+        resolve, name = self.value(source["type"], field["type"], path), source["name"]
+        known = bool(branches_of(source["type"])[0])  # a field that is always null is not shown to the reader
+
+        def resolved(struct: pa.Array) -> pa.Array:
+            inner = struct.field(name) if known else pa.nulls(len(struct))
+            column = resolve(inner)
+            if not nullable and column.null_count:
+                missing = pc.and_(column.is_null(), struct.is_valid())
+                if pc.any(missing).as_py():
+                    raise pa.ArrowInvalid(f"{_at(path)} is null, which the schema that is read with does not allow")
+            return column
+
+        return resolved
+
+    def _default(self, field: Json, path: str, nullable: bool) -> pa.Array:
+        if not self.by_name and "default" in field:
+            return default_array(field["type"], field["default"])
+        if nullable and self.by_name:
+            return pa.nulls(1, arrow_type(type_of(field["type"])))
+        what = "may not be null" if self.by_name else "has no default"
+        raise Unresolvable(f"{_at(path)} is missing in the schema it was written with, and {what}")
+
+    def _list(self, writer: Json, reader: Json, path: str) -> Resolve:
+        items = self._items(writer, reader, path)
+        return lambda column: pa.ListArray.from_arrays(column.offsets, items(column.values), mask=column.is_null())
+
+    def _map(self, writer: Json, reader: Json, path: str) -> Resolve:
+        items = self._items(writer, reader, path)
+        return lambda column: pa.MapArray.from_arrays(
+            column.offsets, column.keys.cast(pa.string()), items(column.items), mask=column.is_null()
+        )
+
+    def _items(self, writer: Json, reader: Json, path: str) -> Resolve:
+        resolve, nullable = self.value(writer, reader, path), branches_of(reader)[1]
+
+        def items(values: pa.Array) -> pa.Array:
+            found = resolve(values)
+            if not nullable and found.null_count:
+                raise pa.ArrowInvalid(f"{_at(path)} is null, which the schema that is read with does not allow")
+            return found
+
+        return items
+
+
+def default_array(schema: Json, value: Json) -> pa.Array:
+    """The default of a field as an array of one value. Raises Unresolvable."""
+    branches, nullable = branches_of(schema)
+    whole = arrow_type(type_of(schema))
+    if value is None and nullable:
+        return pa.nulls(1, whole)
+    for index, branch in enumerate(branches):
+        try:
+            found = _default_value(branch, value)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, KeyError, TypeError, ValueError, ArithmeticError):
+            continue
+        if len(branches) == 1:
+            return found
+        names = branch_names(branches)
+        children = [found if n == index else pa.nulls(1, whole.field(n).type) for n in range(len(branches))]
+        return pa.StructArray.from_arrays(children, fields=[whole.field(n) for n in range(len(names))])
+    raise Unresolvable(f"the default {value!r} is no value of its field")
+
+
+def _default_value(schema: Json, value: Json) -> pa.Array:
+    type_ = type_of(schema)
+    carrier = arrow_type(type_)
+    match _kind(schema):
+        case "record":
+            fields = schema["fields"]
+            children = [
+                default_array(f["type"], value[f["name"]] if f["name"] in value else f["default"]) for f in fields
+            ]
+            return pa.StructArray.from_arrays(children, fields=[carrier.field(n) for n in range(len(fields))])
+        case "array":
+            items = [default_array(schema["items"], item) for item in value]
+            values = pa.concat_arrays(items) if items else pa.nulls(0, carrier.value_type)
+            return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), values)
+        case "map":
+            items = [default_array(schema["values"], item) for item in value.values()]
+            values = pa.concat_arrays(items) if items else pa.nulls(0, carrier.item_type)
+            return pa.MapArray.from_arrays(
+                pa.array([0, len(items)], pa.int32()), pa.array(list(value), pa.string()), values
+            )
+        case "bytes" | "fixed":
+            raw = value.encode("latin-1")
+            if type_.kind == "decimal" and not type_.wide:
+                return pa.array([Decimal(digits(raw, type_.scale or 0) or 0)], carrier)
+            if type_.kind in ("decimal", "decimal_arb"):
+                return pa.array([digits(raw, type_.scale or 0)], carrier)
+            return _from_raw(pa.array([raw], pa.binary()), type_)
+        case "int" | "long" as base:
+            return _from_raw(pa.array([value], pa.int32() if base == "int" else pa.int64()), type_)
+        case "float" | "double":
+            return pa.array([float(value)], carrier)
+        case "boolean" if not isinstance(value, bool):
+            raise ValueError(value)
+    return pa.array([value], carrier)
+
+
+def _leaf(writer: Json, reader: Json, path: str) -> Resolve:
+    before, after = _kind(writer), _kind(reader)
+    written, wanted = type_of(writer), type_of(reader)
+    if before != after and after not in _WIDER.get(before, ()):
+        raise Unresolvable(f"{_at(path)} was written as {written} and is read as {wanted}, which does not fit")
+    if before == after == "fixed" and writer.get("size") != reader.get("size"):
+        raise Unresolvable(f"{_at(path)} was written as {written} and is read as {wanted}: the sizes differ")
+    convert = _conversion(before, written, wanted)
+    if after == "enum":
+        return _known_symbols(convert, reader, path)
+    return convert
+
+
+def _conversion(before: str, written: DataType, wanted: DataType) -> Resolve:
+    decimals = ("decimal", "decimal_arb")
+    if written.kind in decimals and wanted.kind not in decimals:
+        raise Unresolvable(f"it was written as {written} and is read as {wanted}, which does not fit")
+    if before in ("int", "long") and written.kind in ("int32", "int64"):
+        return lambda column: _from_raw(column, wanted)
+    if written.kind in ("timestamp", "date32", "time32", "time64") and wanted.kind in ("int64", "int32", *_FLOATS):
+        return lambda column: _from_raw(column.cast(_integers(column.type)), wanted)
+    return lambda column: _carried(turned(column, written), arrow_type(wanted))
+
+
+def _integers(type_: pa.DataType) -> pa.DataType:
+    return pa.int32() if type_.bit_width == 32 else pa.int64()
+
+
+def _from_raw(column: pa.Array, type_: DataType) -> pa.Array:
+    """Plain numbers or bytes as a type that is written in them."""
+    match type_.kind:
+        case "timestamp":
+            column = column.cast(pa.int64()).cast(pa.timestamp(type_.unit or "us"))
+        case "time32":
+            column = column.cast(pa.int32()).cast(pa.time32("ms"))
+        case "time64":
+            column = column.cast(pa.int64()).cast(pa.time64("us"))
+        case "date32":
+            column = column.cast(pa.int32())
+        case "float32" | "float64":
+            # A number that a float cannot hold is rounded, as in any widening.
+            return column.cast(arrow_type(type_), safe=False)
+    return _carried(turned(column, type_), arrow_type(type_))
+
+
+def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if column.type == type_:
+        return column
+    if pa.types.is_decimal(column.type) and pa.types.is_string(type_):
+        return carried(column, type_)
+    # Finer times than Spark's are cut to microseconds; nothing else may be lost.
+    return pc.cast(column, options=pc.CastOptions(type_, allow_time_truncate=True))
+
+
+def _known_symbols(convert: Resolve, reader: Json, path: str) -> Resolve:
+    symbols, default = pa.array(reader.get("symbols") or [], pa.string()), reader.get("default")
+
+    def checked(column: pa.Array) -> pa.Array:
+        found = convert(column)
+        unknown = pc.and_(pc.invert(pc.is_in(found, symbols)), found.is_valid())
+        if not pc.any(unknown, min_count=0).as_py():
+            return found
+        if default is None:
+            value = found.filter(unknown)[0].as_py()
+            raise pa.ArrowInvalid(f"{_at(path)}: '{value}' is none of the symbols of the schema that is read with")
+        return pc.if_else(unknown, default, found)
+
+    return checked
+
+
+def _struct(column: pa.Array, children: list[pa.Array], type_: pa.DataType) -> pa.Array:
+    fields = [type_.field(n) for n in range(type_.num_fields)]
+    if not fields:
+        return pa.array([{} if valid else None for valid in column.is_valid().to_pylist()], type_)
+    return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
+
+
+def _merged(branches: Sequence[Resolve]) -> Resolve:
+    """Values of all the writer's branches in one column."""
+    if len(branches) == 1:
+        return branches[0]
+    return lambda column: pc.coalesce(*(r(part) for r, part in zip(branches, split(column), strict=True)))
+
+
+def _branched(found: Sequence[tuple[int, Resolve]], names: Sequence[str], type_: pa.DataType) -> Resolve:
+    """A struct with a field per branch of the reader, of which one is filled; null where the value is."""
+
+    def branched(column: pa.Array) -> pa.Array:
+        parts = split(column) if len(found) > 1 else [column]
+        filled: dict[int, list[pa.Array]] = {}
+        for (index, resolve), part in zip(found, parts, strict=True):
+            filled.setdefault(index, []).append(resolve(part))
+        children = [
+            pc.coalesce(*filled[n]) if n in filled else pa.nulls(len(column), type_.field(n).type)
+            for n in range(len(names))
+        ]
+        present = [child.is_valid() for child in children]
+        mask = present[0]
+        for one in present[1:]:
+            mask = pc.or_(mask, one)
+        fields = [type_.field(n) for n in range(len(names))]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=pc.invert(mask))
+
+    return branched
+
+
+def _never(type_: pa.DataType, problem: str) -> Resolve:
+    def refused(column: pa.Array) -> pa.Array:
+        if column.null_count < len(column):
+            raise pa.ArrowInvalid(problem)
+        return pa.nulls(len(column), type_)
+
+    return refused
+
+
+def _kind(schema: Json) -> str:
+    return str(schema.get("type")) if isinstance(schema, dict) else str(schema)
+
+
+def _alike(writer: Json, reader: Json) -> bool:
+    if _kind(writer) != _kind(reader):
+        return False
+    if isinstance(writer, dict) and "name" in writer and isinstance(reader, dict):
+        return bool(writer["name"].rpartition(".")[2] == str(reader.get("name", "")).rpartition(".")[2])
+    return True
+
+
+def _at(path: str) -> str:
+    return f"'{path}'" if path else "it"

@@ -1,0 +1,117 @@
+"""The broker as the control side and the readers see it: settings, errors, partitions and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamling.errors import SOURCE_FAILED, PermanentError, StreamlingError, TransientError
+from streamling.spec.blocks import KafkaConnection
+from streamling.spec.faults import did_you_mean
+
+# What a request may take: a broker that is alive answers within milliseconds, one that fails over within seconds.
+_SECONDS = 10.0
+
+
+def client_settings(connection: KafkaConnection) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": connection.brokers,
+        "security.protocol": connection.security_protocol.value,
+        "socket.connection.setup.timeout.ms": 5000,
+        # What goes wrong is raised; the client would print it too.
+        "log_level": 0,
+    }
+    if connection.security_protocol.sasl:
+        settings["sasl.mechanism"] = connection.sasl_mechanism
+        settings["sasl.username"] = connection.sasl_username
+        settings["sasl.password"] = connection.sasl_password.reveal() if connection.sasl_password else ""
+    if connection.client_id:
+        settings["client.id"] = connection.client_id
+    return settings
+
+
+def failed(what: str, error: Any) -> StreamlingError:
+    """An error of the client as ours: access and settings do not mend themselves, everything else may pass."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    found = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(found, KafkaError):
+        return TransientError(SOURCE_FAILED, f"{what}: the broker does not answer")
+    lasting = (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+    )
+    kind = PermanentError if found.code() in lasting else TransientError
+    return kind(SOURCE_FAILED, f"{what}: {found.str()}")
+
+
+@contextmanager
+def client_errors(what: str) -> Iterator[None]:
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        raise failed(what, error) from error
+
+
+class Broker:
+    """Asks for partitions and offsets of one topic."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._topic, self._connection = topic, connection
+        self._admin = AdminClient(client_settings(connection))
+
+    def partitions(self) -> tuple[int, ...]:
+        """Raises PermanentError if there is no such topic."""
+        from confluent_kafka import KafkaError
+
+        with client_errors(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
+            found = self._admin.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+            if found.error is None:
+                return tuple(sorted(found.partitions))
+            if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                raise failed(f"topic '{self._topic}' cannot be looked up", found.error)
+            names = tuple(sorted(self._admin.list_topics(timeout=_SECONDS).topics))
+        message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
+        raise PermanentError(SOURCE_FAILED, message, hint=did_you_mean(self._topic, names))
+
+    def first(self, partitions: Collection[int]) -> dict[int, int]:
+        """The oldest offset that is left, by partition."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+
+    def end(self, partitions: Collection[int]) -> dict[int, int]:
+        """The offset behind everything that may be read, by partition."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def at(self, partitions: Collection[int], milliseconds: int) -> dict[int, int]:
+        """The offset of the first message of that time or later, by partition; the end if there is none."""
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(milliseconds)))
+        late = self.end([number for number, offset in found.items() if offset < 0])
+        return {**found, **late}
+
+    def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not wanted:
+            return {}
+        places = {TopicPartition(self._topic, number): spec for number, spec in wanted.items()}
+        with client_errors(f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
+            # An open transaction hides what is behind its begin from readers: ask as they do.
+            asked = self._admin.list_offsets(
+                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS
+            )
+            return {place.partition: answer.result(_SECONDS).offset for place, answer in asked.items()}

@@ -1,0 +1,109 @@
+"""How the payloads of a topic are decoded; what readers need to know for it, and nothing that is open."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from streamling.errors import SCHEMA_OUTDATED, PermanentError
+from streamling.formats.avro import expanded, record_of
+from streamling.formats.bodies import Decoder
+from streamling.formats.registry import RegisteredSchema, Registry
+from streamling.plan.types import OPERATION_COLUMN, Field
+from streamling.spec.blocks import KafkaConnection
+
+MAGIC, FRAME = 0, 5
+# A registry answers at once or is in trouble; then the read is tried again anyway.
+_REGISTRY_SECONDS = 10.0
+_decoders: dict[tuple[AvroPayload, str, int], Decoder] = {}
+_fetching = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class AvroPayload:
+    """Framed with the id of the schema they were written with, and resolved to `reader`.
+
+    `by_name`: without resolution. `ordered`: a writer's schema must be a version of the subject that is not newer.
+    """
+
+    subject: str
+    reader: RegisteredSchema
+    overrides: tuple[tuple[int, int], ...] = ()
+    by_name: bool = False
+    ordered: bool = True
+
+    @property
+    def own_operation(self) -> bool:
+        return any(f["name"] == OPERATION_COLUMN for f in record_of(_expanded(self.reader))["fields"])
+
+    def split(self, value: bytes) -> tuple[int, bytes] | str:
+        """Id of the schema and body, or what is wrong with the frame."""
+        if len(value) < FRAME:
+            return f"the payload has {len(value)} bytes, fewer than the {FRAME} of its frame"
+        if value[0] != MAGIC:
+            return f"the payload begins with the byte {value[0]}, not with 0 and the id of a schema"
+        id_ = int.from_bytes(value[1:FRAME])
+        return dict(self.overrides).get(id_, id_) if self.overrides else id_, value[FRAME:]
+
+    def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
+        """Kept in the process. Raises StreamlingError."""
+        key = (self, connection.schema_registry_url, id_)
+        with _fetching:
+            if key not in _decoders:
+                _decoders[key] = self._made(id_, connection)
+            return _decoders[key]
+
+    def _made(self, id_: int, connection: KafkaConnection) -> Decoder:
+        from streamling.formats.avro_messages import BodyDecoder
+
+        reader = _expanded(self.reader)
+        if id_ == self.reader.id:
+            return BodyDecoder(reader, reader, by_name=self.by_name)
+        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+            text, references = registry.by_id(id_)
+            if self.ordered and not self.by_name:
+                self._check_order(id_, registry)
+        return BodyDecoder(expanded(text, references), reader, by_name=self.by_name)
+
+    def _check_order(self, id_: int, registry: Registry) -> None:
+        version = registry.versions(id_).get(self.subject)
+        if version is not None and version <= self.reader.version:
+            return
+        what = f"is version {version}" if version is not None else "is no version"
+        raise PermanentError(
+            SCHEMA_OUTDATED,
+            f"a message was written with the schema of id {id_}, which {what} of subject '{self.subject}'; "
+            f"read is version {self.reader.version}",
+            hint="start again to read with the newest schema, or set validate_writer_schema_ordering to false",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPayload:
+    """Objects with the declared columns."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def own_operation(self) -> bool:
+        return any(f.name == OPERATION_COLUMN for f in self.fields)
+
+    def split(self, value: bytes) -> tuple[int, bytes] | str:
+        return 0, value
+
+    def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
+        return _object_decoder(self.fields)
+
+
+@cache
+def _object_decoder(fields: tuple[Field, ...]) -> Decoder:
+    from streamling.formats.json_messages import ObjectDecoder
+
+    return ObjectDecoder(fields)
+
+
+@cache
+def _expanded(schema: RegisteredSchema) -> Any:
+    return expanded(schema.text, schema.references)

@@ -1,0 +1,207 @@
+"""Messages as rows of the source: payload, metadata and operation, with the bad ones in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from streamling.formats.arrow import arrow_schema, unknown_operations
+from streamling.formats.bodies import BadBody
+from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.plugin import BadRow
+from streamling.sources.kafka.keys import key_values
+from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.spec.blocks import KafkaConnection
+
+OPERATION_HEADER = "dbz.op"
+_OPERATIONS = {b"r": "i", b"c": "i", b"u": "u", b"d": "d"}
+Bodies = dict[int, tuple[list[int], list[bytes]]]
+"""Places of messages and their bodies, by the schema they were written with."""
+Placed = tuple[list[int], pa.RecordBatch]
+"""Places of messages and their payload columns."""
+PARTITION, OFFSET, TIME = "__kafka_partition", "__kafka_offset", "__kafka_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRows:
+    """`tombstones` is what a message without payload is: `skip`, `delete` with the columns `key`, or `error`."""
+
+    topic: str
+    columns: Schema
+    payload: AvroPayload | JsonPayload
+    connection: KafkaConnection
+    metadata: bool
+    tombstones: str
+    key: tuple[str, ...]
+
+    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow]:
+        """The rows of messages of one partition, in order."""
+        bad: dict[int, BadRow] = {}
+        bodies = self._bodies(messages, bad)
+        operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
+        decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
+        places, table = _in_order(decoded)
+        if table is not None:
+            batch = self._shaped(messages, places, table, operations)
+            if self.payload.own_operation:
+                for index, text in unknown_operations(batch).items():
+                    bad[places[index]] = _bad("unknown_operation", text, self.topic, messages[places[index]])
+            yield from _around(batch, places, bad)
+        else:
+            yield from (bad[index] for index in sorted(bad))
+
+    def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> Bodies:
+        found: Bodies = {}
+        split = self.payload.split
+        for index, message in enumerate(messages):
+            value = message.value()
+            if not value:
+                if self.tombstones == "error":
+                    bad[index] = _bad("tombstone", "the message has no payload", self.topic, message)
+                continue
+            parts = split(value)
+            if isinstance(parts, str):
+                bad[index] = _bad("decode_error", parts, self.topic, message)
+                continue
+            group = found.get(parts[0])
+            if group is None:
+                group = found[parts[0]] = ([], [])
+            group[0].append(index)
+            group[1].append(parts[1])
+        return found
+
+    def _operations(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> list[str]:
+        """The operation of every message as its header says; of those without payload nobody asks for it."""
+        asked = (
+            None
+            if sum(len(places) for places, _ in bodies.values()) == len(messages)
+            else {place for places, _ in bodies.values() for place in places}
+        )
+        found = ["i"] * len(messages)
+        for index, message in enumerate(messages):
+            headers = message.headers()
+            if not headers or (asked is not None and index not in asked):
+                continue
+            for name, value in headers:
+                if name == OPERATION_HEADER or name.lower() == OPERATION_HEADER:
+                    operation = _OPERATIONS.get(value)
+                    if operation is None:
+                        shown = "null" if value is None else repr(value.decode(errors="backslashreplace"))
+                        text = f"the header {name} is {shown}; it must be r, c, u or d"
+                        bad[index] = _bad("unknown_operation", text, self.topic, message)
+                    else:
+                        found[index] = operation
+                    break
+        return found
+
+    def _decoded(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> Iterator[Placed]:
+        for id_, (places, values) in bodies.items():
+            at = 0
+            for item in self.payload.decoder(id_, self.connection).rows(values):
+                if isinstance(item, BadBody):
+                    bad.setdefault(places[at], _bad(item.reason, item.message, self.topic, messages[places[at]]))
+                    at += 1
+                else:
+                    yield places[at : at + item.num_rows], item
+                    at += item.num_rows
+
+    def _deletions(
+        self, messages: Sequence[Any], operations: list[str] | None, bad: dict[int, BadRow]
+    ) -> Iterator[Placed]:
+        """Rows of messages without payload: the key, and nothing else."""
+        if self.tombstones != "delete":
+            return
+        columns = [f for f in self.columns if f.name in self.key]
+        keyed = [next(f for f in columns if f.name == name) for name in self.key]
+        places, rows = [], []
+        for index, message in enumerate(messages):
+            if not message.value():
+                try:
+                    rows.append(key_values(message.key(), keyed, self.connection))
+                except ValueError as error:
+                    bad[index] = _bad("tombstone", str(error), self.topic, message)
+                    continue
+                places.append(index)
+                if operations is not None:
+                    operations[index] = "d"
+        if places:
+            yield places, self._keys_only(rows)
+
+    def _keys_only(self, rows: list[list[Any]]) -> pa.RecordBatch:
+        values = dict(zip(self.key, zip(*rows, strict=True), strict=True))
+        if self.payload.own_operation:
+            values[OPERATION_COLUMN] = ("d",) * len(rows)
+        made = {PARTITION, OFFSET, TIME} if self.metadata else set()
+        fields = [f for f in arrow_schema(self.columns) if f.name not in made]
+        columns = [
+            pa.array(values[f.name], f.type) if f.name in values else pa.nulls(len(rows), f.type) for f in fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
+
+    def _shaped(
+        self, messages: Sequence[Any], places: list[int], table: pa.Table, operations: list[str] | None
+    ) -> pa.RecordBatch:
+        made: dict[str, pa.Array] = {}
+        if operations is not None:
+            values = operations if len(places) == len(operations) else [operations[n] for n in places]
+            made[OPERATION_COLUMN] = pa.array(values, pa.string())
+        if self.metadata:
+            kept = messages if len(places) == len(messages) else [messages[n] for n in places]
+            made[PARTITION] = pa.array([m.partition() for m in kept], pa.int32())
+            made[OFFSET] = pa.array([m.offset() for m in kept], pa.int64())
+            made[TIME] = pa.array([m.timestamp()[1] for m in kept], pa.int64()).cast(pa.timestamp("ms"))
+        schema = arrow_schema(self.columns)
+        columns = [
+            (made[f.name] if f.name in made else table.column(f.name).combine_chunks()).cast(f.type)
+            if f.name in made or table.column(f.name).type != f.type
+            else table.column(f.name).combine_chunks()
+            for f in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_order(decoded: Sequence[Placed]) -> tuple[list[int], pa.Table | None]:
+    """Places of the rows, ascending, and their payload columns."""
+    if not decoded:
+        return [], None
+    names = decoded[0][1].schema.names
+    table = pa.Table.from_batches([batch.select(names) for _, batch in decoded])
+    places = [place for part, _ in decoded for place in part]
+    if any(before > after for before, after in pairwise(places)):
+        order = sorted(range(len(places)), key=places.__getitem__)
+        table, places = table.take(pa.array(order)), [places[n] for n in order]
+    return places, table
+
+
+def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
+    headers = message.headers()
+    return BadRow(
+        reason,
+        text,
+        {"topic": topic, "partition": message.partition(), "offset": message.offset()},
+        raw=message.value(),
+        raw_key=message.key(),
+        headers=None if headers is None else tuple((name, value or b"") for name, value in headers),
+    )
+
+
+def _around(batch: pa.RecordBatch, places: list[int], bad: dict[int, BadRow]) -> Iterator[pa.RecordBatch | BadRow]:
+    """The rows with the bad ones in their places; a row whose place is bad is left out."""
+    if not bad:
+        yield batch
+        return
+    start = 0
+    for index in sorted(bad):
+        end = start
+        while end < len(places) and places[end] < index:
+            end += 1
+        if end > start:
+            yield batch.slice(start, end - start)
+        yield bad[index]
+        start = end + 1 if end < len(places) and places[end] == index else end
+    if start < len(places):
+        yield batch.slice(start)

@@ -1,0 +1,30 @@
+"""Servers that all tests share. Each is started when the first test asks for it, and ends with the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kafka_broker import KafkaBroker
+from local_stack import local_stack
+from schema_registry import SchemaRegistry
+
+from streamling.dev.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def shared_stack() -> Iterator[Stack]:
+    with local_stack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def kafka(shared_stack: Stack) -> KafkaBroker:
+    """Topics are for each test its own; a test that stops the broker starts it again."""
+    return KafkaBroker(shared_stack)
+
+
+@pytest.fixture(scope="session")
+def schema_registry(shared_stack: Stack) -> SchemaRegistry:
+    """Subjects are for all tests the same ones; take new names."""
+    return SchemaRegistry(shared_stack)

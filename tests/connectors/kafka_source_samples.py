@@ -1,0 +1,111 @@
+"""Kafka sources over topics of a test, read as the engine does it: offer by offer, part by part."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamling.plugin import registry
+from streamling.plugin.contract import BadRow, Json, Offer, Room
+from streamling.sources.kafka.source import KafkaSource
+from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
+
+PLENTY = Room(1_000_000, parts=1, part_rows=10_000)
+Row = dict[str, Any]
+
+
+@contextmanager
+def source(
+    brokers: str,
+    topic: str,
+    more: str = "",
+    positions: Mapping[str, Json] | None = None,
+    *,
+    registry_url: str = "",
+    **connection: str,
+) -> Iterator[KafkaSource]:
+    """A source called `Events`, opened behind `positions`."""
+    text = (
+        f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
+    )
+    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    assert not pipeline.problems, pipeline.problems
+    node = pipeline.sources[0]
+    settings = Settings.model_validate(
+        {
+            "kafka_source": {
+                "brokers": brokers,
+                "schema_registry_url": registry_url or "http://localhost:1",
+                **connection,
+            }
+        }
+    )
+    made = registry.build(node, settings)
+    assert isinstance(made, KafkaSource)
+    columns = node.options.output_schema(node)  # type: ignore[attr-defined]
+    if columns is None:
+        probe = registry.kind_of(node).probe
+        assert probe is not None
+        columns = probe(node, settings, 10).schema
+    made.planned(columns, columns.names)
+    made.open(positions or {})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:
+    """What the parts of an offer hold, read by a copy of the reader as an executor has it."""
+    assert offer is not None
+    reader = pickle.loads(pickle.dumps(source.reader()))
+    found: list[Row | BadRow] = []
+    for part in (part for slice_ in offer.slices for part in slice_.parts):
+        for item in reader.read(part):
+            found.extend([item] if isinstance(item, BadRow) else item.to_pylist())
+    return found
+
+
+def everything(source: KafkaSource, room: Room = PLENTY) -> list[Row | BadRow]:
+    """All that is there by now."""
+    found: list[Row | BadRow] = []
+    while (offer := source.offer(room)) is not None:
+        found += read(source, offer)
+    return found
+
+
+def eventually(source: KafkaSource, count: int) -> list[Row | BadRow]:
+    """So many rows: the broker answers a commit before what was committed can be read."""
+    found: list[Row | BadRow] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        found += everything(source)
+        time.sleep(0.05)
+    return found
+
+
+def positions_of(offer: Offer | None) -> dict[str, Json]:
+    assert offer is not None
+    return {slice_.key: slice_.end for slice_ in offer.slices}
+
+
+@contextmanager
+def transaction(brokers: str, topic: str, values: list[bytes], *, commit: bool) -> Iterator[None]:
+    """Messages in a transaction that is open inside, and then committed or aborted."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"test-{time.time_ns()}", "log_level": 0})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.flush(20)
+    yield
+    if commit:
+        producer.commit_transaction(20)
+    else:
+        producer.abort_transaction(20)

@@ -1,0 +1,39 @@
+"""A real Kafka broker for tests, and topics of their own."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Sequence
+
+from local_stack import LocalServer
+
+from streamling.dev.stack import Stack
+from streamling.dev.topics import Message, Topics
+
+
+class KafkaBroker(LocalServer):
+    """A running broker that many tests share. `brokers` is what `kafka_source.brokers` takes; it survives restarts."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, "kafka")
+        self.brokers = f"127.0.0.1:{self._port}"
+        self.topics = Topics(self.brokers)
+
+    def topic(self, prefix: str = "topic", *, partitions: int = 1, **config: str) -> str:
+        """A new topic that no other test knows; settings with underscores for dots."""
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        self.topics.create(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
+        return name
+
+    def produce(self, topic: str, messages: Iterable[Message | bytes | str | None]) -> int:
+        """Messages, or values alone, in this order. Returns when the broker has them."""
+        return self.topics.send(topic, [m if isinstance(m, Message) else Message(_bytes(m)) for m in messages])
+
+    def consume(self, topic: str, count: int | None = None) -> Sequence[Message]:
+        """What is on the topic now, each partition in order; with a count that many, however long it takes."""
+        return list(itertools.islice(self.topics.read(topic, follow=count is not None), count))
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
