@@ -24,7 +24,7 @@ _LEVELS = {
 # Yellow, red, bold red.
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 # py4j speaks through the root logger, too; nothing of ours does.
-_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "httpcore", "root")
+_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "httpcore", "httpx", "root")
 
 
 class _Text(logging.Formatter):
