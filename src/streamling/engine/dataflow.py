@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import BadRows, Refused
@@ -56,7 +57,6 @@ class Dataflow:
         self._reports: Any = None
         self._views = threading.RLock()
         self._checked: set[str] = set()
-        self._spark_schemas = {ref: _spark_schema(source.columns) for ref, source in sources.items()}
 
     def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> Frames:
         """Frames of all nodes that the wanted sinks need, analysed but not computed; transforms have run."""
@@ -159,7 +159,7 @@ class Dataflow:
             frame = self._read_frame(node, source, [p for s in taken.slices for p in s.parts], epoch)
         else:
             table = _table(source.columns, (taken.batches or ()) if taken else ())
-            frame = self._session.createDataFrame(table, self._spark_schemas[node.ref])
+            frame = self._session.createDataFrame(table, _spark_schema(source.columns))
         if source.select is None:
             return frame
         view = f"{node.view}_read"
@@ -176,7 +176,7 @@ class Dataflow:
         task = ReadTask(self._readers[node.ref], parts, source.columns, node.ref, policy, epoch.id, self._reports)
         # Spark wants a plain function.
         read: BatchTask = lambda rows: task(rows)  # noqa: E731
-        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, self._spark_schemas[node.ref])
+        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, _spark_schema(source.columns))
 
     def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
         if node.query is None:
@@ -316,8 +316,12 @@ def _half(batches: Sequence[pa.RecordBatch], which: int) -> tuple[pa.RecordBatch
     return tuple(taken)
 
 
+@cache
 def _spark_schema(schema: Schema) -> StructType:
-    """Explicit, because Spark would guess: an Arrow timestamp without zone becomes an instant otherwise."""
+    """Explicit, because Spark would guess: an Arrow timestamp without zone becomes an instant otherwise.
+
+    Made once per schema, not per epoch: Spark's own parser reads it.
+    """
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(", ".join(f"{identifier(f.name)} {spark_type(f.type)}" for f in schema))

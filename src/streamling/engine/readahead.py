@@ -63,6 +63,8 @@ class ReadAhead:
         on_error: OnError = OnError.FAIL,
     ) -> None:
         self.node, self.source = node, source
+        # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
+        self._marked = source if isinstance(source, HearsMarkers) else None
         self._on_error = on_error
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
@@ -132,8 +134,8 @@ class ReadAhead:
         has given are in hand, and none is on its way.
         """
         with self._changed:
-            if isinstance(self.source, HearsMarkers):
-                self._mark(self.source, epoch)
+            if self._marked is not None:
+                self._mark(self._marked, epoch)
             taken: Taken | None = None
             if self._large is not None:
                 taken = None if only_read else Taken(self._large.slices, None)
@@ -187,8 +189,8 @@ class ReadAhead:
 
     def _step(self) -> bool:
         with self._changed:
-            if isinstance(self.source, HearsMarkers):
-                self._answer_marker(self.source)
+            if self._marked is not None:
+                self._answer_marker(self._marked)
             if self._stopped.is_set():
                 return False
             room = self._room()

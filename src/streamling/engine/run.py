@@ -278,12 +278,19 @@ class Run:
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure
-        node = self._nodes.get(error.node or "") if isinstance(error, StreamlingError) else None
-        if node is not None and isinstance(error, StreamlingError) and error.where is None:
-            error.where = node.where
-            if f"'{node.name}'" not in error.message:
-                error.message = f"{node.described()}: {error.message}"
+        if isinstance(error, StreamlingError):
+            self._place(error)
         return error
+
+    def _place(self, error: StreamlingError) -> None:
+        """Where the node of an error stands in the file, for errors that come while rows flow."""
+        node = self._nodes.get(error.node or "")
+        if node is None or error.where is not None:
+            return
+        error.where = node.where
+        if f"'{node.name}'" not in error.message:
+            error.message = f"{node.described()}: {error.message}"
+            error.args = (error.message,)
 
     # Main thread
 
