@@ -52,11 +52,25 @@ def source(
         assert probe is not None
         columns = probe(node, settings, 10).schema
     made.planned(columns, columns.names)
-    made.open(positions or {})
+    made.join(lambda: None)
     try:
+        divided(made)
+        made.open(positions or {})
         yield made
     finally:
         made.close()
+
+
+def divided(source: KafkaSource, wanted: int | None = None) -> frozenset[str]:
+    """Give a source the partitions that are its own by now: so many, or any number of them."""
+    deadline = time.monotonic() + 30
+    while True:
+        keys = source.assigned()
+        if len(keys) == wanted or (wanted is None and keys):
+            source.own(keys)
+            return keys
+        assert time.monotonic() < deadline, f"{len(keys)} partitions are assigned"
+        time.sleep(0.02)
 
 
 def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:

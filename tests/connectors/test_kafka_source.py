@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from avro_frames import framed
 from kafka_broker import KafkaBroker
-from kafka_source_samples import PLENTY, eventually, everything, positions_of, read, source, transaction
+from kafka_source_samples import PLENTY, divided, eventually, everything, positions_of, read, source, transaction
 from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
@@ -255,8 +255,8 @@ def test_what_is_left_is_known(kafka: KafkaBroker) -> None:
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: KafkaBroker) -> None:
-    with source(kafka.brokers, "nowhere", JSON) as events, pytest.raises(StreamlingError) as caught:
-        events.offer(PLENTY)
+    with pytest.raises(StreamlingError) as caught, source(kafka.brokers, "nowhere", JSON):
+        pass
     assert caught.value.condition is SOURCE_FAILED
     assert "there is no topic 'nowhere'" in caught.value.message
 
@@ -266,14 +266,19 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    monkeypatch.setattr("streamling.sources.kafka.source._LOOK_S", 0.0)
+    monkeypatch.setattr("streamling.sources.kafka.control._LOOK_S", 0.1)
     topic = kafka.topic()
+    kafka.produce(topic, numbers(0))
     with source(kafka.brokers, topic, f"{JSON}, starting_offsets: latest") as events:
-        assert everything(events) == []
+        start = events.offer(PLENTY)
+        assert positions_of(start)[f"events:{topic}:0"]["offset"] == 1  # type: ignore[call-overload, index]
+        assert read(events, start) == []
         admin = AdminClient({"bootstrap.servers": kafka.brokers})
         for made in admin.create_partitions([NewPartitions(topic, 2)]).values():
             made.result(10)
         kafka.produce(topic, [Message(b'{"n": 1}', partition=1)])
+        divided(events, 2)
+        events.open(positions_of(start))
         assert found(everything(events)) == [1]
 
 

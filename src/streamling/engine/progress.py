@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 from streamling.plan.pipeline import Plan
 from streamling.plugin.contract import Extent
 from streamling.spec.pipeline import Role
+
+Answer = TypeVar("Answer")
 
 
 class Phase(Enum):
@@ -32,6 +35,8 @@ class NodeProgress:
     set_aside: int = 0
     """Rows that `on_error` has taken out."""
     extent: Extent | None = None
+    trouble: str | None = None
+    """What keeps a source from getting on, at the moment."""
 
     @property
     def throughput(self) -> int | None:
@@ -65,6 +70,7 @@ class Progress:
         self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
+        self._troubles: Mapping[str, Callable[[], str | None]] = {}
         self._bounded = False
         self._epochs = self._rows = 0
         self._last_epoch_ms: float | None = None
@@ -72,7 +78,7 @@ class Progress:
     def snapshot(self) -> Snapshot:
         with self._lock:
             nodes = tuple(
-                replace(node, extent=self._extents[ref]()) if ref in self._extents else node
+                replace(node, extent=_asked(self._extents, ref), trouble=_asked(self._troubles, ref))
                 for ref, node in self._nodes.items()
             )
             seconds = time.monotonic() - self._began
@@ -92,9 +98,16 @@ class Progress:
             self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
             self._inputs = {n.ref: n.inputs for n in plan.nodes}
 
-    def running(self, extents: Mapping[str, Callable[[], Extent | None]], *, bounded: bool) -> None:
+    def running(
+        self,
+        extents: Mapping[str, Callable[[], Extent | None]],
+        troubles: Mapping[str, Callable[[], str | None]],
+        *,
+        bounded: bool,
+    ) -> None:
         with self._lock:
-            self._phase, self._extents, self._bounded = Phase.RUNNING, extents, bounded
+            self._phase, self._bounded = Phase.RUNNING, bounded
+            self._extents, self._troubles = extents, troubles
 
     def stopping(self) -> None:
         with self._lock:
@@ -132,3 +145,7 @@ class Progress:
         """An epoch is durable everywhere."""
         with self._lock:
             self._epochs, self._rows, self._last_epoch_ms = self._epochs + 1, self._rows + rows, milliseconds
+
+
+def _asked(answers: Mapping[str, Callable[[], Answer | None]], ref: str) -> Answer | None:
+    return answers[ref]() if ref in answers else None

@@ -19,7 +19,7 @@ from streamling.engine.closing import InHand
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted
 from streamling.engine.retry import retry
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Slice, Source
+from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Shared, Slice, Source
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class ReadAhead:
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
+        self._shared = source if isinstance(source, Shared) else None
+        self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
         self._on_error = on_error
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
@@ -109,6 +111,25 @@ class ReadAhead:
         self.stop()
         self._reset()
         self._finished = True
+
+    @property
+    def redivided(self) -> bool:
+        """State keys of a shared source have come or gone. Raises what keeps the source from taking part."""
+        return self._shared is not None and self._shared.assigned() != self._owned
+
+    def divide(self) -> None:
+        """Forget what is held, and take the keys that are ours by now."""
+        if self._shared is not None:
+            self.discard()
+            self._owned = self._shared.assigned()
+            self._shared.own(self._owned)
+
+    def owns(self, key: str) -> bool:
+        return self._owned is None or key in self._owned
+
+    def foreign(self, key: str) -> bool:
+        """A key of this source that another process has."""
+        return key.startswith(f"{self.node}:") and not self.owns(key)
 
     def in_hand(self) -> InHand:
         with self._changed:

@@ -37,6 +37,7 @@ from streamling.plugin.contract import (
     Reader,
     Room,
     Runtime,
+    Shared,
     Sink,
     SinkCapabilities,
     SinkContext,
@@ -47,6 +48,7 @@ from streamling.plugin.contract import (
     Transform,
     TransformContext,
     UsesRuntime,
+    Watched,
     Writer,
 )
 from streamling.plugin.registration import (
@@ -89,6 +91,7 @@ __all__ = [
     "Room",
     "RoundRobin",
     "Runtime",
+    "Shared",
     "SideOutputPlugin",
     "SimpleSink",
     "Sink",
@@ -105,6 +108,7 @@ __all__ = [
     "TransformContext",
     "TransformPlugin",
     "UsesRuntime",
+    "Watched",
     "Writer",
     "register",
     "register_preprocessor",

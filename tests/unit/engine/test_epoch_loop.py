@@ -13,7 +13,7 @@ from doubles import Crash, LedgerSink, NumberSource, Rig, until
 
 from streamling.engine import loop as loop_module
 from streamling.engine.closing import Wish
-from streamling.engine.pending import Ledger
+from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
 from streamling.plugin.contract import Epoch, Guarantee, Json, Offer, Room, Slice
@@ -414,7 +414,7 @@ def test_the_record_of_an_owner_that_does_not_move_is_taken_over() -> None:
 
     def appear() -> None:
         r.sources["numbers"].before_offer = lambda: None
-        Ledger(r.store, recording=True).record(theirs, "plan")
+        Journal(r.store, recording=True).record(theirs, "plan")
 
     r.sources["numbers"].before_offer = appear
     r.run()
@@ -450,7 +450,7 @@ def test_a_state_older_than_its_target_ends_the_run_with_advice() -> None:
 def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> None:
     r = rig(25)
     slice_ = Slice("numbers", KEY, None, {"next": 4}, ([0, 4],), 4)
-    Ledger(r.store, recording=True).record(Epoch("theirs", 1, "app", "g", 0, 0, (slice_,)), "plan")
+    Journal(r.store, recording=True).record(Epoch("theirs", 1, "app", "g", 0, 0, (slice_,)), "plan")
 
     def finish() -> None:
         r.sinks["out"].before_answer = lambda: None
