@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,9 +26,14 @@ def source(
     positions: Mapping[str, Json] | None = None,
     *,
     registry_url: str = "",
+    own: bool = True,
+    before: Callable[[KafkaSource], object] = lambda made: None,
+    backend: str = "Sqlite",
+    stalled_after: int = 60,
+    first_fetch: int = 60,
     **connection: str,
 ) -> Iterator[KafkaSource]:
-    """A source called `Events`, opened behind `positions`."""
+    """A source called `Events`, opened behind `positions`; without `own` it has no partitions yet."""
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
     )
@@ -41,7 +46,9 @@ def source(
                 "brokers": brokers,
                 "schema_registry_url": registry_url or "http://localhost:1",
                 **connection,
-            }
+            },
+            "state_backend": {"backend_type": backend},
+            "runtime": {"stall_watchdog_timeout_sec": stalled_after, "consumer_fetch_timeout_sec": first_fetch},
         }
     )
     made = registry.build(node, settings)
@@ -52,9 +59,11 @@ def source(
         assert probe is not None
         columns = probe(node, settings, 10).schema
     made.planned(columns, columns.names)
+    before(made)
     made.join(lambda: None)
     try:
-        divided(made)
+        if own:
+            divided(made)
         made.open(positions or {})
         yield made
     finally:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import Protocol
 
 from streamling.plan.pipeline import Plan
 from streamling.plugin.contract import Extent
 from streamling.spec.pipeline import Role
 
-Answer = TypeVar("Answer")
+
+class Troubled(Protocol):
+    """Something of a node that may be in trouble for a while."""
+
+    node: str
+
+    @property
+    def trouble(self) -> str | None: ...
 
 
 class Phase(Enum):
@@ -58,6 +65,11 @@ class Snapshot:
     bounded: bool
     """All sources end by themselves: the sum of their extents is the whole work."""
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong at the moment, node by node. Nothing: the run is healthy."""
+        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
+
 
 class Progress:
     """Written by the engine, read by displays."""
@@ -70,15 +82,16 @@ class Progress:
         self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
-        self._troubles: Mapping[str, Callable[[], str | None]] = {}
+        self._troubled: Sequence[Troubled] = ()
         self._bounded = False
         self._epochs = self._rows = 0
         self._last_epoch_ms: float | None = None
 
     def snapshot(self) -> Snapshot:
         with self._lock:
+            troubles = {source.node: source.trouble for source in self._troubled}
             nodes = tuple(
-                replace(node, extent=_asked(self._extents, ref), trouble=_asked(self._troubles, ref))
+                replace(node, extent=self._extents[ref]() if ref in self._extents else None, trouble=troubles.get(ref))
                 for ref, node in self._nodes.items()
             )
             seconds = time.monotonic() - self._began
@@ -101,13 +114,13 @@ class Progress:
     def running(
         self,
         extents: Mapping[str, Callable[[], Extent | None]],
-        troubles: Mapping[str, Callable[[], str | None]],
+        troubled: Sequence[Troubled],
         *,
         bounded: bool,
     ) -> None:
         with self._lock:
             self._phase, self._bounded = Phase.RUNNING, bounded
-            self._extents, self._troubles = extents, troubles
+            self._extents, self._troubled = extents, troubled
 
     def stopping(self) -> None:
         with self._lock:
@@ -145,7 +158,3 @@ class Progress:
         """An epoch is durable everywhere."""
         with self._lock:
             self._epochs, self._rows, self._last_epoch_ms = self._epochs + 1, self._rows + rows, milliseconds
-
-
-def _asked(answers: Mapping[str, Callable[[], Answer | None]], ref: str) -> Answer | None:
-    return answers[ref]() if ref in answers else None

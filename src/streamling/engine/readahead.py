@@ -19,7 +19,7 @@ from streamling.engine.closing import InHand
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted
 from streamling.engine.retry import retry
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Shared, Slice, Source
+from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Shared, Slice, Source, Watched
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class ReadAhead:
         self._marked = source if isinstance(source, HearsMarkers) else None
         self._shared = source if isinstance(source, Shared) else None
         self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
+        self._watched = source if isinstance(source, Watched) else None
+        self._retrying: str | None = None
         self._on_error = on_error
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
@@ -272,8 +274,22 @@ class ReadAhead:
             counted.append(replace(slice_, rows=sorted_.report.rows))  # it was an estimate until now
         return Taken(tuple(counted), tuple(batches), _summed(reports))
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the source from getting on at the moment. Asked from any thread."""
+        return self._retrying or (self._watched.trouble() if self._watched is not None else None)
+
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(action, what=f"reading {self.node}", stopping=self._stopped.is_set, sleep=self._stopped.wait)
+        return retry(
+            action,
+            what=f"reading {self.node}",
+            stopping=self._stopped.is_set,
+            sleep=self._stopped.wait,
+            tell=self._note_trouble,
+        )
+
+    def _note_trouble(self, trouble: str | None) -> None:
+        self._retrying = trouble
 
 
 def _summed(reports: list[PartReport]) -> PartReport:

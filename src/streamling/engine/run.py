@@ -41,7 +41,6 @@ from streamling.plugin.contract import (
     Transform,
     TransformContext,
     UsesRuntime,
-    Watched,
 )
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
@@ -201,8 +200,7 @@ class Run:
             progress=self._progress,
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
-        watched = {ref: s.trouble for ref, s in prepared.sources.items() if isinstance(s, Watched)}
-        self._progress.running(measured, watched, bounded=all(s.bounded for s in prepared.sources.values()))
+        self._progress.running(measured, sources, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()

@@ -170,7 +170,9 @@ class Control:
                 if membership is None and now - looked > _LOOK_S:
                     looked = now
                     self._gain(frozenset(broker.partitions()))
-                if membership is not None and not self.assigned() and now - joined > _UNASSIGNED_S:
+                if self.assigned():
+                    joined = now
+                elif membership is not None and now - joined > _UNASSIGNED_S:
                     joined = now
                     self._say_unassigned(broker)
                 if membership is not None and self._company:
