@@ -14,7 +14,7 @@ from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, SCHEMA_OUTDATED, SOURCE_FAILED, StreamlingError
-from streamling.plugin.contract import BadRow, Room
+from streamling.plugin.contract import BadRow, Counted, Room
 
 pytestmark = pytest.mark.servers
 
@@ -186,7 +186,11 @@ def test_tombstones_are_passed_over(kafka: KafkaBroker) -> None:
     topic = kafka.topic()
     kafka.produce(topic, [None, b'{"n": 1}', Message(None, b"k", (("dbz.op", b"nonsense"),)), b""])
     with source(kafka.brokers, topic, JSON) as events:
-        assert found(everything(events)) == [1]
+        offer = events.offer(PLENTY)
+        assert found(read(events, offer)) == [1]
+        assert offer is not None
+        items = [item for s in offer.slices for part in s.parts for item in events.reader().read(part)]
+        assert [item for item in items if isinstance(item, Counted)] == [Counted("tombstones_skipped", 3)]
 
 
 def test_tombstones_delete_the_row_of_their_key(kafka: KafkaBroker) -> None:

@@ -112,6 +112,9 @@ class EpochLoop:
             frames.release()
         readings = self._dataflow.readings(epoch, taken)
         self._set_aside(epoch, readings, frames.transformed, outlets)
+        for source in self._sources:
+            if source.node in readings:
+                source.counted(readings[source.node].counts)
         given = frames.counted | {ref: reading.rows for ref, reading in readings.items()}
         self._progress.epoch_passed(given)
         return sum(reading.rows for reading in readings.values())

@@ -109,10 +109,18 @@ class BadRow:
     """The row as it came into the node, where there was one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Something a reader has passed over or seen that is no row; told to a source that `HearsCounts`."""
+
+    what: str
+    count: int
+
+
 class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of a part, in order. One that cannot be read is a BadRow; the reader goes on behind it."""
 
 
@@ -171,6 +179,14 @@ class Watched(Protocol):
 
     def trouble(self) -> str | None:
         """What is wrong at the moment, in a few words; None while all is well."""
+
+
+@runtime_checkable
+class HearsCounts(Protocol):
+    """A source that wants to know what its readers have counted."""
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Of one epoch, once it is written; of an epoch that is repeated, again."""
 
 
 class KeyValues(Protocol):

@@ -206,7 +206,7 @@ class NumberDataflow:
     def readings(self, epoch: Epoch, taken: Mapping[str, Taken]) -> Mapping[str, Reading]:
         large = {ref: PartReport(sum(s.rows for s in t.slices)) for ref, t in taken.items() if t.batches is None}
         found = {ref: t.report for ref, t in taken.items()} | large
-        return {ref: Reading(r.rows, Refused(r.refused, r.bad)) for ref, r in found.items()}
+        return {ref: Reading(r.rows, Refused(r.refused, r.bad), r.counts) for ref, r in found.items()}
 
 
 class InOrder:

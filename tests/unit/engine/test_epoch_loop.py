@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from doubles import Crash, LedgerSink, NumberSource, Rig, until
+from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 from streamling.engine import loop as loop_module
 from streamling.engine.closing import Wish
 from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
-from streamling.plugin.contract import Epoch, Guarantee, Json, Offer, Room, Slice
+from streamling.plugin.contract import Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
 
@@ -506,3 +507,30 @@ def test_a_slice_without_rows_moves_the_position_and_does_not_keep_the_run_open(
     r.stop.request(drains=False)
     thread.join()
     assert not hangs
+
+
+class CountingReader(NumberReader):
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | Counted]:
+        yield Counted("skipped", 2)
+        yield from super().read(part)
+        yield Counted("skipped", 1)
+
+
+class CountingSource(NumberSource):
+    def __init__(self, **more: int) -> None:
+        super().__init__(**more)  # type: ignore[arg-type]
+        self.counts: list[Mapping[str, int]] = []
+
+    def reader(self) -> CountingReader:
+        return CountingReader()
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        self.counts.append(counts)
+
+
+def test_a_source_hears_what_its_readers_have_counted() -> None:
+    source = CountingSource(there=6, chunk=3)
+    r = Rig({"numbers": source}, {"out": LedgerSink()}, wish=LATER)
+    r.run()
+    assert r.sinks["out"].rows == list(range(6))
+    assert source.counts == [{"skipped": 6}]

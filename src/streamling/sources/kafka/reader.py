@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Json
+from streamling.plugin import BadRow, Counted, Json
 from streamling.sources.kafka.client import client_settings, failed
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection
@@ -97,7 +97,7 @@ class KafkaReader:
     tombstones: str
     key: tuple[str, ...]
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         from streamling.sources.kafka.rows import MessageRows
 
         partition, first, end = bounds(part)

@@ -60,7 +60,7 @@ class KafkaSource:
         self._reading, self._connection = reading, connection
         self._payload, self._condition = payload, condition
         self._control = Control(watching, connection)
-        self._metrics = Metrics()
+        self._metrics, self._labels = Metrics(), watching.labels
         self._partitions: frozenset[int] = frozenset()
         self._offered = False
         self._ends: dict[int, int] = {}
@@ -228,6 +228,10 @@ class KafkaSource:
         behind = sum(max(0, ends.get(number, at) - at) for number, at in done.items())
         read = sum(done.values())
         return Extent(read, read + behind, "rows")
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        for what, count in counts.items():
+            self._metrics.count(f"kafka_consumer.{what}", count, self._labels)
 
     def trouble(self) -> str | None:
         return self._control.trouble
