@@ -42,6 +42,8 @@ class Reading:
     metadata: bool
     tombstones: str
     driver_rows: int
+    readers: int | None = None
+    """Most parts that are read side by side, each of them a whole stretch of a partition."""
 
 
 class KafkaSource:
@@ -110,7 +112,8 @@ class KafkaSource:
         first = self._next[number]
         end = min(self._ends[number], first + rows)
         key = self._key(number)
-        cut = Room(rows, max(1, room.parts // among), room.part_rows).cut(first, end)
+        parts_each = 1 if self._reading.readers else max(1, room.parts // among)
+        cut = Room(rows, parts_each, room.part_rows).cut(first, end)
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
         parts: tuple[Json, ...] = tuple([number, start, stop] for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
@@ -141,7 +144,14 @@ class KafkaSource:
             found = {number: self._resumed(number, first, ends, starts[number]) for number in new}
             self._next.update(found)
             self._ends.update(ends)
+            self._check_readers(len(self._next))
         self._looked = time.monotonic()
+
+    def _check_readers(self, partitions: int) -> None:
+        asked = self._reading.readers
+        if asked and asked > partitions:
+            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
+            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
@@ -185,6 +195,10 @@ class KafkaSource:
         return begin
 
     # The rest of the contract
+
+    @property
+    def readers(self) -> int | None:
+        return self._reading.readers
 
     def extent(self) -> Extent | None:
         ends = dict(self._ends)
