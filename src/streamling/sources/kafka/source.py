@@ -42,6 +42,8 @@ class Reading:
     driver_rows: int
     first_fetch: float
     """Seconds without a first message that are worth a word."""
+    readers: int | None = None
+    """Most parts that are read side by side, each of them a whole stretch of a partition."""
 
 
 class KafkaSource:
@@ -135,7 +137,8 @@ class KafkaSource:
         first = self._next[number]
         end = min(self._ends[number], first + rows)
         key = self._key(number)
-        cut = Room(rows, max(1, room.parts // among), room.part_rows).cut(first, end) if end > first else ()
+        parts_each = 1 if self._reading.readers else max(1, room.parts // among)
+        cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
         parts: tuple[Json, ...] = tuple([number, start, stop] for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
@@ -172,8 +175,15 @@ class KafkaSource:
         self._next.update(found)
         self._ends.update(ends)
         self._control.durable(found, tell=False)
+        self._check_readers(len(self._next))
         # A start that is not the beginning is stored at once: whoever has the partition next must not choose another.
         self._unnoted |= {n for n in new if self._key(n) not in self._stored and found[n] > first[n]}
+
+    def _check_readers(self, partitions: int) -> None:
+        asked = self._reading.readers
+        if asked and asked > partitions:
+            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
+            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
@@ -219,6 +229,10 @@ class KafkaSource:
         return begin
 
     # The rest of the contract
+
+    @property
+    def readers(self) -> int | None:
+        return self._reading.readers
 
     def extent(self) -> Extent | None:
         ends = dict(self._ends)
