@@ -133,6 +133,17 @@ class Measured(Protocol):
 
 
 @runtime_checkable
+class Recalls(Protocol):
+    """A source that looks at slices of a recorded epoch before they are read again."""
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """The slices, with parts that a reader can read by now. What is gone is said in a warning.
+
+        Comes before `open`. The epoch keeps the slices it was recorded with.
+        """
+
+
+@runtime_checkable
 class HearsMarkers(Protocol):
     """A source that keeps its own position."""
 

@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
@@ -15,6 +15,7 @@ from streamling.plugin import Extent, Json, Offer, Projection, Room, Slice
 from streamling.sources.kafka.client import Broker, client_settings
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
+from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.blocks import KafkaSource as Connection
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,8 @@ class KafkaSource:
         key = self._key(number)
         cut = Room(rows, max(1, room.parts // among), room.part_rows).cut(first, end)
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
-        parts: tuple[Json, ...] = tuple([number, start, stop] for start, stop in cut)
+        schema = self._decoding.schema_id
+        parts = tuple(Stretch(number, start, stop, schema).to_json() for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
         self._next[number], self._stored[key] = end, position
         return found
@@ -184,6 +186,38 @@ class KafkaSource:
         log.warning("source %s: %s; going on at %d%s", self._reading.name, text, begin, gone)
         return begin
 
+    # What an earlier run has recorded
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """What is left of them. Rows of a recorded epoch that are gone cannot be brought to anybody any more."""
+        broker = self._broker = self._broker or Broker(self._connection, self._reading.topic)
+        stretches = [[Stretch.of(part) for part in s.parts] for s in slices]
+        numbers = {part.partition for parts in stretches for part in parts}.intersection(broker.partitions())
+        first, ends = broker.first(numbers), broker.end(numbers)
+        return tuple(
+            replace(s, parts=tuple(self._left(part, first, ends).to_json() for part in parts))
+            for s, parts in zip(slices, stretches, strict=True)
+        )
+
+    def _left(self, part: Stretch, first: Mapping[int, int], ends: Mapping[int, int]) -> Stretch:
+        low, high = first.get(part.partition, 0), ends.get(part.partition, 0)
+        begin = min(max(part.first, low), part.end)
+        end = max(begin, min(part.end, high))
+        if gone := part.end - part.first - (end - begin):
+            log.warning(
+                "source %s: an unfinished epoch is read again, and partition %d of topic '%s' no longer has %d of its "
+                "offsets %d to %d: it has %d up to %d",
+                self._reading.name,
+                part.partition,
+                self._reading.topic,
+                gone,
+                part.first,
+                part.end,
+                low,
+                high,
+            )
+        return replace(part, first=begin, end=end, recalled=True)
+
     # The rest of the contract
 
     def extent(self) -> Extent | None:
@@ -207,6 +241,7 @@ class KafkaSource:
             reading.metadata,
             reading.tombstones,
             self._row_key,
+            patient=reading.on_missing != "fail",
         )
 
     def committed(self, slices: Sequence[Slice]) -> None:
@@ -229,7 +264,7 @@ class KafkaSource:
             log.warning("source %s: group %s was not told: %s", self._reading.name, self._group, error.args[0].str())
 
     def close(self) -> None:
-        CONSUMERS.close(self._connection.brokers, self._reading.topic)
+        CONSUMERS.close(self._group)
         committer, self._committer = self._committer, None
         if committer is not None:
             committer.close()
