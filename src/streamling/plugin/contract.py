@@ -104,7 +104,7 @@ class BadRow:
     """Tells rows apart that stood at one place at different times, as in a file that was rewritten."""
     raw: bytes | None = None
     raw_key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
     row: Json = None
     """The row as it came into the node, where there was one."""
 
