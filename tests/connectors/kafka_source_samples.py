@@ -102,10 +102,10 @@ def everything(source: KafkaSource, room: Room = PLENTY) -> list[Row | BadRow]:
     return found
 
 
-def eventually(source: KafkaSource, count: int) -> list[Row | BadRow]:
+def eventually(source: KafkaSource, count: int, *, seconds: float = 10) -> list[Row | BadRow]:
     """So many rows: the broker answers a commit before what was committed can be read."""
     found: list[Row | BadRow] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:
         found += everything(source)
         time.sleep(0.05)
@@ -118,11 +118,14 @@ def positions_of(offer: Offer | None) -> dict[str, Json]:
 
 
 @contextmanager
-def transaction(brokers: str, topic: str, values: list[bytes], *, commit: bool) -> Iterator[None]:
+def transaction(
+    brokers: str, topic: str, values: list[bytes], *, commit: bool, timeout_ms: int = 60_000
+) -> Iterator[None]:
     """Messages in a transaction that is open inside, and then committed or aborted."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"test-{time.time_ns()}", "log_level": 0})
+    settings = {"transactional.id": f"test-{time.time_ns()}", "transaction.timeout.ms": timeout_ms, "log_level": 0}
+    producer = Producer({"bootstrap.servers": brokers, **settings})
     producer.init_transactions(20)
     producer.begin_transaction()
     for value in values:

@@ -33,7 +33,7 @@ from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Offer, Slice
+from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
@@ -280,7 +280,7 @@ class EpochLoop:
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
         # Also when no sink lacks anything: the bad rows may not have been stored yet.
         if outlets or self._bad_rows.keeps_letters:
-            taken = {source.node: source.read(Offer(mine)) for source, mine in slices.items() if mine}
+            taken = {source.node: source.read_again(mine) for source, mine in slices.items() if mine}
             rows = self._deliver(epoch, taken, outlets)
         self._finish(pending, rows, began)
 

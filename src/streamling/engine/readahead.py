@@ -19,7 +19,18 @@ from streamling.engine.closing import InHand, Wish, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import HearsCounts, HearsMarkers, Json, Offer, Room, Shared, Slice, Source, Watched
+from streamling.plugin.contract import (
+    HearsCounts,
+    HearsMarkers,
+    Json,
+    Offer,
+    Recalls,
+    Room,
+    Shared,
+    Slice,
+    Source,
+    Watched,
+)
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -259,6 +270,13 @@ class ReadAhead:
             self._large = offer
         if self._oldest is None:
             self._oldest = time.monotonic()
+
+    def read_again(self, slices: tuple[Slice, ...]) -> Taken:
+        """The rows of a recorded epoch, as far as the source still has them."""
+        source = self.source
+        if isinstance(source, Recalls):
+            return self.read(Offer(self._retry(lambda: source.recalled(slices))))
+        return self.read(Offer(slices))
 
     def read(self, offer: Offer) -> Taken:
         """The rows of an offer if they are few; a large one as it is."""

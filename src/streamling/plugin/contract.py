@@ -104,7 +104,7 @@ class BadRow:
     """Tells rows apart that stood at one place at different times, as in a file that was rewritten."""
     raw: bytes | None = None
     raw_key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
     row: Json = None
     """The row as it came into the node, where there was one."""
 
@@ -147,6 +147,17 @@ class LimitsReaders(Protocol):
     @property
     def readers(self) -> int | None:
         """None = one task per part."""
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A source that looks at slices of a recorded epoch before they are read again."""
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """The slices, with parts that a reader can read by now. What is gone is said in a warning.
+
+        Comes before `open`. The epoch keeps the slices it was recorded with.
+        """
 
 
 @runtime_checkable

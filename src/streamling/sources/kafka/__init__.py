@@ -326,12 +326,12 @@ def _payload(
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
-    skip = options.skip_schema_resolution or found.id in options.skip_schema_resolution_for_reader_schema_ids
     payload = AvroPayload(
         f"{options.topic}-value",
         found,
         overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
-        by_name=skip,
+        by_name=options.skip_schema_resolution,
+        by_name_for=options.skip_schema_resolution_for_reader_schema_ids,
         ordered=options.validate_writer_schema_ordering,
     )
     return payload, key or rows.primary_key

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
@@ -104,7 +106,9 @@ class MessageRows:
     def _decoded(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> Iterator[Placed]:
         for id_, (places, values) in bodies.items():
             at = 0
-            for item in self.payload.decoder(id_, self.connection).rows(values):
+            with _placed(self.topic, messages[places[0]]):
+                decoder = self.payload.decoder(id_, self.connection)
+            for item in decoder.rows(values):
                 if isinstance(item, BadBody):
                     bad.setdefault(places[at], _bad(item.reason, item.message, self.topic, messages[places[at]]))
                     at += 1
@@ -180,6 +184,18 @@ def _in_order(decoded: Sequence[Placed]) -> tuple[list[int], pa.Table | None]:
     return places, table
 
 
+@contextmanager
+def _placed(topic: str, message: Any) -> Iterator[None]:
+    """Say of an error which message has led to it."""
+    try:
+        yield
+    except StreamlingError as error:
+        place = f"topic '{topic}', partition {message.partition()}, offset {message.offset()}"
+        error.message = f"{place}: {error.message}"
+        error.args = (error.message,)
+        raise
+
+
 def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
     headers = message.headers()
     return BadRow(
@@ -188,7 +204,7 @@ def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
         {"topic": topic, "partition": message.partition(), "offset": message.offset()},
         raw=message.value(),
         raw_key=message.key(),
-        headers=None if headers is None else tuple((name, value or b"") for name, value in headers),
+        headers=None if headers is None else tuple(headers),
     )
 
 

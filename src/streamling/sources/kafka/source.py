@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
 from streamling.plan.types import Schema
@@ -14,6 +14,7 @@ from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.control import Control, Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
+from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.blocks import KafkaConnection
 from streamling.telemetry.metrics import Metrics
 
@@ -140,7 +141,8 @@ class KafkaSource:
         parts_each = 1 if self._reading.readers else max(1, room.parts // among)
         cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
-        parts: tuple[Json, ...] = tuple([number, start, stop] for start, stop in cut)
+        schema = self._decoding.schema_id
+        parts = tuple(Stretch(number, start, stop, schema).to_json() for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
         self._next[number], self._stored[key] = end, position
         self._unnoted.discard(number)
@@ -228,6 +230,38 @@ class KafkaSource:
         log.warning("source %s: %s; going on at %d%s", self._reading.name, text, begin, gone)
         return begin
 
+    # What an earlier run has recorded
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """What is left of them. Rows of a recorded epoch that are gone cannot be brought to anybody any more."""
+        broker = self._control.broker or Broker(self._connection, self._reading.topic)
+        stretches = [[Stretch.of(part) for part in s.parts] for s in slices]
+        numbers = {part.partition for parts in stretches for part in parts}.intersection(broker.partitions())
+        first, ends = broker.first(numbers), broker.end(numbers)
+        return tuple(
+            replace(s, parts=tuple(self._left(part, first, ends).to_json() for part in parts))
+            for s, parts in zip(slices, stretches, strict=True)
+        )
+
+    def _left(self, part: Stretch, first: Mapping[int, int], ends: Mapping[int, int]) -> Stretch:
+        low, high = first.get(part.partition, 0), ends.get(part.partition, 0)
+        begin = min(max(part.first, low), part.end)
+        end = max(begin, min(part.end, high))
+        if gone := part.end - part.first - (end - begin):
+            log.warning(
+                "source %s: an unfinished epoch is read again, and partition %d of topic '%s' no longer has %d of its "
+                "offsets %d to %d: it has %d up to %d",
+                self._reading.name,
+                part.partition,
+                self._reading.topic,
+                gone,
+                part.first,
+                part.end,
+                low,
+                high,
+            )
+        return replace(part, first=begin, end=end, recalled=True)
+
     # The rest of the contract
 
     @property
@@ -262,6 +296,7 @@ class KafkaSource:
             reading.metadata,
             reading.tombstones,
             self._row_key,
+            patient=reading.on_missing != "fail",
         )
 
     def committed(self, slices: Sequence[Slice]) -> None:
@@ -270,7 +305,7 @@ class KafkaSource:
         self._control.durable({number: end for number, end in ends.items() if isinstance(end, int)})
 
     def close(self) -> None:
-        CONSUMERS.close(self._connection.brokers, self._reading.topic)
+        CONSUMERS.close(self._reading.group)
         self._control.close()
 
 
