@@ -178,8 +178,9 @@ class KafkaSource:
         self._ends.update(ends)
         self._control.durable(found, tell=False)
         self._check_readers(len(self._next))
-        # A start that is not the beginning is stored at once: whoever has the partition next must not choose another.
-        self._unnoted |= {n for n in new if self._key(n) not in self._stored and found[n] > first[n]}
+        if self._reading.start != "earliest":
+            # Stored at once: whoever has the partition next must not choose another start.
+            self._unnoted |= {number for number in new if self._key(number) not in self._stored}
 
     def _check_readers(self, partitions: int) -> None:
         asked = self._reading.readers
