@@ -20,6 +20,7 @@ from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.progress import Progress
+from streamling.engine.retry import retry
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
@@ -28,6 +29,7 @@ from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import (
+    Batches,
     Guarantee,
     HearsFinalizers,
     HearsMarkers,
@@ -60,6 +62,8 @@ log = logging.getLogger(__name__)
 
 # With an interval of 0 rows are wanted at once; asking for them without a pause would cost a core.
 _SHORTEST_POLL_S = 0.005
+# A target that is not there at the start may be starting itself.
+_OPEN_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ class Run:
 
         settings = self._settings
         outlets = [
-            Outlet(node, sink, _wish(node.spec.options), _limit(node.spec.options, sink, settings))
+            Outlet(node, sink, _sink_wish(node.spec.options, sink), _limit(node.spec.options, sink, settings))
             for node in prepared.plan.sinks
             for sink in (prepared.sinks[node.ref],)
         ]
@@ -235,8 +239,16 @@ class Run:
             context = SinkContext(
                 node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key, node.width
             )
-            outlet.sink.open(context)
+            self._open(outlet, context)
         return outlets
+
+    def _open(self, outlet: Outlet, context: SinkContext) -> None:
+        retry(
+            lambda: outlet.sink.open(context),
+            what=f"opening sink '{outlet.name}'",
+            stopping=lambda: False,
+            budget_s=_OPEN_BUDGET_S,
+        )
 
     def _open_transforms(self, prepared: Prepared) -> None:
         plan = prepared.plan
@@ -383,6 +395,10 @@ def _wish(options: object) -> Wish | None:
     if rows is None and interval is None:
         return None
     return Wish(rows, interval.total_seconds() if interval is not None else None)
+
+
+def _sink_wish(options: object, sink: Sink) -> Wish | None:
+    return Wish(sink.batch.rows, sink.batch.seconds) if isinstance(sink, Batches) else _wish(options)
 
 
 def _source_wish(options: object, settings: Settings) -> Wish | None:

@@ -301,6 +301,12 @@ SINK_FAILED = condition(
     "A sink could not write its rows.",
     "The cause is the target's own message. Positions did not move: the next run repeats the epoch.",
 )
+TABLE_UNFIT = condition(
+    "TABLE_UNFIT",
+    "A table that is there does not fit what a sink would write: a column is missing, too narrow or of another type, "
+    "or the key has no unique constraint.",
+    "Change the table, or the columns in a sql transform. `schema_evolution: additive` adds missing columns.",
+)
 PACKAGE_NOT_FETCHED = condition(
     "PACKAGE_NOT_FETCHED",
     "A program that the local stack is made of could not be fetched.",

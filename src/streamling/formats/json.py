@@ -29,6 +29,12 @@ def json_rows(batch: pa.RecordBatch) -> list[str]:
     return [template % row for row in zip(*columns, strict=True)]
 
 
+def json_values(array: pa.Array) -> list[str | None]:
+    """Each value as JSON text; None where there is none."""
+    plain, render = _prepared(array)
+    return [None if value is None else render(value) for value in plain.to_pylist()]
+
+
 def _column(array: pa.Array) -> Iterable[str]:
     plain, render = _prepared(array)
     return ["null" if value is None else render(value) for value in plain.to_pylist()]

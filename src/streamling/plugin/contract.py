@@ -406,6 +406,21 @@ class Writer(Protocol):
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a sink waits for: so many rows, or so many seconds. None = does not matter."""
+
+    rows: int | None
+    seconds: float | None
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A sink that waits for a batch also where its node says nothing of it."""
+
+    batch: Batch
+
+
 class Sink(Protocol):
     """The control side of a sink; lives in the driver."""
 

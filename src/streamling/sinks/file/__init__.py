@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -31,7 +31,6 @@ from streamling.plugin import (
     Applied,
     Epoch,
     Guarantee,
-    Json,
     Kind,
     Placement,
     SinkCapabilities,
@@ -40,6 +39,7 @@ from streamling.plugin import (
     Task,
     register,
 )
+from streamling.plugin.standing import standing
 from streamling.sinks.file.commit_log import CommitLog, Entry, Move
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.options import Batched, Parallel, SinkOptions
@@ -153,22 +153,22 @@ class FileSink:
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
-            return _standing(self._head().positions, slices)
+            return standing(self._head().positions, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
         with disk_errors(self._node):
             while True:
                 head = self._head()
-                standing = _standing(head.positions, epoch.slices)
-                if standing is not Applied.NO or epoch.id in head.abandoned:
+                found = standing(head.positions, epoch.slices)
+                if found is not Applied.NO or epoch.id in head.abandoned:
                     break
                 abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
                 mark = secrets.token_hex(16)
                 if self._log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
                     break
-        if standing is Applied.NO:
+        if found is Applied.NO:
             self._unstage(epoch)  # nobody can commit it any more
-        return standing
+        return found
 
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._staging), self._options.format)
@@ -189,10 +189,10 @@ class FileSink:
             if any(entry.epoch == epoch.id for entry in entries):
                 return True  # ours, from a commit that failed after this point
             head = entries[-1] if entries else _NOTHING
-            standing = _standing(head.positions, epoch.slices)
-            if standing is Applied.YES:
+            found = standing(head.positions, epoch.slices)
+            if found is Applied.YES:
                 return False
-            if standing is Applied.UNKNOWN or epoch.id in head.abandoned:
+            if found is Applied.UNKNOWN or epoch.id in head.abandoned:
                 raise Fenced(
                     STATE_MOVED,
                     f"{self._node.described()}: another process has taken over these rows",
@@ -243,18 +243,6 @@ class FileSink:
 def _used_before(homes: Path) -> bool:
     """Whether the sink has committed anything here under another generation."""
     return any(homes.glob("*/log/*.json"))
-
-
-def _standing(known: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:
-    """Where the ledger stands with respect to slices: behind them, before them, or elsewhere.
-
-    An epoch without slices holds rows that no position tells of: it is always new.
-    """
-    if slices and all(s.key in known and known[s.key] == s.end for s in slices):
-        return Applied.YES
-    if all(s.key not in known or known[s.key] == s.start for s in slices):
-        return Applied.NO
-    return Applied.UNKNOWN
 
 
 def _build(node: NodeSpec, settings: Settings) -> FileSink:

@@ -1,4 +1,9 @@
-"""`postgres`: rows in a table, kept up to date by key."""
+"""`postgres`: rows in a table, kept up to date by key.
+
+Delivery: exactly once. An epoch is one transaction, which begins with a record of the sink's positions in the table
+`_streamling_ledger` of the same schema: an epoch that is there already is not written again, and a process that was
+overtaken finds the record moved, and writes nothing. Rows of sources that cannot be read twice arrive at least once.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,18 @@ from typing import ClassVar
 from pydantic import Field
 
 from streamling.errors import INVALID_VALUE
+from streamling.formats.postgres import Server
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Kind, register
+from streamling.plugin import Batch, Kind, register
+from streamling.sinks.postgres.sink import PostgresSink, Writing
+from streamling.sinks.postgres.tables import Table
+from streamling.spec.blocks import PostgresConnection
+from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
 from streamling.spec.duration import Duration
 from streamling.spec.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.settings import Settings
 
 
 class OnConflict(StrEnum):
@@ -30,6 +41,11 @@ class Comparison(StrEnum):
     AT_MOST = "<="
     DIFFERENT = "!="
     UNEQUAL = "<>"
+
+
+class SchemaEvolution(StrEnum):
+    NONE = "none"
+    ADDITIVE = "additive"
 
 
 class PostgresWriting(Options):
@@ -62,6 +78,11 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
         description="Replace a row only if, for each column named here, the new value compares like this to the old.",
     )
 
+    schema_evolution: SchemaEvolution = Field(
+        default=SchemaEvolution.NONE,
+        description="`additive`: columns of the input that the table does not have are added at the start.",
+    )
+
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         written = [name for name in columns.names if name != OPERATION_COLUMN]
         for column in self.update_where:
@@ -80,4 +101,39 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
         return "all columns belong to the key" if set(written) <= set(key) else None
 
 
-register(Kind(Role.SINK, "postgres", PostgresOptions))
+def postgres_server(connection: PostgresConnection, settings: PostgresSinkSettings) -> Server:
+    """A connection with the times that hold for all Postgres sinks."""
+    return Server(
+        host=connection.host,
+        port=connection.port,
+        database=connection.db,
+        user=connection.user,
+        password=connection.pass_,
+        sslmode=connection.sslmode.value if connection.sslmode is not None else None,
+        statement_s=settings.statement_timeout_secs,
+        connect_s=settings.pool_acquire_timeout_secs,
+        idle_s=settings.pool_idle_timeout_secs,
+        lifetime_s=settings.pool_max_lifetime_secs,
+    )
+
+
+def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
+    options = node.options
+    if not isinstance(options, PostgresOptions):
+        raise TypeError(options)
+    common = settings.postgres_sink
+    rows = options.batch_size or common.batch_size
+    interval = options.batch_flush_interval or common.batch_flush_interval
+    writing = Writing(
+        table=Table(options.schema_, options.table),
+        on_conflict=options.on_conflict.value,
+        conditions={column: comparison.value for column, comparison in options.update_where.items()},
+        deduplicate=options.deduplicate,
+        adds_columns=options.schema_evolution is SchemaEvolution.ADDITIVE,
+        batch=Batch(rows, interval.total_seconds()),
+        batch_rows=rows,
+    )
+    return PostgresSink(node, postgres_server(settings.postgres_connection(node.name), common), writing)
+
+
+register(Kind(Role.SINK, "postgres", PostgresOptions, _build, sets_aside=True))

@@ -1,0 +1,235 @@
+"""A Postgres server: one connection, opened when it is needed and thrown away when it may be dead.
+
+Nothing of a session outlives a transaction, so poolers that hand out connections by transaction are welcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamling import __version__
+from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
+from streamling.formats.postgres_errors import Verdict, told, verdict
+from streamling.spec.secret import Secret
+
+log = logging.getLogger(__name__)
+
+# A transaction that stands still that long belongs to a process that was suspended: its locks are wanted.
+_IDLE_IN_TRANSACTION_MS = 60_000
+_CONNECT_S = 10
+# The driver does not even send what the server would refuse: the character NUL.
+_NO_TEXT = "22021"
+_SETTINGS = (
+    "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
+    "set_config('TimeZone', 'UTC', true), current_setting('transaction_read_only')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How to reach it. Times in seconds; 0 = without limit."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: Secret = field(repr=False)
+    sslmode: str | None
+    statement_s: float = 60
+    connect_s: float = _CONNECT_S
+    idle_s: float = 600
+    lifetime_s: float = 1800
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.database}"
+
+
+class RowRefused(Exception):
+    """The server does not take a row; `error` is what it said."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(told(error))
+        self.state: str = error.sqlstate or _NO_TEXT
+        self.column: str | None = error.diag.column_name
+
+
+class Session:
+    """Statements, in transactions. Errors are ours: Transient, Permanent, or RowRefused inside of a transaction."""
+
+    def __init__(self, server: Server, *, name: str, condition: Condition = SINK_FAILED) -> None:
+        self._server, self._name, self._condition = server, name, condition
+        self._connection: Any = None
+        self._opened = self._used = 0.0
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Committed at the end, rolled back if anything is raised."""
+        self.begin()
+        try:
+            yield self
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin(self) -> None:
+        """Raises TransientError on a server that only reads: it is not the primary any longer."""
+        self._fresh()
+        self._execute("BEGIN")
+        timeout = str(int(self._server.statement_s * 1000))
+        ((*_, read_only),) = self._execute(_SETTINGS, (timeout, str(_IDLE_IN_TRANSACTION_MS)))
+        if read_only != "off":
+            self._drop()
+            raise TransientError(self._condition, f"Postgres at {self._server} is read only: it is no primary now")
+
+    def commit(self) -> None:
+        self._execute("COMMIT")
+        self._used = time.monotonic()
+
+    def rollback(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._execute("ROLLBACK")
+        except (StreamlingError, RowRefused) as error:  # with the connection goes the transaction
+            log.debug("while rolling back: %s", error)
+            self._drop()
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._execute(statement, values)
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Returns the number of rows that were touched."""
+        with self._bounded() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return max(0, int(cursor.rowcount))
+
+    def copy(self, statement: str, content: Iterable[bytes]) -> None:
+        plain = statement.replace("%%", "%")  # nothing is put into it
+        with self._bounded() as connection, connection.cursor() as cursor, cursor.copy(plain) as copy:
+            for piece in content:
+                copy.write(piece)
+
+    def close(self) -> None:
+        self._drop()
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._bounded() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    # The connection
+
+    def _fresh(self) -> None:
+        """A connection that is not too old; one that was used lately and does not answer is found out by its first
+        statement, which can be tried again."""
+        now, server = time.monotonic(), self._server
+        old = server.lifetime_s and now - self._opened > server.lifetime_s
+        idle = server.idle_s and now - self._used > server.idle_s
+        if self._connection is not None and (old or idle or self._connection.closed):
+            self._drop()
+        if self._connection is None:
+            self._connection = self._connected()
+            self._opened = self._used = now
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        server = self._server
+        options: dict[str, Any] = {
+            "host": server.host,
+            "port": server.port,
+            "dbname": server.database,
+            "user": server.user,
+            "password": server.password.reveal(),
+            "connect_timeout": max(1, int(server.connect_s or _CONNECT_S)),
+            "application_name": f"streamling/{__version__} {self._name}",
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+        }
+        if server.sslmode is not None:
+            options["sslmode"] = server.sslmode
+        try:
+            # Prepared statements belong to a session, and a pooler may give us another one.
+            return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise self._failure(error, f"Postgres at {server} cannot be reached") from error
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+    @contextmanager
+    def _bounded(self) -> Iterator[Any]:
+        """The connection, for one statement. A link that has died in silence never answers: it is cut after twice the
+        time that the server has for a statement."""
+        import psycopg
+
+        if self._connection is None:
+            raise TransientError(self._condition, f"the connection to Postgres at {self._server} is gone")
+        limit = 2 * self._server.statement_s
+        guard = _Guard(self._connection, limit)
+        try:
+            with guard:
+                yield self._connection
+        except psycopg.Error as error:
+            if guard.expired:
+                self._drop()
+                text = f"a statement at Postgres {self._server} did not complete within {limit:g} s"
+                log.warning("%s; its connection is thrown away", text)
+                raise TransientError(self._condition, text, cause=error) from error
+            raise self._failure(error, f"Postgres at {self._server}") from error
+
+    def _failure(self, error: Any, what: str) -> Exception:
+        import psycopg
+
+        state = error.sqlstate or (_NO_TEXT if isinstance(error, psycopg.DataError) else None)
+        found = verdict(state, str(error))
+        if self._connection is not None and (not state or self._connection.broken):
+            self._drop()
+        if found is Verdict.ROW:
+            return RowRefused(error)
+        kind = TransientError if found is Verdict.PASSING else PermanentError
+        return kind(self._condition, f"{what}: {told(error)}", cause=error)
+
+
+class _Guard:
+    """Shuts a connection's socket down if a statement takes too long, so that who waits for it wakes up."""
+
+    def __init__(self, connection: Any, seconds: float) -> None:
+        self.expired = False
+        self._connection = connection
+        self._timer = threading.Timer(seconds, self._cut) if seconds else None
+
+    def __enter__(self) -> None:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.expired = True
+        with suppress(Exception):
+            link = socket.socket(fileno=os.dup(self._connection.fileno()))
+            try:
+                link.shutdown(socket.SHUT_RDWR)
+            finally:
+                link.close()
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier in a statement, where `%s` stands for values."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'

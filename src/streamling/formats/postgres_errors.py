@@ -1,0 +1,69 @@
+"""What an error of Postgres means: try again, a row is at fault, or it will never work. One table, by SQLSTATE."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class Verdict(Enum):
+    PASSING = "passing"
+    """It may work the next time: the connection, a failover, a lock, a full disk."""
+    ROW = "row"
+    """A value does not fit, or breaks a constraint: another row would have been taken."""
+    LASTING = "lasting"
+
+
+# By class, the first two characters, or by the whole state; the longer one counts.
+_VERDICTS = {
+    "08": Verdict.PASSING,  # connection
+    "53": Verdict.PASSING,  # disk full, out of memory, too many connections
+    "57P01": Verdict.PASSING,  # the server is being shut down
+    "57P02": Verdict.PASSING,  # it has crashed
+    "57P03": Verdict.PASSING,  # it is starting
+    "57014": Verdict.PASSING,  # statement timeout
+    "40001": Verdict.PASSING,  # serialization
+    "40P01": Verdict.PASSING,  # deadlock
+    "55P03": Verdict.PASSING,  # lock timeout
+    "25006": Verdict.PASSING,  # read only: this is no longer the primary
+    "25P03": Verdict.PASSING,  # a transaction of ours stood idle for too long
+    "22": Verdict.ROW,
+    "23": Verdict.ROW,
+}
+_ROW_REASONS = {"22001": "value_too_large", "22003": "value_too_large", "23502": "constraint_violation"}
+# A refused connection has no state. These words of the server do not come and go; all others may.
+_LASTING_REFUSALS = (
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "no password supplied",
+    "permission denied",
+    "server does not support SSL",
+    "certificate verify failed",
+    "root certificate file",
+    "not permitted to log in",
+)
+
+
+def verdict(state: str | None, text: str) -> Verdict:
+    if not state:
+        return Verdict.LASTING if any(words in text for words in _LASTING_REFUSALS) else Verdict.PASSING
+    return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.LASTING
+
+
+def reason(state: str) -> str:
+    """The word of a dead letter for a row that was refused."""
+    return _ROW_REASONS.get(state) or ("constraint_violation" if state.startswith("23") else "type_mismatch")
+
+
+def told(error: Any) -> str:
+    """What the server said, in one line: message, detail, where; and the state."""
+    diagnosis = getattr(error, "diag", None)
+    if diagnosis is None or not diagnosis.message_primary:
+        return " ".join(str(error).split()) or type(error).__name__
+    text = str(diagnosis.message_primary)
+    if diagnosis.message_detail:
+        text += f" ({diagnosis.message_detail})"
+    if diagnosis.context:
+        text += f"; {' '.join(diagnosis.context.split())}"
+    return f"{text} [SQLSTATE {error.sqlstate}]"

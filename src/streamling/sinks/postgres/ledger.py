@@ -1,0 +1,78 @@
+"""The sink's own record of what it has, in the database it writes to: one row per state key.
+
+It is the first thing a transaction touches: two owners of a key meet at its row, one waits for the other, and then
+sees what the other has done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from streamling.formats.postgres import Session
+from streamling.plugin import Applied, Epoch, Json, Slice
+from streamling.plugin.standing import standing
+from streamling.sinks.postgres.tables import Table
+
+NAME = "_streamling_ledger"
+
+
+class Ledger:
+    def __init__(self, schema: str, generation: str, sink: str) -> None:
+        self.table = Table(schema, NAME)
+        self._owner = (generation, sink)
+
+    def make(self, session: Session) -> None:
+        session.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.table.sql} (generation TEXT, sink TEXT, key TEXT, "
+            "position JSONB NOT NULL, abandoned TEXT[] NOT NULL DEFAULT '{}', updated_at TIMESTAMPTZ NOT NULL DEFAULT now(), "
+            "PRIMARY KEY (generation, sink, key))"
+        )
+
+    def applied(self, session: Session, slices: Sequence[Slice]) -> Applied:
+        """Without waiting for anybody."""
+        keys = [s.key for s in slices]
+        return standing({key: position for key, position, _ in self._read(session, keys, "")}, slices)
+
+    def lock(self, session: Session, epoch: Epoch) -> Applied | None:
+        """Take the rows of an epoch's keys. None: the epoch must not be written any more."""
+        slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot block each other
+        if slices:
+            keys, starts = [s.key for s in slices], [json.dumps(s.start) for s in slices]
+            session.execute(
+                f"INSERT INTO {self.table.sql} (generation, sink, key, position) "
+                "SELECT %s, %s, key, position FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
+                "ON CONFLICT DO NOTHING",
+                (*self._owner, keys, starts),
+            )
+        found = self._read(session, [s.key for s in slices], "FOR UPDATE")
+        if any(epoch.id in abandoned for _, _, abandoned in found):
+            return None
+        return standing({key: position for key, position, _ in found}, slices)
+
+    def move(self, session: Session, epoch: Epoch) -> None:
+        keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
+        if keys:
+            session.execute(
+                f"UPDATE {self.table.sql} l SET position = new.position, abandoned = '{{}}', updated_at = now() "
+                "FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
+                "WHERE l.generation = %s AND l.sink = %s AND l.key = new.key",
+                (keys, ends, *self._owner),
+            )
+
+    def abandon(self, session: Session, epoch: Epoch) -> None:
+        """With the rows locked."""
+        session.execute(
+            f"UPDATE {self.table.sql} SET abandoned = array_append(abandoned, %s) "
+            "WHERE generation = %s AND sink = %s AND key = ANY(%s)",
+            (epoch.id, *self._owner, [s.key for s in epoch.slices]),
+        )
+
+    def _read(self, session: Session, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
+        found: list[Any] = session.rows(
+            f"SELECT key, position, abandoned FROM {self.table.sql} "
+            f"WHERE generation = %s AND sink = %s AND key = ANY(%s) ORDER BY key {lock}",
+            (*self._owner, list(keys)),
+        )
+        return found

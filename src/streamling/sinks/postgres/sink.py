@@ -1,0 +1,282 @@
+"""The sink at work: one transaction per epoch, which begins with the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamling.errors import STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, UserError
+from streamling.formats.postgres import RowRefused, Server, Session
+from streamling.formats.postgres_errors import reason
+from streamling.plan.types import OPERATION_COLUMN
+from streamling.plugin import (
+    Ack,
+    Applied,
+    BadRow,
+    Batch,
+    Epoch,
+    Guarantee,
+    Placement,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
+from streamling.sinks.postgres.columns import TableColumn, table_column
+from streamling.sinks.postgres.ledger import Ledger
+from streamling.sinks.postgres.rounds import Round, rounds
+from streamling.sinks.postgres.statements import Statements
+from streamling.sinks.postgres.tables import (
+    Table,
+    add_columns,
+    compare,
+    is_there,
+    made_at_once,
+    make_schema,
+    make_table,
+)
+from streamling.spec.pipeline import NodeSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What the options and settings say of a sink."""
+
+    table: Table
+    on_conflict: str
+    conditions: Mapping[str, str]
+    deduplicate: bool
+    adds_columns: bool
+    batch: Batch
+    batch_rows: int
+
+
+class PostgresSink:
+    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.EXACTLY_ONCE)
+
+    def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
+        self._node, self._writing = node, writing
+        self._session = Session(server, name=node.name)
+        self.target: str | None = f"{server}/{writing.table}"
+        self.batch = writing.batch
+        self._open_epoch: str | None = None
+        self._written: tuple[str, int] = ("", 0)
+        self._told_of_deletes = False
+
+    # Before the first epoch
+
+    def open(self, context: SinkContext) -> None:
+        columns = tuple(table_column(f) for f in context.schema if f.name != OPERATION_COLUMN)
+        for column in columns:
+            if not column.known:
+                log.warning("%s: column '%s' is %s, written as text", self._described, column.name, column.type)
+        self._key = context.primary_key
+        self._ledger = Ledger(self._writing.table.schema, context.generation, context.node)
+        try:
+            made_at_once(self._session, lambda: self._make(columns))
+            with self._session.transaction():
+                columns = self._checked(columns)
+        except RowRefused as error:
+            raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
+        self._statements = Statements(
+            self._writing.table, columns, self._key, self._writing.on_conflict, self._writing.conditions
+        )
+        if not self._key:
+            log.warning("%s has no primary key: rows are only added", self._described)
+
+    @property
+    def _described(self) -> str:
+        return self._node.described()
+
+    def _make(self, columns: Sequence[TableColumn]) -> None:
+        session, table = self._session, self._writing.table
+        make_schema(session, table.schema)
+        if not is_there(session, table):
+            make_table(session, table, columns, self._key)
+            log.info("%s: made table %s", self._described, table)
+        if not is_there(session, self._ledger.table):
+            self._ledger.make(session)
+
+    def _checked(self, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
+        """The columns with the casts that this table needs. Raises UserError with all that does not fit."""
+        found = compare(self._session, self._writing.table, columns, self._key)
+        missing = found.missing
+        if missing and self._writing.adds_columns and not found.misfits:
+            add_columns(self._session, self._writing.table, missing)
+            log.info(
+                "%s: added to %s: %s",
+                self._described,
+                self._writing.table,
+                ", ".join(column.name for column in missing),
+            )
+            missing = ()
+        problems = [
+            f'column "{column.name}" of relation "{self._writing.table}" does not exist; it would be {column.ddl}'
+            for column in missing
+        ]
+        problems += found.misfits
+        if problems:
+            listed = "".join(f"\n  - {problem}" for problem in problems)
+            raise UserError(
+                TABLE_UNFIT,
+                f"{self._described}: table {self._writing.table} does not fit the input:{listed}",
+                node=self._node.name,
+                where=self._node.where,
+                hint="change the table, or the columns in a sql transform; `schema_evolution: additive` adds columns",
+            )
+        return found.columns
+
+    # After a crash
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        with self._session.transaction():
+            return self._ledger.applied(self._session, slices)
+
+    def abandon(self, epoch: Epoch) -> Applied:
+        """Its owner may be in the middle of a transaction: waits for the end of it."""
+        with self._session.transaction():
+            found = self._ledger.lock(self._session, epoch)
+            if found is Applied.NO:
+                self._ledger.abandon(self._session, epoch)
+        return Applied.NO if found is None else found
+
+    # Epochs
+
+    def writer(self) -> PostgresSink:
+        return self
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        import pyarrow as pa
+
+        held = list(batches)  # before the transaction: nobody should wait for Spark with locks in hand
+        self._session.begin()
+        self._open_epoch = epoch.id
+        found = self._ledger.lock(self._session, epoch)
+        if found is Applied.YES:
+            count = self._written[1] if self._written[0] == epoch.id else 0  # ours: the answer to the commit was lost
+            return Ack(sum(batch.num_rows for batch in held), count)
+        if found is not Applied.NO:
+            message = f"{self._described}: another process has taken over these rows"
+            raise Fenced(STATE_MOVED, message, node=self._node.name)
+        rows = pa.Table.from_batches(held) if held else None
+        refused, count = self._apply(rows) if rows is not None and rows.num_rows else ((), 0)
+        self._ledger.move(self._session, epoch)
+        self._written = (epoch.id, count)
+        return Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
+
+    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+        if self._open_epoch == epoch.id:
+            self._session.commit()
+            self._open_epoch = None
+        return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
+
+    def abort(self, epoch: Epoch) -> None:
+        if self._open_epoch is not None:
+            self._open_epoch = None
+            self._session.rollback()
+
+    def close(self) -> None:
+        self._session.close()
+
+    # Rows
+
+    def _apply(self, rows: pa.Table) -> tuple[tuple[BadRow, ...], int]:
+        """Write the rows; returns those that cannot be, and how many count as written."""
+        keyed, refused = self._without_null_keys(rows)
+        self._tell_of_deletes(keyed)
+        steps, count = self._rounds(keyed, last_wins=self._last_wins)
+        self._session.execute("SAVEPOINT rows")
+        try:
+            for step in steps:
+                self._write(keyed, step)
+        except RowRefused as error:
+            log.debug("%s: a row is refused, looking for it: %s", self._described, error)
+            self._session.execute("ROLLBACK TO rows")
+            bad = tuple(self._one_by_one(keyed))
+            return (*refused, *bad), count - len(bad)
+        return refused, count
+
+    @property
+    def _last_wins(self) -> bool:
+        return self._writing.on_conflict == "update" and not self._writing.conditions
+
+    def _rounds(self, rows: pa.Table, *, last_wins: bool) -> tuple[list[Round], int]:
+        deduplicate = self._writing.deduplicate
+        return rounds(rows, self._key, self._writing.batch_rows, deduplicate=deduplicate, last_wins=last_wins)
+
+    def _write(self, rows: pa.Table, step: Round) -> None:
+        if len(step.deletes):
+            self._statements.delete(self._session, rows.take(step.deletes))
+        if len(step.upserts):
+            self._statements.upsert(self._session, rows.take(step.upserts))
+
+    def _one_by_one(self, rows: pa.Table) -> Iterator[BadRow]:
+        """Write everything but the rows that are refused; each step in halves until they are found."""
+        steps, _ = self._rounds(rows, last_wins=False)
+        for step in steps:
+            yield from self._halves(rows, Round(step.deletes, step.upserts[:0]))
+            yield from self._halves(rows, Round(step.deletes[:0], step.upserts))
+
+    def _halves(self, rows: pa.Table, step: Round) -> Iterator[BadRow]:
+        places = step.deletes if len(step.deletes) else step.upserts
+        if not len(places):
+            return
+        self._session.execute("SAVEPOINT half")
+        try:
+            self._write(rows, step)
+            self._session.execute("RELEASE half")
+            return
+        except RowRefused as error:
+            self._session.execute("ROLLBACK TO half")
+            if len(places) == 1:
+                yield self._bad(rows, int(places[0]), error)
+                return
+        middle = len(places) // 2
+        for part in (slice(0, middle), slice(middle, None)):
+            yield from self._halves(rows, Round(step.deletes[part], step.upserts[part]))
+
+    def _bad(self, rows: pa.Table, place: int, error: RowRefused) -> BadRow:
+        column = f", column '{error.column}'" if error.column else ""
+        text = f"table {self._writing.table}{column}: {error}"
+        return BadRow(reason(error.state), text, {}, row=_json(rows.slice(place, 1)))
+
+    def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, tuple[BadRow, ...]]:
+        import pyarrow.compute as pc
+
+        missing = None
+        for name in self._key:
+            nulls = rows.column(name).is_null()
+            missing = nulls if missing is None else pc.or_(missing, nulls)
+        if missing is None or not pc.any(missing).as_py():
+            return rows, ()
+        refused = []
+        for place in pc.indices_nonzero(missing).to_pylist():
+            row = rows.slice(place, 1)
+            names = ", ".join(name for name in self._key if row.column(name).null_count)
+            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=_json(row)))
+        return rows.filter(pc.invert(missing)), tuple(refused)
+
+    def _tell_of_deletes(self, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        if self._key or self._told_of_deletes:
+            return
+        if pc.any(pc.equal(pc.utf8_lower(rows.column(OPERATION_COLUMN)), "d")).as_py():
+            self._told_of_deletes = True
+            log.warning("%s: without a primary key nothing can be deleted; deletions are left out", self._described)
+
+
+def _json(row: pa.Table) -> Any:
+    import json
+
+    from streamling.formats.json import json_rows
+
+    (text,) = json_rows(row.combine_chunks().to_batches()[0])
+    return json.loads(text)

@@ -1,0 +1,108 @@
+"""The table of a sink: made when missing, compared with the input when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from streamling.formats.postgres import RowRefused, Session, quoted
+from streamling.sinks.postgres.columns import GivenColumn, TableColumn, misfit, target_cast
+
+_COLUMNS = """
+SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod), a.atttypmod, t.typtype = 'e',
+       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_UNIQUE = """
+SELECT array_agg(a.attname::text)
+FROM pg_index i JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place) ON k.place <= i.indnkeyatts
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    schema: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def value(self) -> str:
+        """For a function that takes the name of a table."""
+        return self.sql.replace("%%", "%")
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def make_schema(session: Session, schema: str) -> None:
+    """Asked for first: who may not create schemas may still use one that is there."""
+    if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+
+
+def is_there(session: Session, table: Table) -> bool:
+    ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
+    return bool(found)
+
+
+def make_table(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
+    parts = [f"{quoted(column.name)} {column.ddl}" for column in columns]
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+    session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)})")
+
+
+def made_at_once(session: Session, make: Callable[[], object]) -> None:
+    """Run what makes schema and table, in a transaction. Two processes may do so at the same moment: one of them finds
+    the catalogue's own keys taken, and all it wanted there at the second try."""
+    try:
+        with session.transaction():
+            make()
+    except RowRefused:
+        with session.transaction():
+            make()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A table that is there beside the input: the columns with the casts they need, those that are missing, and what
+    does not fit."""
+
+    columns: tuple[TableColumn, ...]
+    missing: tuple[TableColumn, ...]
+    misfits: tuple[str, ...]
+
+
+def compare(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> Comparison:
+    given = {row[0]: GivenColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
+    found = [found for column in columns if column.name in given and (found := misfit(column, given[column.name]))]
+    names = {column.name for column in columns}
+    found += [
+        f'column "{other.name}" is NOT NULL and has no default, and the input has no such column'
+        for other in given.values()
+        if other.name not in names and other.required and not other.has_default and not other.generated
+    ]
+    unique = [set(row[0]) for row in session.rows(_UNIQUE, (table.value,))]
+    if key and set(key) not in unique:
+        found.append(
+            f"there is no unique or exclusion constraint matching the primary key ({', '.join(key)}): "
+            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quoted, key))})"
+        )
+    return Comparison(
+        tuple(replace(c, target=target_cast(c, given[c.name])) if c.name in given else c for c in columns),
+        tuple(column for column in columns if column.name not in given),
+        tuple(found),
+    )
+
+
+def add_columns(session: Session, table: Table, columns: Sequence[TableColumn]) -> None:
+    """Nullable, because there may be rows already."""
+    parts = ", ".join(f"ADD COLUMN IF NOT EXISTS {quoted(column.name)} {column.ddl}" for column in columns)
+    session.execute(f"ALTER TABLE {table.sql} {parts}")
