@@ -26,8 +26,8 @@ class Ledger:
     def make(self, session: Session) -> None:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.table.sql} (generation TEXT, sink TEXT, key TEXT, "
-            "position JSONB NOT NULL, abandoned TEXT[] NOT NULL DEFAULT '{}', updated_at TIMESTAMPTZ NOT NULL DEFAULT now(), "
-            "PRIMARY KEY (generation, sink, key))"
+            "position JSONB NOT NULL, abandoned TEXT[] NOT NULL DEFAULT '{}', "
+            "updated_at TIMESTAMPTZ NOT NULL DEFAULT now(), PRIMARY KEY (generation, sink, key))"
         )
 
     def applied(self, session: Session, slices: Sequence[Slice]) -> Applied:
