@@ -1,0 +1,108 @@
+"""Rows of an epoch reach a table in steps whose effect is that of the rows in their order, in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamling.sinks.postgres.rounds import Round, rounds
+
+Row = tuple[int, str | None, int]
+"""Key, operation, value."""
+Table = dict[int, tuple[int, bool]]
+"""By key: the value, and whether a column that nobody writes still has what somebody else put there."""
+
+
+def table(rows: list[Row]) -> pa.Table:
+    keys, operations, values = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "l": pa.array([f"{k % 2}" for k in keys], pa.string()),
+            "_gs_op": pa.array(operations, pa.string()),
+            "v": pa.array(values, pa.int64()),
+        }
+    )
+
+
+def put(there: Table, row: Row, conflict: str) -> None:
+    key, operation, value = row
+    if (operation or "").lower() == "d":
+        there.pop(key, None)
+    elif key not in there:
+        there[key] = (value, False)
+    elif conflict == "update" or (conflict == "greater" and value > there[key][0]):
+        there[key] = (value, there[key][1])
+
+
+def in_order(rows: list[Row], batch: int, *, deduplicate: bool, conflict: str, before: Table) -> tuple[Table, int]:
+    """What the rows would do one by one, and how many of them are written."""
+    there, written = dict(before), 0
+    for start in range(0, len(rows), batch):
+        piece = rows[start : start + batch]
+        if deduplicate:
+            last = {row[0]: place for place, row in enumerate(piece)}
+            piece = [row for place, row in enumerate(piece) if last[row[0]] == place]
+        for row in piece:
+            put(there, row, conflict)
+        written += len(piece)
+    return there, written
+
+
+def in_steps(rows: list[Row], steps: list[Round], conflict: str, before: Table) -> Table:
+    there = dict(before)
+    for step in steps:
+        for place in step.deletes:
+            there.pop(rows[place][0], None)
+        upserts = [rows[place] for place in step.upserts]
+        assert len({row[0] for row in upserts}) == len(upserts), "one statement cannot touch a row twice"
+        for row in upserts:
+            put(there, (row[0], "u", row[2]), conflict)
+    return there
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["i", "u", "d", "D", "U", "x", None]), st.integers(0, 9)))
+
+
+@settings(deadline=None)
+@given(
+    rows=ROWS,
+    batch=st.integers(1, 7),
+    deduplicate=st.booleans(),
+    conflict=st.sampled_from(["update", "nothing", "greater"]),
+    key=st.sampled_from([("k",), ("k", "l"), ("l", "k")]),
+    before=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 9), st.just(True))),
+)
+def test_steps_do_what_the_rows_would_do_in_order(
+    rows: list[Row], batch: int, deduplicate: bool, conflict: str, key: tuple[str, ...], before: Table
+) -> None:
+    steps, count = rounds(table(rows), key, batch, deduplicate=deduplicate, last_wins=conflict == "update")
+    expected, written = in_order(rows, batch, deduplicate=deduplicate, conflict=conflict, before=before)
+    assert in_steps(rows, steps, conflict, before) == expected
+    assert count == written
+
+
+def places(step: Round) -> tuple[list[Any], list[Any]]:
+    return step.deletes.tolist(), step.upserts.tolist()
+
+
+def test_rows_without_a_key_are_all_added_and_deletions_left_out() -> None:
+    steps, count = rounds(table([(1, "i", 1), (1, "d", 1), (1, "u", 2)]), (), 100, deduplicate=True, last_wins=True)
+    assert [places(step) for step in steps] == [([], [0, 2])]
+    assert count == 2
+
+
+def test_the_last_row_of_each_key_is_one_step_where_it_decides_alone() -> None:
+    rows = [(1, "i", 1), (2, "i", 1), (1, "u", 2), (3, "d", 0)]
+    (step,), count = rounds(table(rows), ("k",), 1, deduplicate=True, last_wins=True)
+    assert places(step) == ([3], [1, 2])
+    assert count == 4
+
+
+def test_where_the_first_row_may_decide_the_second_one_of_a_key_has_a_step_of_its_own() -> None:
+    rows = [(1, "i", 1), (2, "i", 1), (1, "i", 2)]
+    steps, _ = rounds(table(rows), ("k",), 1, deduplicate=True, last_wins=False)
+    assert [places(step) for step in steps] == [([], [0, 1]), ([], [2])]
