@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
 from postgres_server import Database, PostgresServer
+from silent_proxy import silent_proxy
 
 from streamling.errors import TABLE_UNFIT, Fenced, PermanentError, StreamlingError, TransientError, UserError
 from streamling.plan.types import (
@@ -321,3 +322,81 @@ def test_a_wrong_password_or_database_ends_the_start(database: Database) -> None
     with pytest.raises(StreamlingError) as caught, sink(database, port=1):
         pass
     assert isinstance(caught.value, TransientError)
+
+
+# Connections
+
+
+def test_a_link_that_dies_in_silence_is_cut_and_another_one_goes_on(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        silent_proxy(database.host, database.port) as proxy,
+        sink(database, port=proxy.port, statement_timeout_secs=1) as made,
+    ):
+        write(made, [(1, "a", 1, "i")], epoch(None, {"next": 1}))
+        proxy.silence(next_with=b"INSERT INTO")
+        two = epoch({"next": 1}, {"next": 2})
+        for _ in range(2):
+            with pytest.raises(TransientError, match="did not complete within 2 s"):
+                write(made, [(2, "b", 2, "i")], two)
+            made.abort(two)
+        write(made, [(2, "b", 2, "i")], two)
+        assert proxy.links == 3
+    assert items(database) == [(1, "a", 1), (2, "b", 2)]
+    assert caplog.text.count("did not complete within") == 2
+
+
+def test_a_server_that_only_reads_is_left_for_the_next_one(database: Database) -> None:
+    with sink(database) as made:
+        write(made, [(1, "a", 1, "i")])
+        database.execute(f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on')
+        made.close()
+        with pytest.raises(TransientError, match="read only"):
+            write(made, [(2, "b", 2, "i")])
+        made.abort(LOOSE)
+        reset = f'ALTER DATABASE "{database.name}" RESET default_transaction_read_only'
+        database.execute(f"BEGIN READ WRITE; {reset}; COMMIT")
+        write(made, [(2, "b", 2, "i")])
+    assert items(database) == [(1, "a", 1), (2, "b", 2)]
+
+
+def test_a_commit_whose_answer_is_lost_is_not_written_twice(database: Database) -> None:
+    with silent_proxy(database.host, database.port) as proxy:
+        with sink(database, key=(), port=proxy.port, statement_timeout_secs=1) as made:
+            one = epoch(None, {"next": 1})
+            ack = made.writer().write(one, TASK, [batch([(1, "a", 1, "i")])])
+            proxy.deaf = True
+            with pytest.raises(TransientError):
+                made.commit(one, [ack])
+            made.abort(one)
+            proxy.deaf = False
+            assert write(made, [(1, "a", 1, "i")], one).detail == 1
+    assert items(database) == [(1, "a", 1)]
+
+
+def test_a_lock_held_by_somebody_is_waited_for_and_then_an_error_that_passes(database: Database) -> None:
+    import psycopg
+
+    with sink(database, statement_timeout_secs=1) as made:
+        write(made, [(1, "a", 1, "i")])
+        with psycopg.connect(
+            host=database.host, port=database.port, user=database.user, password=database.password, dbname=database.name
+        ) as other:
+            other.execute("LOCK TABLE shop.items IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(TransientError, match="57014"):
+                write(made, [(1, "b", 1, "u")])
+            made.abort(LOOSE)
+        write(made, [(1, "b", 1, "u")])
+    assert items(database) == [(1, "b", 1)]
+
+
+def test_errors_that_last_end_at_once_and_name_what_the_server_said(database: Database) -> None:
+    with sink(database) as made:
+        database.execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$; "
+            "CREATE TRIGGER no BEFORE INSERT ON shop.items FOR EACH ROW EXECUTE FUNCTION no()"
+        )
+        with pytest.raises(PermanentError, match=r"not today.*P0001"):
+            write(made, [(1, "a", 1, "i")])
+        made.abort(LOOSE)
