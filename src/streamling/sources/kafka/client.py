@@ -103,6 +103,12 @@ class Broker:
         late = self.end([number for number, offset in found.items() if offset < 0])
         return {**found, **late}
 
+    def members(self, group: str) -> tuple[str, ...]:
+        """The hosts of the processes that are in a group."""
+        with client_errors(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
+            (asked,) = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
+            return tuple(member.host for member in asked.result(REQUEST_SECONDS).members)
+
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Json
+from streamling.plugin import BadRow, Counted, Json
 from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
@@ -102,7 +102,7 @@ class KafkaReader:
     key: tuple[str, ...]
     patient: bool = False
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         from streamling.sources.kafka.rows import MessageRows
 
         stretch = Stretch.of(part)

@@ -14,7 +14,7 @@ from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import BadRow
+from streamling.plugin import BadRow, Counted
 from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection
@@ -40,10 +40,13 @@ class MessageRows:
     tombstones: str
     key: tuple[str, ...]
 
-    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow]:
+    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of messages of one partition, in order."""
         bad: dict[int, BadRow] = {}
         bodies = self._bodies(messages, bad)
+        empty = len(messages) - len(bad) - sum(len(places) for places, _ in bodies.values())
+        if empty and self.tombstones == "skip":
+            yield Counted("tombstones_skipped", empty)
         operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
         decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
         places, table = _in_order(decoded)
