@@ -18,6 +18,7 @@ from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plugin.contract import (
     HearsCounts,
@@ -307,13 +308,17 @@ class ReadAhead:
         return self._retrying or (self._watched.trouble() if self._watched is not None else None)
 
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(
-            action,
-            what=f"reading {self.node}",
-            stopping=self._stopped.is_set,
-            sleep=self._stopped.wait,
-            tell=self._note_trouble,
-        )
+        try:
+            return retry(
+                action,
+                what=f"reading {self.node}",
+                stopping=self._stopped.is_set,
+                sleep=self._stopped.wait,
+                tell=self._note_trouble,
+            )
+        except StreamlingError as error:
+            error.node = error.node or self.node
+            raise
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retrying = trouble
