@@ -41,7 +41,7 @@ DOCS = Path(__file__).resolve().parent
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
 WITHOUT_EFFECT = ("telemetry", "on_error", "dead_letter", "parallelism")
 # except in kinds that tell bad rows from others, and in these.
-WIDE = ((Role.SOURCE, "file"),)
+WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"))
 
 # The settings that do something today, in the order of the page.
 SETTINGS = {

@@ -76,6 +76,18 @@ def test_the_next_owner_goes_on_where_latest_was_when_the_first_began(kafka: Kaf
         assert [row["n"] for row in everything(second)] == [3]  # type: ignore[index]
 
 
+def test_the_next_owner_leaves_nothing_out_of_a_partition_that_was_empty_at_latest(
+    kafka: KafkaBroker, group: str
+) -> None:
+    topic = kafka.topic()
+    latest = f"{JSON}, starting_offsets: latest"
+    with source(kafka.brokers, topic, latest, consumer_group_id=group) as first:
+        stored = positions_of(first.offer(PLENTY))
+        some(kafka, topic, 1)
+    with source(kafka.brokers, topic, latest, stored, consumer_group_id=group) as second:
+        assert [row["n"] for row in everything(second)] == [1]  # type: ignore[index]
+
+
 def gauges(metrics: Metrics) -> dict[str, float]:
     return {dict(m.labels)["partition"]: m.value for m in metrics.snapshot() if m.name.endswith("messages_lag")}
 

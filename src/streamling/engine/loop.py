@@ -361,4 +361,5 @@ def _together(hands: Sequence[InHand]) -> InHand:
         waited=max((hand.waited for hand in filled), default=0.0),
         full=any(hand.full for hand in hands),
         last=bool(hands) and all(hand.last for hand in hands),
+        gathering=max((hand.gathering for hand in filled if hand.gathering is not None), default=None),
     )

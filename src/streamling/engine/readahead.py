@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
-from streamling.engine.closing import InHand
+from streamling.engine.closing import InHand, Wish, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
 from streamling.errors import StreamlingError
@@ -73,6 +73,7 @@ class ReadAhead:
         poll_s: float,
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
+        wish: Wish | None = None,
     ) -> None:
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
@@ -82,7 +83,7 @@ class ReadAhead:
         self._watched = source if isinstance(source, Watched) else None
         self._counting = source if isinstance(source, HearsCounts) else None
         self._retrying: str | None = None
-        self._on_error = on_error
+        self._on_error, self._wish = on_error, wish
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
@@ -156,7 +157,8 @@ class ReadAhead:
             rows = max(self._rows, len(self._slices), refused) if self._large is None else max(self._large.rows, 1)
             waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
             full = self._large is not None or self._room() is None
-            return InHand(rows, waited, full and rows > 0, self._finished)
+            gathering = still_gathering(self._wish, rows, waited) if self._wish and rows else None
+            return InHand(rows, waited, full and rows > 0, self._finished, gathering)
 
     @property
     def finished(self) -> bool:

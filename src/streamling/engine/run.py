@@ -270,6 +270,7 @@ class Run:
                 poll_s=poll_s,
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
+                wish=_source_wish(node.spec.options, self._settings),
             )
             for node in prepared.plan.sources
         ]
@@ -382,6 +383,15 @@ def _wish(options: object) -> Wish | None:
     if rows is None and interval is None:
         return None
     return Wish(rows, interval.total_seconds() if interval is not None else None)
+
+
+def _source_wish(options: object, settings: Settings) -> Wish | None:
+    """A source that asks for one of both has the other from the settings; one that asks for neither gathers nothing."""
+    wish = _wish(options)
+    if wish is None:
+        return None
+    interval = settings.record_batch_interval_ms / 1000
+    return Wish(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
 
 
 def _limit(options: object, sink: Sink, settings: Settings) -> int | None:

@@ -141,6 +141,15 @@ class Measured(Protocol):
 
 
 @runtime_checkable
+class LimitsReaders(Protocol):
+    """A source that says how many of its parts are read side by side, at most."""
+
+    @property
+    def readers(self) -> int | None:
+        """None = one task per part."""
+
+
+@runtime_checkable
 class Recalls(Protocol):
     """A source that looks at slices of a recorded epoch before they are read again."""
 

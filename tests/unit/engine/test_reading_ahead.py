@@ -11,6 +11,7 @@ import pytest
 from doubles import NumberReader, NumberSource, until
 
 from streamling.engine.capacity import Caps
+from streamling.engine.closing import Wish
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plugin.contract import BadRow, Json, Offer, Room
@@ -33,10 +34,16 @@ def ahead(started: list[ReadAhead]):
     """Starts reading a source ahead."""
 
     def start(
-        source: NumberSource, *, driver_rows: int = 10, rows: int = 100, bytes_: int = MANY, wake=lambda: None
+        source: NumberSource,
+        *,
+        driver_rows: int = 10,
+        rows: int = 100,
+        bytes_: int = MANY,
+        wake=lambda: None,
+        wish: Wish | None = None,
     ) -> ReadAhead:
         caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
-        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake)
+        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish)
         started.append(reader)
         reader.start({})
         return reader
@@ -396,3 +403,15 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(starte
     assert taken is not None
     assert (taken.batches, taken.report.rows, taken.report.refused) == ((), 0, 1)
     assert reader.finished
+
+
+def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
+    source = NumberSource(there=4, ends=False)
+    reader = ahead(source, driver_rows=100, wish=Wish(7, 3600.0))
+    until(lambda: reader.in_hand().rows == 4)
+    assert 3000 < reader.in_hand().gathering <= 3600
+    source.there = 7
+    until(lambda: reader.in_hand().rows == 7)
+    assert reader.in_hand().gathering == 0
+    reader.take(1)
+    assert reader.in_hand().gathering is None  # without a row there is nothing to add to

@@ -42,7 +42,7 @@ def test_a_kafka_source_reads_avro_from_the_beginning_unless_told_otherwise() ->
     assert (options.data_format, options.starting_offsets) == (DataFormat.AVRO, "earliest")
     assert (options.tombstones, options.on_missing_offsets) == (Tombstones.SKIP, MissingOffsets.FAIL)
     assert options.validate_writer_schema_ordering and not options.skip_schema_resolution
-    assert (options.parallelism, options.batch_size, options.batch_flush_interval) == (1, None, None)
+    assert (options.parallelism, options.batch_size, options.batch_flush_interval) == (None, None, None)
     assert not options.ends
 
 

@@ -45,7 +45,7 @@ from streamling.spec.blocks import BackendType
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
-from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions, TopicName
+from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 from streamling.telemetry.labels import node_labels
@@ -136,7 +136,7 @@ class TopicReading(Options):
         return overrides
 
 
-class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
+class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
     """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
 
     identity_labels = ("topic",)
@@ -158,10 +158,21 @@ class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
         "of a time given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
-        default=None, ge=1, description="Most rows of one batch; by default `record_batch_size`."
+        default=None,
+        ge=1,
+        description="Rows to gather before an epoch closes; with `batch_flush_interval` alone, `record_batch_size`. "
+        "No limit: an epoch may be larger.",
     )
     batch_flush_interval: Duration | None = Field(
-        default=None, description="Longest time a batch stays open; by default `record_batch_interval_ms`."
+        default=None,
+        description="Longest time to gather them; with `batch_size` alone, `record_batch_interval_ms`. With neither, "
+        "rows are handed on as they come.",
+    )
+    parallelism: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most tasks that read the topic side by side, each whole partitions. By default the cores of the "
+        "machine share the work, however it lies in partitions.",
     )
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
@@ -283,6 +294,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         metadata=options.include_metadata,
         tombstones=options.tombstones.value,
         driver_rows=settings.epoch.driver_rows,
+        readers=options.parallelism,
         first_fetch=settings.runtime.consumer_fetch_timeout_sec,
     )
     watching = Watching(

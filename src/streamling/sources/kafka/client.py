@@ -34,7 +34,18 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         settings["ssl.ca.location"] = trusted
     if connection.client_id:
         settings["client.id"] = connection.client_id
-    return settings
+    return settings | _service_settings(connection.brokers)
+
+
+def _service_settings(brokers: str) -> dict[str, Any]:
+    """What suits a service that keeps messages in an object store: each fetch is slow, so it should bring much."""
+    if "warpstream" not in brokers.lower():
+        return {}
+    return {
+        "topic.metadata.refresh.interval.ms": 60_000,
+        "fetch.max.bytes": 50 << 20,
+        "max.partition.fetch.bytes": 5 << 20,
+    }
 
 
 def refused(what: str) -> Callable[[Any], None]:

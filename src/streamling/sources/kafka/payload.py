@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -65,6 +66,17 @@ class AvroPayload:
         id_ = int.from_bytes(value[1:FRAME])
         return dict(self.overrides).get(id_, id_) if self.overrides else id_, value[FRAME:]
 
+    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+        """What `split` gives, for values that all have one schema; None for others, and where one is no good."""
+        first = values[0]
+        if first is None or len(first) < FRAME or first[0] != MAGIC or not all(values):
+            return None
+        frame = first[:FRAME]
+        if {value[:FRAME] for value in values if value} != {frame}:
+            return None
+        id_ = int.from_bytes(frame[1:])
+        return dict(self.overrides).get(id_, id_), [value[FRAME:] for value in values if value]
+
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         """Kept in the process. Raises StreamlingError."""
         key = (self, connection.schema_registry_url, id_)
@@ -118,6 +130,9 @@ class JsonPayload:
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
         return 0, value
+
+    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+        return (0, [value for value in values if value]) if all(values) else None
 
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         return _object_decoder(self.fields)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Decoded at once: few enough to be held, enough to cost little each.
-_CHUNK_ROWS = 50_000
+# Decoded at once: few enough for the caches of a core, enough to cost little each.
+_CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
 # The client waits that long for as many messages as asked for. Where offsets have no message it has to give up.
 _WAIT_S = 0.1
@@ -173,16 +173,11 @@ class _Reading:
             pending, self._pending = self._pending, []
             messages = pending or self._consumer.consume(min(_CHUNK_ROWS - len(found), self._end - self._next), _WAIT_S)
             before = len(found), self._next
-            for message in messages:
-                if message.error() is not None:
-                    self._heard(message)
-                elif self._done or message.offset() >= self._end:
-                    self._done = True
-                    self.beyond.append(message)
-                else:
-                    found.append(message)
-                    size += len(message)
-                    self._next = message.offset() + 1
+            taken = messages if self._plain(messages) else self._sorted(messages)
+            if taken:
+                found = found + taken if found else taken
+                size += sum(map(len, taken))
+                self._next = max(self._next, taken[-1].offset() + 1)
             self._done = self._done or self._next >= self._end
             if (len(found), self._next) != before:
                 moved = time.monotonic()
@@ -195,6 +190,25 @@ class _Reading:
     @property
     def _place(self) -> str:
         return f"partition {self._partition} of topic '{self._topic}'"
+
+    def _plain(self, messages: list[Any]) -> bool:
+        """Whether all are messages of the stretch, as nearly always."""
+        if [message for message in messages if message.error() is not None]:
+            return False
+        return bool(messages) and messages[-1].offset() < self._end
+
+    def _sorted(self, messages: list[Any]) -> list[Any]:
+        """The messages of the stretch, apart from errors and from messages behind its end."""
+        taken = []
+        for message in messages:
+            if message.error() is not None:
+                self._heard(message)
+            elif self._done or message.offset() >= self._end:
+                self._done = True
+                self.beyond.append(message)
+            else:
+                taken.append(message)
+        return taken
 
     def _heard(self, message: Any) -> None:
         """What the client says instead of a message."""

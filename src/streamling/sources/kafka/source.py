@@ -43,6 +43,8 @@ class Reading:
     driver_rows: int
     first_fetch: float
     """Seconds without a first message that are worth a word."""
+    readers: int | None = None
+    """Most parts that are read side by side, each of them a whole stretch of a partition."""
 
 
 class KafkaSource:
@@ -136,7 +138,8 @@ class KafkaSource:
         first = self._next[number]
         end = min(self._ends[number], first + rows)
         key = self._key(number)
-        cut = Room(rows, max(1, room.parts // among), room.part_rows).cut(first, end) if end > first else ()
+        parts_each = 1 if self._reading.readers else max(1, room.parts // among)
+        cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
         schema = self._decoding.schema_id
         parts = tuple(Stretch(number, start, stop, schema).to_json() for start, stop in cut)
@@ -174,8 +177,16 @@ class KafkaSource:
         self._next.update(found)
         self._ends.update(ends)
         self._control.durable(found, tell=False)
-        # A start that is not the beginning is stored at once: whoever has the partition next must not choose another.
-        self._unnoted |= {n for n in new if self._key(n) not in self._stored and found[n] > first[n]}
+        self._check_readers(len(self._next))
+        if self._reading.start != "earliest":
+            # Stored at once: whoever has the partition next must not choose another start.
+            self._unnoted |= {number for number in new if self._key(number) not in self._stored}
+
+    def _check_readers(self, partitions: int) -> None:
+        asked = self._reading.readers
+        if asked and asked > partitions:
+            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
+            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
@@ -253,6 +264,10 @@ class KafkaSource:
         return replace(part, first=begin, end=end, recalled=True)
 
     # The rest of the contract
+
+    @property
+    def readers(self) -> int | None:
+        return self._reading.readers
 
     def extent(self) -> Extent | None:
         ends = dict(self._ends)
