@@ -62,7 +62,10 @@ class BodyDecoder:
         try:
             if structs.null_count:
                 raise pa.ArrowInvalid("the payload is null, not a record")
-            yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
+            if self._fields:
+                yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
+            else:  # made of no arrays, a batch would have no rows either
+                yield pa.RecordBatch.from_struct_array(self._nothing([b""] * len(structs)))
         except pa.ArrowInvalid as error:
             if len(structs) == 1:
                 yield BadBody("schema_mismatch", str(error))
