@@ -113,14 +113,18 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Read no further. What is held can still be taken."""
+    def stop(self, *, within: float | None = None) -> None:
+        """Read no further. What is held can still be taken.
+
+        A read that waits for another system may take long to notice: at the end of a run it is left to itself after
+        `within` seconds, and what it gives is of no use to anybody.
+        """
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(within)
+            self._thread = self._thread if self._thread.is_alive() else None
         self._finished = True
 
     def discard(self) -> None:
