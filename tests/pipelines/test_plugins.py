@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import MakeWorkspace, Workspace
+from harness import MakeWorkspace, Workspace, printed
 
 OWN = """
 import asyncio
@@ -338,7 +338,8 @@ def test_a_plugin_that_waits_for_ever_can_be_stopped(place: Workspace) -> None:
     child = place.start(PLUGIN__PATH="own.py")
     child.until_epochs(1)  # the other source is delivered meanwhile
     child.signal(signal.SIGTERM)
-    child.wait(60).succeeded()
+    finished = child.wait(60).succeeded()
+    assert [row["id"] for *_, row in printed(finished.stdout)] == [0, 1, 2]
 
 
 WATCHING = """
