@@ -10,14 +10,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -25,7 +22,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from bench.figure import Figure
-from bench.processes import pipeline
+from bench.processes import cache, pipeline, watched
 
 _BAR = 0.7
 _ROWS_AT_ONCE = 200_000
@@ -74,11 +71,11 @@ def _ours(path: Path, format_: str) -> tuple[_Run, int]:
         out = Path(directory, "out")
         text = _PIPELINE.format(path=json.dumps(str(path)), format_=format_, query=_QUERY, out=json.dumps(str(out)))
         began = time.monotonic()
-        with pipeline(text, {"SPARK__DRIVER__MEMORY": _MEMORY}) as (process, log), _watched(process.pid) as peak:
+        with pipeline(text, {"SPARK__DRIVER__MEMORY": _MEMORY}) as (process, log), watched(process.pid) as usage:
             process.communicate(timeout=1800)
             if process.returncode:
                 raise RuntimeError(log.read_text()[-4000:])
-        return _Run(time.monotonic() - began, peak[0] / 1e6), _rows_in(out)
+        return _Run(time.monotonic() - began, usage.rss_bytes / 1e6), _rows_in(out)
 
 
 def _plain(path: Path, format_: str) -> tuple[_Run, int]:
@@ -87,51 +84,20 @@ def _plain(path: Path, format_: str) -> tuple[_Run, int]:
         out = Path(directory, "out")
         began = time.monotonic()
         command = [sys.executable, str(script), format_, str(path), str(out), _QUERY, _MEMORY]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process, _watched(process.pid) as peak:
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process, watched(process.pid) as usage:
             if process.wait(1800):
                 raise RuntimeError("the plain script failed")
-        return _Run(time.monotonic() - began, peak[0] / 1e6), _rows_in(out)
+        return _Run(time.monotonic() - began, usage.rss_bytes / 1e6), _rows_in(out)
 
 
 def _rows_in(directory: Path) -> int:
     return int(pyarrow.dataset.dataset([str(p) for p in directory.glob("*.parquet")]).count_rows())
 
 
-@contextmanager
-def _watched(pid: int) -> Iterator[list[int]]:
-    """The largest resident memory of a process and all below it, so far."""
-    peak, done = [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.2):
-            try:
-                root = psutil.Process(pid)
-                peak[0] = max(peak[0], sum(_rss(p) for p in (root, *root.children(recursive=True))))
-            except psutil.Error:
-                continue
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
-
-
-def _rss(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
 def _sample(megabytes: int, format_: str) -> Path:
     """The file of a size and format, made once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling" / "bench"
-    path = cache / f"orders-{megabytes}.{format_}"
+    path = cache() / f"orders-{megabytes}.{format_}"
     if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(".making")
         _make(made, megabytes << 20, format_)
         made.rename(path)

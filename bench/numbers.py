@@ -16,6 +16,7 @@ import pyarrow.dataset
 
 from bench.figure import Figure
 from bench.files import files
+from bench.kafka import kafka
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 
 _SMALL = """\
@@ -187,4 +188,5 @@ ALL = {
     "memory": memory,
     "losses": losses,
     "files": files,
+    "kafka": kafka,
 }

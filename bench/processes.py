@@ -8,14 +8,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from streamling.engine.archive import cache_directory
+
 _EPOCH = re.compile(r"(\d\d):(\d\d):([\d.]+) INFO\s+Epoch finalized: number=(\d+) rows=(\d+) ms=(\d+)")
+_LOOK_S = 0.2
 
 
 class Epoch:
@@ -25,6 +30,13 @@ class Epoch:
         hours, minutes, seconds, number, rows, ms = match.groups()
         self.at = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
         self.number, self.rows, self.ms = int(number), int(rows), int(ms)
+
+
+def cache() -> Path:
+    """Where measurements keep what is made once."""
+    directory = cache_directory() / "bench"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def epochs(log: Path) -> list[Epoch]:
@@ -80,6 +92,60 @@ def cpu_seconds(process: subprocess.Popen[str]) -> float:
 
 def rss_bytes(process: subprocess.Popen[str]) -> int:
     return sum(p.memory_info().rss for p in family(process))
+
+
+@dataclass
+class Usage:
+    """What a process and all below it have taken so far; those that have ended count as they were last seen."""
+
+    rss_bytes: int = 0
+    """The most of all moments."""
+    moments: list[tuple[float, float]] = field(default_factory=list)
+    """Times of `time.monotonic`, and the CPU seconds until then."""
+    _seen: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.moments[-1][1] if self.moments else 0.0
+
+    def cpu_between(self, start: float, end: float) -> float:
+        """CPU seconds of a stretch of time, as exactly as it was looked at."""
+        before, after = ([cpu for at, cpu in self.moments if at <= limit] for limit in (start, end))
+        return (after[-1] if after else 0.0) - (before[-1] if before else 0.0)
+
+    def look(self, pid: int) -> None:
+        root, rss = psutil.Process(pid), 0
+        for process in (root, *root.children(recursive=True)):
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    self._seen[process.pid, process.create_time()] = times.user + times.system
+                    rss += process.memory_info().rss
+            except psutil.Error:
+                continue
+        self.rss_bytes = max(self.rss_bytes, rss)
+        self.moments.append((time.monotonic(), sum(self._seen.values())))
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Usage]:
+    """Looks at a process and all below it several times a second."""
+    usage, done = Usage(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            try:
+                usage.look(pid)
+            except psutil.Error:
+                continue
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield usage
+    finally:
+        done.set()
+        thread.join()
 
 
 def wait_for(process: subprocess.Popen[str], condition: object, timeout: float) -> None:

@@ -12,13 +12,13 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import BadRows, Refused
-from streamling.engine.part_reports import PartReport, Sorted, open_reports
+from streamling.engine.part_reports import PartReport, Sorted, counts_of, open_reports
 from streamling.engine.readahead import Taken
 from streamling.engine.spark_errors import crossing, spark_errors, spark_failure
 from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentError
@@ -162,7 +162,7 @@ class Dataflow:
         counted = len(found) == len(reports)
         rows = sum(report.rows for report in found) if counted else sum(s.rows for s in taken.slices)
         bad = tuple(bad for report in found for bad in report.bad)
-        return Reading(rows, Refused(sum(report.refused for report in found), bad, again))
+        return Reading(rows, Refused(sum(report.refused for report in found), bad, again), counts_of(found))
 
     def _source_frame(self, node: PlannedNode, epoch: Epoch, taken: Taken | None) -> DataFrame:
         source = self._sources[node.ref]
@@ -356,6 +356,7 @@ class Reading:
 
     rows: int
     refused: Refused
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

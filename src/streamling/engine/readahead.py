@@ -16,10 +16,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand, Wish, still_gathering
-from streamling.engine.part_reports import NOTHING, PartReport, Sorted
+from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Slice, Source
+from streamling.plugin.contract import (
+    HearsCounts,
+    HearsMarkers,
+    Json,
+    Offer,
+    Recalls,
+    Room,
+    Shared,
+    Slice,
+    Source,
+    Watched,
+)
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -66,6 +77,11 @@ class ReadAhead:
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
+        self._shared = source if isinstance(source, Shared) else None
+        self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
+        self._watched = source if isinstance(source, Watched) else None
+        self._counting = source if isinstance(source, HearsCounts) else None
+        self._retrying: str | None = None
         self._on_error, self._wish = on_error, wish
         self._caps, self._poll_s, self._wake = caps, poll_s, wake
         self._schema = arrow_schema(source.columns)
@@ -81,6 +97,7 @@ class ReadAhead:
         self._reports: list[PartReport] = []
         self._rows = self._bytes = 0
         self._marking: int | None = None
+        self._taking = False
         self._large: Offer | None = None
         self._oldest: float | None = None
         self._finished = False
@@ -110,6 +127,25 @@ class ReadAhead:
         self.stop()
         self._reset()
         self._finished = True
+
+    @property
+    def redivided(self) -> bool:
+        """State keys of a shared source have come or gone. Raises what keeps the source from taking part."""
+        return self._shared is not None and self._shared.assigned() != self._owned
+
+    def divide(self) -> None:
+        """Forget what is held, and take the keys that are ours by now."""
+        if self._shared is not None:
+            self.discard()
+            self._owned = self._shared.assigned()
+            self._shared.own(self._owned)
+
+    def owns(self, key: str) -> bool:
+        return self._owned is None or key in self._owned
+
+    def foreign(self, key: str) -> bool:
+        """A key of this source that another process has."""
+        return key.startswith(f"{self.node}:") and not self.owns(key)
 
     def in_hand(self) -> InHand:
         with self._changed:
@@ -145,11 +181,12 @@ class ReadAhead:
                 taken = Taken(_joined(self._slices), tuple(self._batches), _summed(self._reports))
             self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
+            self._taking = False
             self._changed.notify_all()
             return taken
 
     def _mark(self, source: HearsMarkers, epoch: int) -> None:
-        self._marking = epoch
+        self._marking, self._taking = epoch, True
         self._changed.notify_all()
         # The thread answers between two offers; one that has ended can make no more of them.
         while self._marking is not None and self._failure is None and self._thread and self._thread.is_alive():
@@ -193,6 +230,8 @@ class ReadAhead:
         with self._changed:
             if self._marked is not None:
                 self._answer_marker(self._marked)
+                while self._taking and not self._stopped.is_set():  # what comes now belongs to the next epoch
+                    self._changed.wait(_LOOK_UP_S)
             if self._stopped.is_set():
                 return False
             room = self._room()
@@ -232,6 +271,13 @@ class ReadAhead:
         if self._oldest is None:
             self._oldest = time.monotonic()
 
+    def read_again(self, slices: tuple[Slice, ...]) -> Taken:
+        """The rows of a recorded epoch, as far as the source still has them."""
+        source = self.source
+        if isinstance(source, Recalls):
+            return self.read(Offer(self._retry(lambda: source.recalled(slices))))
+        return self.read(Offer(slices))
+
     def read(self, offer: Offer) -> Taken:
         """The rows of an offer if they are few; a large one as it is."""
         if not offer.slices:
@@ -253,8 +299,26 @@ class ReadAhead:
             counted.append(replace(slice_, rows=sorted_.report.rows))  # it was an estimate until now
         return Taken(tuple(counted), tuple(batches), _summed(reports))
 
+    def counted(self, counts: Mapping[str, int]) -> None:
+        if counts and self._counting is not None:
+            self._counting.counted(counts)
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the source from getting on at the moment. Asked from any thread."""
+        return self._retrying or (self._watched.trouble() if self._watched is not None else None)
+
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(action, what=f"reading {self.node}", stopping=self._stopped.is_set, sleep=self._stopped.wait)
+        return retry(
+            action,
+            what=f"reading {self.node}",
+            stopping=self._stopped.is_set,
+            sleep=self._stopped.wait,
+            tell=self._note_trouble,
+        )
+
+    def _note_trouble(self, trouble: str | None) -> None:
+        self._retrying = trouble
 
 
 def _summed(reports: list[PartReport]) -> PartReport:
@@ -262,6 +326,7 @@ def _summed(reports: list[PartReport]) -> PartReport:
         sum(report.rows for report in reports),
         sum(report.refused for report in reports),
         tuple(bad for report in reports for bad in report.bad),
+        counts_of(reports),
     )
 
 

@@ -34,6 +34,7 @@ from streamling.plugin.contract import (
     Measured,
     Placement,
     Runtime,
+    Shared,
     Sink,
     SinkContext,
     Source,
@@ -162,16 +163,17 @@ class Run:
         from streamling.engine.delivery import Delivery
         from streamling.engine.functions import open_functions
         from streamling.engine.loop import EpochLoop
-        from streamling.engine.pending import Ledger
+        from streamling.engine.pending import Journal
 
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
         self._attach(prepared, store)
+        stop = StopRequest()
+        _join(prepared, stop)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
         self._open_transforms(prepared)
-        stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
             open_functions(session, _functions_of(prepared), lambda: start_workers(session))
@@ -186,7 +188,7 @@ class Run:
             plan=plan,
             settings=settings,
             generation=epoch_generation,
-            ledger=Ledger(store, recording=exactly_once),
+            journal=Journal(store, recording=exactly_once),
             dataflow=Dataflow(session, plan, prepared.sources, prepared.transforms, bad_rows),
             delivery=delivery,
             bad_rows=bad_rows,
@@ -198,7 +200,7 @@ class Run:
             progress=self._progress,
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
-        self._progress.running(measured, bounded=all(s.bounded for s in prepared.sources.values()))
+        self._progress.running(measured, sources, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
@@ -333,6 +335,13 @@ class Run:
             written={o.name: o.written for o in self._outlets},
             seconds=time.monotonic() - self._began,
         )
+
+
+def _join(prepared: Prepared, stop: StopRequest) -> None:
+    """Early: a group takes seconds to divide a topic, and so does the session to start."""
+    for source in prepared.sources.values():
+        if isinstance(source, Shared):
+            source.join(stop.wake)
 
 
 def _tell_of_loose_rows(prepared: Prepared) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -37,12 +37,16 @@ def marked(name: str, schema: Any) -> Any:
     return {"type": "record", "name": "streamling.Block", "fields": fields}
 
 
-def container(schema: Any, rows: int, content: bytes) -> bytes:
-    """A file of one block, not compressed."""
+def heading(schema: Any) -> bytes:
+    """The beginning of a file that is not compressed."""
     metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
     entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
-    sync = bytes(SYNC_BYTES)
-    return MAGIC + number(len(metadata)) + entries + number(0) + sync + number(rows) + _counted(content) + sync
+    return MAGIC + number(len(metadata)) + entries + number(0) + bytes(SYNC_BYTES)
+
+
+def container(beginning: bytes, rows: int, content: bytes) -> tuple[bytes, ...]:
+    """A file of one block behind its heading, in pieces: contents are large, and nobody needs them joined."""
+    return beginning, number(rows) + number(len(content)), content, bytes(SYNC_BYTES)
 
 
 def number(value: int) -> bytes:
@@ -59,8 +63,8 @@ def _counted(value: bytes) -> bytes:
     return number(len(value)) + value
 
 
-def read_rows(file: bytes, count: int) -> pa.RecordBatch:
-    """The rows of an Avro file, of which there must be `count`. Raises Undecodable."""
+def read_rows(file: Iterable[bytes], count: int) -> pa.RecordBatch:
+    """The rows of an Avro file, given in pieces, of which there must be `count`. Raises Undecodable."""
     import pyarrow as pa
     from datafusion import SessionConfig, SessionContext
 
@@ -78,11 +82,11 @@ def read_rows(file: bytes, count: int) -> pa.RecordBatch:
 
 
 @contextmanager
-def _scratch(data: bytes) -> Iterator[str]:
+def _scratch(data: Iterable[bytes]) -> Iterator[str]:
     directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     _sweep(directory)
     with tempfile.NamedTemporaryFile(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as file:
-        file.write(data)
+        file.writelines(data)
         file.flush()
         yield file.name
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
 from streamling.formats.avro import record_of, type_of
-from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, marked, read_rows
+from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, heading, marked, read_rows
 from streamling.formats.avro_resolution import Resolution, Unresolvable
 from streamling.formats.avro_values import readable
 from streamling.formats.bodies import BadBody, chunks
@@ -25,7 +25,7 @@ class BodyDecoder:
     def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
         shown = readable(writer)
         self._empty = not record_of(shown)["fields"]
-        self._schema = marked("body", shown)
+        self._heading = heading(marked("body", shown))
         record = record_of(reader)
         self._fields = [pa.field(f["name"], arrow_type(type_of(f["type"])), nullable=True) for f in record["fields"]]
         try:
@@ -79,7 +79,7 @@ class BodyDecoder:
             return self._nothing(bodies)
         mark = secrets.token_bytes(MARK_BYTES)
         content = mark.join((*bodies, b""))
-        found = read_rows(container(self._schema, len(bodies), content), len(bodies))
+        found = read_rows(container(self._heading, len(bodies), content), len(bodies))
         if not pc.all(pc.equal(found.column("mark"), pa.scalar(mark, found.column("mark").type))).as_py():
             raise Undecodable("its bytes are more or fewer than the schema says")
         return found.column("body")

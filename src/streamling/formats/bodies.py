@@ -28,6 +28,9 @@ class Decoder(Protocol):
 
 
 def chunks(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    if 0 < len(bodies) <= _CHUNK_ROWS and sum(map(len, bodies)) <= _CHUNK_BYTES:
+        yield bodies
+        return
     first, size = 0, 0
     for index, body in enumerate(bodies):
         if index > first and (size + len(body) > _CHUNK_BYTES or index - first >= _CHUNK_ROWS):

@@ -11,7 +11,16 @@ import pyarrow as pa
 
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError
 from streamling.formats.avro import rows_of
-from streamling.formats.avro_blocks import MARK_BYTES, SYNC_BYTES, Undecodable, container, marked, number, read_rows
+from streamling.formats.avro_blocks import (
+    MARK_BYTES,
+    SYNC_BYTES,
+    Undecodable,
+    container,
+    heading,
+    marked,
+    number,
+    read_rows,
+)
 from streamling.formats.avro_values import readable, turned
 from streamling.plan.types import Schema
 from streamling.sources.file.avro_container import AvroHeader, Block, blocks, read_header, unpacked
@@ -136,7 +145,7 @@ def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatc
         except ValueError as error:
             raise Undecodable(str(error)) from error
     listed = marked("rows", {"type": "array", "items": readable(json.loads(header.schema))})
-    found = read_rows(container(listed, len(run), bytes(content)), len(run))
+    found = read_rows(container(heading(listed), len(run), bytes(content)), len(run))
     lists, marks = found.column("rows"), found.column("mark")
     if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
         raise Undecodable("its bytes are not those of its rows")

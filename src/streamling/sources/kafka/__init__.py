@@ -2,12 +2,16 @@
 
 Delivery: a slice is a stretch of offsets of one partition. Reading it again gives the same rows, or fewer where the
 broker has expired or compacted some; aborted transactions are never read. The offset to go on with is stored per
-partition with every epoch, and wins over what the broker knows of the group, which is told after it. A process reads
-all partitions of its topic.
+partition with every epoch, and wins over what the broker knows of the group, which is told after it.
+
+Processes with one `consumer_group_id` and one state divide the partitions among themselves. A partition changes hands
+between two epochs; an owner that does not know of it yet is fenced, and moves nothing. Without a group id a process
+reads all partitions.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -34,14 +38,17 @@ from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN,
 from streamling.plan.types import Field as Column
 from streamling.plugin import Discovery, Kind, Projection, register
 from streamling.sources.avro_columns import avro_columns, newest_schema
+from streamling.sources.kafka.control import Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.source import KafkaSource, Reading
+from streamling.spec.blocks import BackendType
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
 from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
+from streamling.telemetry.labels import node_labels
 
 METADATA = (
     Column("__kafka_partition", INT32, nullable=False),
@@ -268,26 +275,41 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
 
 # What the registry may take at the start of a run.
 _REGISTRY_SECONDS = 10.0
+_STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
 
 def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
+    connection = settings.kafka_source
+    group = connection.consumer_group_id
     reading = Reading(
         node=node.ref,
         name=node.name,
         topic=options.topic,
+        group=f"{group or uuid.uuid4()}-{node.ref}",
         start=options.starting_offsets,
         on_missing=options.on_missing_offsets.value,
         metadata=options.include_metadata,
         tombstones=options.tombstones.value,
         driver_rows=settings.epoch.driver_rows,
         readers=options.parallelism,
+        first_fetch=settings.runtime.consumer_fetch_timeout_sec,
+    )
+    watching = Watching(
+        name=node.name,
+        topic=options.topic,
+        group=reading.group if group else None,
+        labels=node_labels(node),
+        report_every=connection.lag_report_interval_ms / 1000,
+        stalled_after=settings.runtime.stall_watchdog_timeout_sec,
+        state=_STATE_SEEN_BY[settings.state_backend.backend_type],
     )
     return KafkaSource(
         reading,
-        settings.kafka_source,
+        watching,
+        connection,
         lambda columns: _payload(node, options, columns, settings),
         lambda columns: _condition(node, options.filter, columns),
     )
@@ -304,12 +326,12 @@ def _payload(
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
-    skip = options.skip_schema_resolution or found.id in options.skip_schema_resolution_for_reader_schema_ids
     payload = AvroPayload(
         f"{options.topic}-value",
         found,
         overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
-        by_name=skip,
+        by_name=options.skip_schema_resolution,
+        by_name_for=options.skip_schema_resolution_for_reader_schema_ids,
         ordered=options.validate_writer_schema_ordering,
     )
     return payload, key or rows.primary_key

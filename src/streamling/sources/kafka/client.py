@@ -11,7 +11,7 @@ from streamling.spec.blocks import KafkaConnection
 from streamling.spec.faults import did_you_mean
 
 # What a request may take: a broker that is alive answers within milliseconds, one that fails over within seconds.
-_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class Broker:
         from confluent_kafka import KafkaError
 
         with client_errors(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
-            found = self._admin.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+            found = self._admin.list_topics(self._topic, timeout=REQUEST_SECONDS).topics[self._topic]
             if found.error is None:
                 return tuple(sorted(found.partitions))
             if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise failed(f"topic '{self._topic}' cannot be looked up", found.error)
-            names = tuple(sorted(self._admin.list_topics(timeout=_SECONDS).topics))
+            names = tuple(sorted(self._admin.list_topics(timeout=REQUEST_SECONDS).topics))
         message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
         raise PermanentError(SOURCE_FAILED, message, hint=did_you_mean(self._topic, names))
 
@@ -114,6 +114,12 @@ class Broker:
         late = self.end([number for number, offset in found.items() if offset < 0])
         return {**found, **late}
 
+    def members(self, group: str) -> tuple[str, ...]:
+        """The hosts of the processes that are in a group."""
+        with client_errors(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
+            (asked,) = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
+            return tuple(member.host for member in asked.result(REQUEST_SECONDS).members)
+
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
@@ -123,6 +129,6 @@ class Broker:
         with client_errors(f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
             # An open transaction hides what is behind its begin from readers: ask as they do.
             asked = self._admin.list_offsets(
-                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS
+                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
             )
-            return {place.partition: answer.result(_SECONDS).offset for place, answer in asked.items()}
+            return {place.partition: answer.result(REQUEST_SECONDS).offset for place, answer in asked.items()}

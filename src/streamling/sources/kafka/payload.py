@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
-from streamling.formats.avro import expanded, record_of
+from streamling.formats.avro import expanded, record_of, rows_of
 from streamling.formats.bodies import Decoder
 from streamling.formats.registry import RegisteredSchema, Registry
 from streamling.plan.types import OPERATION_COLUMN, Field
 from streamling.spec.blocks import KafkaConnection
+
+log = logging.getLogger(__name__)
 
 MAGIC, FRAME = 0, 5
 # A registry answers at once or is in trouble; then the read is tried again anyway.
@@ -25,14 +29,29 @@ _fetching = threading.Lock()
 class AvroPayload:
     """Framed with the id of the schema they were written with, and resolved to `reader`.
 
-    `by_name`: without resolution. `ordered`: a writer's schema must be a version of the subject that is not newer.
+    `by_name`: without resolution; `by_name_for` are the ids of readers that are used so. `ordered`: a writer's schema
+    must be a version of the subject that is not newer.
     """
 
     subject: str
     reader: RegisteredSchema
     overrides: tuple[tuple[int, int], ...] = ()
     by_name: bool = False
+    by_name_for: tuple[int, ...] = ()
     ordered: bool = True
+
+    @property
+    def schema_id(self) -> int | None:
+        return self.reader.id
+
+    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> AvroPayload:
+        """What reads messages again that were first read with this schema: they become the same rows.
+
+        If the columns have changed since, rows become what they would be now. Raises StreamlingError.
+        """
+        if schema_id is None or schema_id == self.reader.id:
+            return self
+        return _recalled(self, schema_id, connection)
 
     @property
     def own_operation(self) -> bool:
@@ -47,6 +66,17 @@ class AvroPayload:
         id_ = int.from_bytes(value[1:FRAME])
         return dict(self.overrides).get(id_, id_) if self.overrides else id_, value[FRAME:]
 
+    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+        """What `split` gives, for values that all have one schema; None for others, and where one is no good."""
+        first = values[0]
+        if first is None or len(first) < FRAME or first[0] != MAGIC or not all(values):
+            return None
+        frame = first[:FRAME]
+        if {value[:FRAME] for value in values if value} != {frame}:
+            return None
+        id_ = int.from_bytes(frame[1:])
+        return dict(self.overrides).get(id_, id_), [value[FRAME:] for value in values if value]
+
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         """Kept in the process. Raises StreamlingError."""
         key = (self, connection.schema_registry_url, id_)
@@ -59,13 +89,14 @@ class AvroPayload:
         from streamling.formats.avro_messages import BodyDecoder
 
         reader = _expanded(self.reader)
+        by_name = self.by_name or self.reader.id in self.by_name_for
         if id_ == self.reader.id:
-            return BodyDecoder(reader, reader, by_name=self.by_name)
+            return BodyDecoder(reader, reader, by_name=by_name)
         with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
             text, references = registry.by_id(id_)
-            if self.ordered and not self.by_name:
+            if self.ordered and not by_name:
                 self._check_order(id_, registry)
-        return BodyDecoder(expanded(text, references), reader, by_name=self.by_name)
+        return BodyDecoder(expanded(text, references), reader, by_name=by_name)
 
     def _check_order(self, id_: int, registry: Registry) -> None:
         version = registry.versions(id_).get(self.subject)
@@ -87,11 +118,21 @@ class JsonPayload:
     fields: tuple[Field, ...]
 
     @property
+    def schema_id(self) -> int | None:
+        return None
+
+    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> JsonPayload:
+        return self
+
+    @property
     def own_operation(self) -> bool:
         return any(f.name == OPERATION_COLUMN for f in self.fields)
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
         return 0, value
+
+    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+        return (0, [value for value in values if value]) if all(values) else None
 
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         return _object_decoder(self.fields)
@@ -107,3 +148,27 @@ def _object_decoder(fields: tuple[Field, ...]) -> Decoder:
 @cache
 def _expanded(schema: RegisteredSchema) -> Any:
     return expanded(schema.text, schema.references)
+
+
+_earlier: dict[tuple[AvroPayload, str, int], AvroPayload] = {}
+
+
+def _recalled(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+    key = (payload, connection.schema_registry_url, schema_id)
+    if key not in _earlier:
+        _earlier[key] = _fetched(payload, schema_id, connection)
+    return _earlier[key]
+
+
+def _fetched(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+    try:
+        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+            text, references = registry.by_id(schema_id)
+    except PermanentError as error:
+        log.warning("an epoch is read again with another schema than before: %s", error.message)
+        return payload
+    now = payload.reader
+    if rows_of(text, references=references).schema != rows_of(now.text, references=now.references).schema:
+        return payload
+    # The version stays that of now: what was written since may be among the messages.
+    return replace(payload, reader=replace(now, id=schema_id, text=text, references=references))

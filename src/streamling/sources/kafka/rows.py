@@ -1,27 +1,37 @@
-"""Messages as rows of the source: payload, metadata and operation, with the bad ones in their places."""
+"""Messages as rows of the source: payload, metadata and operation, with the bad ones in their places.
+
+What costs Python something per message is kept to list comprehensions: its value, the first bytes of it, its body and
+its headers, each once. Where all messages of a chunk have one schema, and a known operation as their first header or
+no headers at all, nothing else is done message by message; others are looked at one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import BadRow
+from streamling.plugin import BadRow, Counted
 from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection
 
 OPERATION_HEADER = "dbz.op"
-_OPERATIONS = {b"r": "i", b"c": "i", b"u": "u", b"d": "d"}
-Bodies = dict[int, tuple[list[int], list[bytes]]]
+_OPERATIONS = {b"r": ord("i"), b"c": ord("i"), b"u": ord("u"), b"d": ord("d")}
+_HEADERS = {(OPERATION_HEADER, value): operation for value, operation in _OPERATIONS.items()}
+_INSERT, _DELETE = b"i", ord("d")
+Bodies = dict[int, tuple[Sequence[int], list[bytes]]]
 """Places of messages and their bodies, by the schema they were written with."""
-Placed = tuple[list[int], pa.RecordBatch]
+Placed = tuple[Sequence[int], pa.RecordBatch]
 """Places of messages and their payload columns."""
 PARTITION, OFFSET, TIME = "__kafka_partition", "__kafka_offset", "__kafka_timestamp"
 
@@ -38,10 +48,13 @@ class MessageRows:
     tombstones: str
     key: tuple[str, ...]
 
-    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow]:
+    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of messages of one partition, in order."""
         bad: dict[int, BadRow] = {}
         bodies = self._bodies(messages, bad)
+        empty = len(messages) - len(bad) - sum(len(places) for places, _ in bodies.values())
+        if empty and self.tombstones == "skip":
+            yield Counted("tombstones_skipped", empty)
         operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
         decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
         places, table = _in_order(decoded)
@@ -55,44 +68,43 @@ class MessageRows:
             yield from (bad[index] for index in sorted(bad))
 
     def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> Bodies:
-        found: Bodies = {}
-        split = self.payload.split
-        for index, message in enumerate(messages):
-            value = message.value()
+        values = [message.value() for message in messages]
+        alike = self.payload.alike(values)
+        if alike is not None:
+            return {alike[0]: (range(len(messages)), alike[1])}
+        found: dict[int, tuple[list[int], list[bytes]]] = {}
+        for index, value in enumerate(values):
             if not value:
                 if self.tombstones == "error":
-                    bad[index] = _bad("tombstone", "the message has no payload", self.topic, message)
+                    bad[index] = _bad("tombstone", "the message has no payload", self.topic, messages[index])
                 continue
-            parts = split(value)
+            parts = self.payload.split(value)
             if isinstance(parts, str):
-                bad[index] = _bad("decode_error", parts, self.topic, message)
+                bad[index] = _bad("decode_error", parts, self.topic, messages[index])
                 continue
-            group = found.get(parts[0])
-            if group is None:
-                group = found[parts[0]] = ([], [])
-            group[0].append(index)
-            group[1].append(parts[1])
-        return found
+            places, bodies = found.setdefault(parts[0], ([], []))
+            places.append(index)
+            bodies.append(parts[1])
+        return {**found}
 
-    def _operations(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> list[str]:
+    def _operations(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> bytearray:
         """The operation of every message as its header says; of those without payload nobody asks for it."""
-        asked = (
-            None
-            if sum(len(places) for places, _ in bodies.values()) == len(messages)
-            else {place for places, _ in bodies.values() for place in places}
-        )
-        found = ["i"] * len(messages)
-        for index, message in enumerate(messages):
-            headers = message.headers()
-            if not headers or (asked is not None and index not in asked):
-                continue
-            for name, value in headers:
+        headers = [message.headers() for message in messages]
+        try:
+            return bytearray([_HEADERS[one[0]] for one in headers])
+        except (IndexError, KeyError, TypeError):  # some have none, or others before it
+            pass
+        found = bytearray(_INSERT * len(messages))
+        if not any(headers):
+            return found
+        for index in (place for places, _ in bodies.values() for place in places):
+            for name, value in headers[index] or ():
                 if name == OPERATION_HEADER or name.lower() == OPERATION_HEADER:
                     operation = _OPERATIONS.get(value)
                     if operation is None:
                         shown = "null" if value is None else repr(value.decode(errors="backslashreplace"))
                         text = f"the header {name} is {shown}; it must be r, c, u or d"
-                        bad[index] = _bad("unknown_operation", text, self.topic, message)
+                        bad[index] = _bad("unknown_operation", text, self.topic, messages[index])
                     else:
                         found[index] = operation
                     break
@@ -101,7 +113,9 @@ class MessageRows:
     def _decoded(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> Iterator[Placed]:
         for id_, (places, values) in bodies.items():
             at = 0
-            for item in self.payload.decoder(id_, self.connection).rows(values):
+            with _placed(self.topic, messages[places[0]]):
+                decoder = self.payload.decoder(id_, self.connection)
+            for item in decoder.rows(values):
                 if isinstance(item, BadBody):
                     bad.setdefault(places[at], _bad(item.reason, item.message, self.topic, messages[places[at]]))
                     at += 1
@@ -110,7 +124,7 @@ class MessageRows:
                     at += item.num_rows
 
     def _deletions(
-        self, messages: Sequence[Any], operations: list[str] | None, bad: dict[int, BadRow]
+        self, messages: Sequence[Any], operations: bytearray | None, bad: dict[int, BadRow]
     ) -> Iterator[Placed]:
         """Rows of messages without payload: the key, and nothing else."""
         if self.tombstones != "delete":
@@ -127,7 +141,7 @@ class MessageRows:
                     continue
                 places.append(index)
                 if operations is not None:
-                    operations[index] = "d"
+                    operations[index] = _DELETE
         if places:
             yield places, self._keys_only(rows)
 
@@ -143,38 +157,58 @@ class MessageRows:
         return pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
 
     def _shaped(
-        self, messages: Sequence[Any], places: list[int], table: pa.Table, operations: list[str] | None
+        self, messages: Sequence[Any], places: Sequence[int], table: pa.Table, operations: bytearray | None
     ) -> pa.RecordBatch:
         made: dict[str, pa.Array] = {}
+        whole = len(places) == len(messages)
         if operations is not None:
-            values = operations if len(places) == len(operations) else [operations[n] for n in places]
-            made[OPERATION_COLUMN] = pa.array(values, pa.string())
+            made[OPERATION_COLUMN] = _letters(operations if whole else bytes(operations[n] for n in places))
         if self.metadata:
-            kept = messages if len(places) == len(messages) else [messages[n] for n in places]
+            kept = messages if whole else [messages[n] for n in places]
             made[PARTITION] = pa.array([m.partition() for m in kept], pa.int32())
             made[OFFSET] = pa.array([m.offset() for m in kept], pa.int64())
             made[TIME] = pa.array([m.timestamp()[1] for m in kept], pa.int64()).cast(pa.timestamp("ms"))
         schema = arrow_schema(self.columns)
-        columns = [
-            (made[f.name] if f.name in made else table.column(f.name).combine_chunks()).cast(f.type)
-            if f.name in made or table.column(f.name).type != f.type
-            else table.column(f.name).combine_chunks()
-            for f in schema
-        ]
+        columns = [made[f.name] if f.name in made else _joined(table.column(f.name)) for f in schema]
+        columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _in_order(decoded: Sequence[Placed]) -> tuple[list[int], pa.Table | None]:
+def _letters(text: bytes | bytearray) -> pa.Array:
+    """A column of texts of one letter each."""
+    offsets = np.arange(len(text) + 1, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(bytes(text)))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _in_order(decoded: Sequence[Placed]) -> tuple[Sequence[int], pa.Table | None]:
     """Places of the rows, ascending, and their payload columns."""
     if not decoded:
         return [], None
     names = decoded[0][1].schema.names
     table = pa.Table.from_batches([batch.select(names) for _, batch in decoded])
+    if len(decoded) == 1:
+        return decoded[0][0], table
     places = [place for part, _ in decoded for place in part]
     if any(before > after for before, after in pairwise(places)):
         order = sorted(range(len(places)), key=places.__getitem__)
         table, places = table.take(pa.array(order)), [places[n] for n in order]
     return places, table
+
+
+@contextmanager
+def _placed(topic: str, message: Any) -> Iterator[None]:
+    """Say of an error which message has led to it."""
+    try:
+        yield
+    except StreamlingError as error:
+        place = f"topic '{topic}', partition {message.partition()}, offset {message.offset()}"
+        error.message = f"{place}: {error.message}"
+        error.args = (error.message,)
+        raise
 
 
 def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
@@ -185,11 +219,11 @@ def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
         {"topic": topic, "partition": message.partition(), "offset": message.offset()},
         raw=message.value(),
         raw_key=message.key(),
-        headers=None if headers is None else tuple((name, value or b"") for name, value in headers),
+        headers=None if headers is None else tuple(headers),
     )
 
 
-def _around(batch: pa.RecordBatch, places: list[int], bad: dict[int, BadRow]) -> Iterator[pa.RecordBatch | BadRow]:
+def _around(batch: pa.RecordBatch, places: Sequence[int], bad: dict[int, BadRow]) -> Iterator[pa.RecordBatch | BadRow]:
     """The rows with the bad ones in their places; a row whose place is bad is left out."""
     if not bad:
         yield batch

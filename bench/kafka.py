@@ -1,0 +1,141 @@
+"""A topic of one partition through a query, dropped at the end: beside the client alone and Structured Streaming.
+
+`STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told. Of every contender:
+
+- wall: all records, by the time from the start of the process to the last record;
+- steady: ours from the end of the first large epoch to the end of the last one, or, if there is but one, in it; the
+  client's from its first record on; Spark's when the same query runs a second time in the same process;
+- CPU seconds per million records in the steady time, of all its processes; the broker's are not counted;
+- the largest resident memory of all its processes together.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import connectors
+from bench.figure import Figure
+from bench.orders_topic import SCHEMA, Place, filled, servers
+from bench.processes import Epoch, epochs, pipeline, wait_for, watched
+
+_PROJECTION = (
+    "SELECT id, upper(customer) AS customer, product, country, note, amount * 2 AS amount, price, created, quantity"
+)
+_QUERIES = {"projection": f"{_PROJECTION} FROM orders", "10 % filter": f"{_PROJECTION} FROM orders WHERE id % 10 = 0"}
+_PIPELINE = """\
+sources:
+  orders: {{type: kafka, topic: {topic}}}
+transforms:
+  kept: {{type: sql, primary_key: id, sql: "{query}"}}
+sinks:
+  out: {{type: blackhole, from: kept}}
+"""
+_BARE_BAR, _WARM_BAR, _WALL_BAR = 0.55, 1.0, 1.5
+_LONGEST_S = 1800.0
+_PLAIN = Path(__file__).parent / "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one contender did, in records per second, CPU seconds per million and megabytes."""
+
+    wall: float
+    steady: float
+    cpu: float
+    rss: float
+
+    @property
+    def shown(self) -> str:
+        return f"steady {self.steady:,.0f}; {self.cpu:.2f} CPU s per million; {self.rss:,.0f} MB"
+
+
+def kafka() -> Iterator[Figure]:
+    """Records per second, with and without a filter."""
+    rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
+    python, jars = connectors.python(), connectors.jars()
+    with servers() as stack:
+        place = filled(stack, rows)
+        _bare(place, rows)  # the broker's files are in memory from here on, for everybody
+        for name, query in _QUERIES.items():
+            bare, ours, spark = _bare(place, rows), _ours(place, rows, query), _structured(python, jars, place, query)
+            yield from _figures(name, bare, ours, spark)
+
+
+def _figures(name: str, bare: _Run, ours: _Run, spark: _Run) -> Iterator[Figure]:
+    for contender, run in (("ours", ours), ("bare loop", bare), ("plain PySpark", spark)):
+        yield Figure(f"kafka {name}, {contender}", f"{run.wall:,.0f}", run.shown, "", holds=True)
+    bars = (
+        ("steady", ours.steady, "the bare loop", bare.steady, _BARE_BAR),
+        ("steady", ours.steady, "warm PySpark", spark.steady, _WARM_BAR),
+        ("wall", ours.wall, "plain PySpark", spark.wall, _WALL_BAR),
+    )
+    for what, mine, other, theirs, bar in bars:
+        ratio = mine / theirs
+        compared = f"x {other} ({mine:,.0f} : {theirs:,.0f})"
+        yield Figure(f"kafka {name}, {what}", f"{ratio:.2f}", compared, f">= {bar} x", ratio >= bar)
+
+
+def _ours(place: Place, rows: int, query: str) -> _Run:
+    began = time.monotonic()
+    text = _PIPELINE.format(topic=place.topic, query=query)
+    with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
+        wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
+        ended = time.monotonic()
+        found = epochs(log)
+    if os.environ.get("STREAMLING_BENCH_EPOCHS"):
+        print([(e.rows, e.ms) for e in found], file=sys.stderr)
+    done, seconds = _steady(found)
+    last_ones = usage.cpu_between(ended - seconds, ended)
+    return _Run(rows / (ended - began), done / seconds, last_ones / done * 1e6, usage.rss_bytes / 1e6)
+
+
+def _steady(found: Sequence[Epoch]) -> tuple[int, float]:
+    """Rows and seconds of the large epochs behind the first one; of that one if it is alone."""
+    large = [e for e in found if e.rows > 20_000]
+    if len(large) > 1:
+        behind = found[found.index(large[0]) + 1 :]
+        return sum(e.rows for e in behind), found[-1].at - large[0].at
+    if not large:
+        raise RuntimeError("there was no large epoch; take more rows")
+    return large[0].rows, large[0].ms / 1000
+
+
+def _bare(place: Place, rows: int) -> _Run:
+    command = [sys.executable, str(_PLAIN / "kafka_loop.py"), place.brokers, place.topic, str(rows)]
+    (steady,), wall, cpu, rss = _measured(command)
+    return _Run(rows / wall, steady[0] / steady[1], cpu[0] / steady[0] * 1e6, rss)
+
+
+def _structured(python: Path, jars: Sequence[Path], place: Place, query: str) -> _Run:
+    script = str(_PLAIN / "kafka_structured.py")
+    # The header is looked at there as well.
+    query = query.replace(" FROM", ", _gs_op FROM")
+    command = [str(python), script, place.brokers, place.topic, ",".join(map(str, jars)), SCHEMA, query]
+    (cold, warm), wall, cpu, rss = _measured(command)
+    return _Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)
+
+
+def _measured(command: Sequence[str]) -> tuple[list[tuple[int, float]], float, list[float], float]:
+    """The lines a script prints, `rows seconds`; the time until the first of them; CPU seconds of each; megabytes."""
+    began = time.monotonic()
+    found: list[tuple[int, float]] = []
+    wall, cpu = 0.0, []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        if process.stdout is None:
+            raise AssertionError
+        with watched(process.pid) as usage:
+            for line in process.stdout:
+                now = time.monotonic()
+                rows, seconds = line.split()
+                found.append((int(rows), float(seconds)))
+                wall = wall or now - began
+                cpu.append(usage.cpu_between(now - float(seconds), now))
+    if process.returncode:
+        raise RuntimeError(f"{Path(command[1]).name} ended with {process.returncode}")
+    return found, wall, cpu, usage.rss_bytes / 1e6
