@@ -189,8 +189,8 @@ class KafkaSource:
     def _check_readers(self, partitions: int) -> None:
         asked = self._reading.readers
         if asked and asked > partitions:
-            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
-            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
+            text = "source %s: parallelism is %d, but it has %d partitions of topic '%s' to read, and no more readers"
+            log.warning(text, self._reading.name, asked, partitions, self._reading.topic)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
