@@ -294,8 +294,11 @@ class Applied(Enum):
 
 
 class Placement(Enum):
+    """Where rows are written. `NOWHERE`: those of large epochs are computed and counted, and no writer sees them."""
+
     DRIVER = "driver"
     ANY = "any"
+    NOWHERE = "nowhere"
 
 
 class Guarantee(Enum):
