@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,9 +26,10 @@ def source(
     positions: Mapping[str, Json] | None = None,
     *,
     registry_url: str = "",
+    looked_at: Collection[str] | None = None,
     **connection: str,
 ) -> Iterator[KafkaSource]:
-    """A source called `Events`, opened behind `positions`."""
+    """A source called `Events`, opened behind `positions`, of which others look at all columns unless told."""
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
     )
@@ -51,7 +52,7 @@ def source(
         probe = registry.kind_of(node).probe
         assert probe is not None
         columns = probe(node, settings, 10).schema
-    made.planned(columns, columns.names)
+    made.planned(columns, columns.names if looked_at is None else looked_at)
     made.open(positions or {})
     try:
         yield made

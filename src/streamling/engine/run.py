@@ -268,6 +268,7 @@ class Run:
                 poll_s=poll_s,
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
+                waiting=capacity.waiting,
             )
             for node in prepared.plan.sources
         ]

@@ -81,6 +81,8 @@ class Offer:
     batches: tuple[pa.RecordBatch, ...] = ()
     bad: tuple[BadRow, ...] = ()
     """Rows in hand that cannot be used."""
+    waiting: int = 0
+    """Rows that could be offered right behind these, where the source knows."""
 
     @property
     def rows(self) -> int:

@@ -6,11 +6,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
-from streamling.plan.types import Schema
+from streamling.plan.sql.values import identifier
+from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Extent, Json, Offer, Projection, Room, Slice
 from streamling.sources.kafka.client import Broker, client_settings
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
@@ -67,9 +68,15 @@ class KafkaSource:
         self._next: dict[int, int] = {}
 
     def planned(self, columns: Schema, read: Collection[str]) -> None:
-        self.columns = columns
         self._decoding, self._row_key = self._payload(columns)
-        self.select = self._condition(columns)
+        key = self._row_key if self._reading.tombstones == "delete" else ()
+        kept = {*read, OPERATION_COLUMN, *key}
+        condition, text = self._condition(columns), ""
+        if condition is not None:
+            text = condition.condition or ""
+            self.select = replace(condition, columns=tuple(c for c in condition.columns if c[1] in kept))
+        # All are decoded, for a message is good or bad as a whole. What nobody looks at need not go to Spark.
+        self.columns = Schema(tuple(f for f in columns if f.name in kept or identifier(f.name) in text))
 
     def open(self, positions: Mapping[str, Json]) -> None:
         prefix = self._key("")
@@ -104,7 +111,8 @@ class KafkaSource:
             if not rows:
                 break
         self._offered = self._offered or bool(slices)
-        return Offer(tuple(slices)) if slices else None
+        left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
+        return Offer(tuple(slices), waiting=left) if slices else None
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
