@@ -270,6 +270,7 @@ class Run:
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
                 wish=_source_wish(node.spec.options, self._settings),
+                waiting=capacity.waiting,
             )
             for node in prepared.plan.sources
         ]
