@@ -18,6 +18,7 @@ from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand, Wish, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plugin.contract import (
     HearsCounts,
@@ -112,14 +113,18 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Read no further. What is held can still be taken."""
+    def stop(self, *, within: float | None = None) -> None:
+        """Read no further. What is held can still be taken.
+
+        A read that waits for another system may take long to notice: at the end of a run it is left to itself after
+        `within` seconds, and what it gives is of no use to anybody.
+        """
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(within)
+            self._thread = self._thread if self._thread.is_alive() else None
         self._finished = True
 
     def discard(self) -> None:
@@ -309,13 +314,17 @@ class ReadAhead:
         return self._retrying or (self._watched.trouble() if self._watched is not None else None)
 
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(
-            action,
-            what=f"reading {self.node}",
-            stopping=self._stopped.is_set,
-            sleep=self._stopped.wait,
-            tell=self._note_trouble,
-        )
+        try:
+            return retry(
+                action,
+                what=f"reading {self.node}",
+                stopping=self._stopped.is_set,
+                sleep=self._stopped.wait,
+                tell=self._note_trouble,
+            )
+        except StreamlingError as error:
+            error.node = error.node or self.node
+            raise
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retrying = trouble

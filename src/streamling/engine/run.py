@@ -211,8 +211,7 @@ class Run:
             raise
         finally:
             capacity.close()
-            for source in sources:
-                source.stop()
+            self._loop.stop_reading()
             delivery.close()
 
     def _attach(self, prepared: Prepared, store: StateStore) -> None:

@@ -268,6 +268,26 @@ def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
     assert time.monotonic() - began < 0.2
 
 
+def test_a_read_that_hangs_does_not_keep_a_run_from_its_end(ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, answered = threading.Event(), threading.Event()
+    plain = NumberReader.read
+
+    def read(self: NumberReader, part: Json) -> Iterator[pa.RecordBatch]:
+        if part == [4, 6]:
+            hanging.set()
+            answered.wait(30)
+        return plain(self, part)
+
+    monkeypatch.setattr(NumberReader, "read", read)
+    reader = ahead(NumberSource(there=8, chunk=2))
+    assert hanging.wait(10)
+    began = time.monotonic()
+    reader.stop(within=0.2)
+    assert time.monotonic() - began < 5
+    assert numbers(reader.take(1, only_read=True)) == [0, 1, 2, 3]
+    answered.set()
+
+
 class Oddballs(NumberSource):
     """Numbers of which every third cannot be read."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
 from streamling.plugin import BadRow, Counted, Json
-from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed
+from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.blocks import KafkaConnection
@@ -146,7 +146,9 @@ class KafkaReader:
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _AHEAD_KB,
         }
-        consumer = Consumer({**client_settings(self.connection), **settings})
+        what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
+        with client_errors(what):
+            consumer = Consumer({**client_settings(self.connection), **settings, "error_cb": refused(what)})
         consumer.assign([TopicPartition(self.topic, partition, first)])
         return _Kept(consumer, first)
 

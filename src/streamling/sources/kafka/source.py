@@ -26,6 +26,8 @@ _LIKELY_BYTES = 1024
 # An offer that is read in the driver stands in memory as a whole.
 _SMALL_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 30
+# A broker that has just taken over a partition may know less of it, for a moment.
+_SHORT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class KafkaSource:
         self._stored = {key: value for key, value in positions.items() if key.startswith(prefix)}
         self._next, self._ends = {}, {}
         self._unnoted: set[int] = set()
+        self._short_since: float | None = None
         self._quiet_since = time.monotonic()
 
     def _key(self, partition: int | str) -> str:
@@ -117,6 +120,7 @@ class KafkaSource:
         if len(self._next) < len(self._partitions):
             self._begin(broker)
         self._ends = {**self._ends, **broker.end(self._next)}
+        self._look_back(broker)
         waiting = sorted(n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted)
         slices = []
         rows = self._rows(room)
@@ -230,6 +234,17 @@ class KafkaSource:
         gone = f"; {begin - stored} rows are gone" if begin > stored else ""
         log.warning("source %s: %s; going on at %d%s", self._reading.name, text, begin, gone)
         return begin
+
+    def _look_back(self, broker: Broker) -> None:
+        """A log that ends before what was read of it was made anew, or has lost its end: nothing would ever come."""
+        short = [number for number, at in self._next.items() if self._ends[number] < at]
+        if not short:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = time.monotonic()
+        elif time.monotonic() - self._short_since > _SHORT_S:
+            first = broker.first(short)
+            self._next.update({number: self._resumed(number, first, self._ends, first[number]) for number in short})
 
     # What an earlier run has recorded
 
