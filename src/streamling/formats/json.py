@@ -40,8 +40,7 @@ def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | 
 
 
 def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
-    plain, render = _prepared(array, logical)
-    return ["null" if value is None else render(value) for value in plain.to_pylist()]
+    return ["null" if value is None else value for value in json_values(array, logical)]
 
 
 def _prepared(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
