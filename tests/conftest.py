@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kafka_broker import KafkaBroker
 from local_stack import local_stack
+from postgres_server import PostgresServer
 from schema_registry import SchemaRegistry
 
 from streamling.dev.stack import Stack
@@ -28,3 +29,9 @@ def kafka(shared_stack: Stack) -> KafkaBroker:
 def schema_registry(shared_stack: Stack) -> SchemaRegistry:
     """Subjects are for all tests the same ones; take new names."""
     return SchemaRegistry(shared_stack)
+
+
+@pytest.fixture(scope="session")
+def postgres(shared_stack: Stack) -> PostgresServer:
+    """Databases are for each test its own; a test that stops the server starts it again."""
+    return PostgresServer(shared_stack)
