@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamling.errors import STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, UserError
+from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
 from streamling.formats.postgres import RowRefused, Server, Session
 from streamling.formats.postgres_errors import reason
 from streamling.plan.types import OPERATION_COLUMN
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
+_NO_SUCH_TABLE = "42P01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class PostgresSink:
         held = list(batches)  # before the transaction: nobody should wait for Spark with locks in hand
         self._session.begin()
         self._open_epoch = epoch.id
-        found = self._ledger.lock(self._session, epoch)
+        found = self._locked(epoch)
         if found is Applied.YES:
             count = self._written[1] if self._written[0] == epoch.id else 0  # ours: the answer to the commit was lost
             return Ack(sum(batch.num_rows for batch in held), count)
@@ -170,6 +171,19 @@ class PostgresSink:
         self._ledger.move(self._session, epoch)
         self._written = (epoch.id, count)
         return Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
+
+    def _locked(self, epoch: Epoch) -> Applied | None:
+        try:
+            return self._ledger.lock(self._session, epoch)
+        except PermanentError as error:
+            if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_TABLE:
+                raise
+            self.abort(epoch)
+            with self._session.transaction():
+                self._ledger.make(self._session)
+            text = f"{self._described}: table {self._ledger.table} was dropped, and is made anew"
+            log.warning("%s; an epoch that was not finalized may have been written twice", text)
+            raise TransientError(SINK_FAILED, text, node=self._node.name) from error
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         if self._open_epoch == epoch.id:

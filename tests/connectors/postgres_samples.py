@@ -1,0 +1,85 @@
+"""Postgres sinks over databases of a test, driven as the engine does it: write, commit, abort."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from postgres_server import Database
+
+from streamling.formats.arrow import arrow_schema
+from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
+from streamling.plugin import registry
+from streamling.plugin.contract import Ack, Epoch, Json, SinkContext, Slice, Task
+from streamling.sinks.postgres.sink import PostgresSink
+from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
+
+ITEMS = Schema((Field("id", INT64, nullable=False), Field("name", STRING), Field("score", INT64), OPERATION_FIELD))
+TASK = Task(0, 0)
+
+
+@contextmanager
+def sink(
+    database: Database,
+    more: str = "",
+    *,
+    columns: Schema = ITEMS,
+    key: tuple[str, ...] = ("id",),
+    generation: str = "g",
+    node: str = "out",
+    **settings: object,
+) -> Iterator[PostgresSink]:
+    """A sink into `shop.items`, opened."""
+    text = (
+        "sources: {rows: {type: generator, columns: {id: id}, primary_key: id}}\n"
+        f"sinks: {{{node}: {{type: postgres, from: rows, schema: shop, table: items{more}}}}}"
+    )
+    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    assert not pipeline.problems, pipeline.problems
+    connection = {
+        "host": database.host,
+        "port": database.port,
+        "user": database.user,
+        "pass": database.password,
+        "db": database.name,
+    }
+    made = registry.build(
+        pipeline.sinks[0], Settings.model_validate({"postgres_sink": {"batch_size": 1000, **connection, **settings}})
+    )
+    assert isinstance(made, PostgresSink)
+    made.open(SinkContext(node, "app", generation, columns, key))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def epoch(start: Json, end: Json, *, key: str = "rows:generator", id_: str | None = None, number: int = 1) -> Epoch:
+    slices = (Slice("rows", key, start, end, (), 1),)
+    return Epoch(id_ or uuid.uuid4().hex, number, "app", "g", 0, 0, slices)
+
+
+LOOSE = Epoch("loose", 1, "app", "g", 0, 0, ())
+"""An epoch that no position tells of."""
+
+
+def batch(rows: Sequence[tuple[Any, ...]], columns: Schema = ITEMS) -> pa.RecordBatch:
+    schema = arrow_schema(columns)
+    values = zip(*rows, strict=True) if rows else [() for _ in schema]
+    arrays = [pa.array(list(column), field.type) for column, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def write(sink: PostgresSink, rows: Sequence[tuple[Any, ...]], into: Epoch = LOOSE, columns: Schema = ITEMS) -> Ack:
+    """Written and committed; returns the ack."""
+    ack = sink.writer().write(into, TASK, [batch(rows, columns)] if rows else [])
+    sink.commit(into, [ack])
+    return ack
+
+
+def items(database: Database, columns: str = "*") -> list[tuple[Any, ...]]:
+    return database.rows(f"SELECT {columns} FROM shop.items ORDER BY 1")
