@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kafka_broker import KafkaBroker
 from local_stack import local_stack
+from postgres_server import PostgresServer
 from schema_registry import SchemaRegistry
 from secure_servers import SecureServers, secure_servers
 
@@ -36,3 +37,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServers]:
     """A broker and a registry apart from the others."""
     with secure_servers(tmp_path_factory.mktemp("certificates")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def postgres(shared_stack: Stack) -> PostgresServer:
+    """Databases are for each test its own; a test that stops the server starts it again."""
+    return PostgresServer(shared_stack)

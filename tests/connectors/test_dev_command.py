@@ -16,11 +16,14 @@ from typing import Any
 import psutil
 import pytest
 from kafka_broker import KafkaBroker
+from postgres_server import Database, PostgresServer
 from schema_registry import SchemaRegistry
 
 import streamling
 from streamling.dev.processes import free_ports
 from streamling.dev.stack import Stack
+from streamling.spec.blocks import BackendType, SslMode
+from streamling.spec.settings import load_settings
 
 pytestmark = pytest.mark.servers
 
@@ -159,12 +162,28 @@ def test_the_variables_lead_pipelines_to_the_servers(
     here: Path, kafka: KafkaBroker, schema_registry: SchemaRegistry
 ) -> None:
     variables = json.loads(succeeded(here, "env", "--format", "json"))
-    assert variables == {
+    assert {name: value for name, value in variables.items() if "__KAFKA_" in name} == {
         **{f"STREAMLING__KAFKA_{role}__BROKERS": kafka.brokers for role in ("SOURCE", "SINK")},
         **{f"STREAMLING__KAFKA_{role}__SCHEMA_REGISTRY_URL": schema_registry.url for role in ("SOURCE", "SINK")},
     }
     shell = f"eval '{succeeded(here, 'env')}'; echo $STREAMLING__KAFKA_SOURCE__BROKERS"
     assert subprocess.run(["sh", "-c", shell], capture_output=True, text=True).stdout.strip() == kafka.brokers
+
+
+def test_the_variables_lead_sinks_to_postgres_and_do_not_move_the_state(
+    postgres: PostgresServer, shared_stack: Stack, tmp_path: Path
+) -> None:
+    variables = json.loads(succeeded(shared_stack.directory, "env", "--format", "json"))
+    assert "STREAMLING__STATE_BACKEND__BACKEND_TYPE" not in variables
+    settings = load_settings(config=None, environ=variables, cwd=tmp_path).settings
+    sink, state = settings.postgres_sink, settings.state_backend.postgres
+    assert settings.state_backend.backend_type is BackendType.SQLITE
+    for host, port, user, password, database, sslmode in (
+        (sink.host, sink.port, sink.user, sink.pass_, sink.db, sink.sslmode),
+        (state.host, state.port, state.user, state.password, state.db, state.sslmode),
+    ):
+        assert (database, sslmode) == ("streamling", SslMode.DISABLE)
+        Database(host, port, user, password.reveal(), database).execute("SELECT 1")
 
 
 def test_the_status_says_what_runs_where(here: Path, kafka: KafkaBroker) -> None:
@@ -175,8 +194,11 @@ def test_the_status_says_what_runs_where(here: Path, kafka: KafkaBroker) -> None
     assert f"export STREAMLING__KAFKA_SOURCE__BROKERS={kafka.brokers}" in succeeded(here, "status")
 
 
-def test_nothing_listens_for_other_machines(here: Path, schema_registry: SchemaRegistry) -> None:
+def test_nothing_listens_for_other_machines(
+    here: Path, schema_registry: SchemaRegistry, postgres: PostgresServer
+) -> None:
     for one in json.loads(succeeded(here, "status", "--format", "json"))["servers"]:
+        assert one["state"] == "running"
         listening = [c for c in psutil.Process(one["pid"]).net_connections() if c.status == psutil.CONN_LISTEN]
         assert listening
         assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}

@@ -64,6 +64,8 @@ def state_keys(ctx: Any) -> list[str]:
         backend = settings.state_backend
         if backend.backend_type is BackendType.SQLITE and not Path(backend.sqlite.database_path).exists():
             return []  # opening would make it
+        if backend.backend_type is BackendType.POSTGRES:
+            return []  # nobody waits for a network between two key strokes
         store = open_state(settings)
         try:
             return sorted(store.items())

@@ -6,10 +6,12 @@ Ivy, which Spark brings along, fetches them: it knows where artifacts are, so no
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,6 +30,10 @@ gives what is to be kept of the directory."""
 _POLL_SECONDS = 0.2
 # The largest package has 170 MB; a line that needs longer than this for it is no line.
 _FETCH_SECONDS = 1800
+_IVY_HINT = (
+    "check the network. A proxy is named in JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
+    "What has arrived is kept"
+)
 _DEPENDENCY = """
     <dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}" transitive="false" conf="default->master">
       <artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"{classifier}/>
@@ -68,9 +74,9 @@ def pinned(name: str) -> tuple[Artifact, ...]:
     return tuple(found)
 
 
-def installed(name: str, fetch: Fetch, onlooker: Onlooker) -> Path:
-    """What `fetch` gives, made once per user. Nothing half-made is ever found under its final name."""
-    servers = cache_directory() / "servers"
+def installed(name: str, fetch: Fetch, onlooker: Onlooker, cache: Path | None = None) -> Path:
+    """What `fetch` gives, made once per user or in this cache. Nothing half-made is ever found under its final name."""
+    servers = (cache or cache_directory()) / "servers"
     home = servers / name
     if home.exists():
         return home
@@ -93,23 +99,8 @@ def fetched(
     pattern = str(target / "[artifact]-[revision](-[classifier]).[ext]")
     # The machine's own Java comes first: it trusts the certificates that the machine trusts.
     command = [str(find_java()), "-jar", str(_ivy()), "-ivy", "ivy.xml", "-cache", "cache", "-retrieve", pattern]
-    with (directory / "log").open("wb") as log:
-        ivy = subprocess.Popen(
-            [*command, "-warn"],
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[lock.fileno()],
-        )
-    try:
-        _watch(ivy, what, artifacts, directory / "cache", onlooker)
-    finally:
-        ivy.kill()
-        ivy.wait()
     files = [target / artifact.file_name for artifact in artifacts]
-    if ivy.returncode != 0 or not all(file.exists() for file in files):
-        raise _not_fetched(what, (directory / "log").read_text(errors="replace"))
+    downloaded(what, [*command, "-warn"], _total(artifacts), directory, lock, onlooker, hint=_IVY_HINT, files=files)
     for file, artifact in zip(files, artifacts, strict=True):
         check_hash(file, artifact.sha256, spoiled=directory)
     onlooker.fetching(what, _total(artifacts), _total(artifacts))
@@ -129,31 +120,70 @@ def check_hash(file: Path, sha256: str, *, spoiled: Path) -> None:
         )
 
 
-def _watch(
-    ivy: subprocess.Popen[bytes], what: str, artifacts: Sequence[Artifact], cache: Path, onlooker: Onlooker
+def downloaded(
+    what: str,
+    command: Sequence[str],
+    total: int,
+    directory: Path,
+    lock: IO[bytes],
+    onlooker: Onlooker,
+    *,
+    hint: str,
+    files: Sequence[Path] = (),
 ) -> None:
-    deadline, total = time.monotonic() + _FETCH_SECONDS, _total(artifacts)
-    while ivy.poll() is None and time.monotonic() < deadline:
-        # Every file but the small ones that describe artifacts; parts of files included.
-        done = sum(
-            f.stat().st_size for f in cache.rglob("*") if f.is_file() and f.suffix not in (".xml", ".properties")
+    """Run a program that fetches something into a directory, and show how far it is.
+
+    Raises TransientError PACKAGE_NOT_FETCHED if it fails, or if one of `files` is not there afterwards.
+    """
+    parts = directory / "cache"
+    parts.mkdir(exist_ok=True)
+    with (directory / "log").open("wb") as log:
+        fetching = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[lock.fileno()],
+            env={**os.environ, "TMPDIR": str(parts.absolute())},
         )
-        onlooker.fetching(what, min(done, total - 1), total)
+    try:
+        _watch(fetching, what, total, parts, onlooker)
+    finally:
+        fetching.kill()
+        fetching.wait()
+    if fetching.returncode != 0 or not all(file.exists() for file in files):
+        raise _not_fetched(what, (directory / "log").read_text(errors="replace"), hint)
+
+
+def _watch(fetching: subprocess.Popen[bytes], what: str, total: int, parts: Path, onlooker: Onlooker) -> None:
+    deadline = time.monotonic() + _FETCH_SECONDS
+    while fetching.poll() is None and time.monotonic() < deadline:
+        onlooker.fetching(what, min(_arrived(parts), total - 1), total)
         time.sleep(_POLL_SECONDS)
+
+
+def _arrived(parts: Path) -> int:
+    """Bytes of all files but the small ones that describe artifacts; parts of files included."""
+    done = 0
+    for file in parts.rglob("*"):
+        with suppress(FileNotFoundError):  # it has got its name by now
+            if file.is_file() and file.suffix not in (".xml", ".properties"):
+                done += file.stat().st_size
+    return done
 
 
 def _total(artifacts: Sequence[Artifact]) -> int:
     return sum(artifact.size for artifact in artifacts)
 
 
-def _not_fetched(what: str, log: str) -> TransientError:
+def _not_fetched(what: str, log: str, hint: str) -> TransientError:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return TransientError(
         PACKAGE_NOT_FETCHED,
         f"{what} could not be fetched",
-        quote=lines[-1] if lines else "Ivy ended without a word",
-        hint="check the network. A proxy is named in JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
-        "What has arrived is kept",
+        quote=lines[-1] if lines else "the program that fetches it ended without a word",
+        hint=hint,
     )
 
 

@@ -70,9 +70,12 @@ def find(marker: str) -> Process | None:
     return None
 
 
-def stop(process: Process, *, seconds: float, kindly: bool = True) -> None:
-    """Ask it to end, and make it end if it has not after `seconds`. A stranger with its number is left alone."""
-    for number in (signal.SIGTERM, signal.SIGKILL) if kindly else (signal.SIGKILL,):
+def stop(process: Process, signals: Sequence[signal.Signals], *, seconds: float) -> None:
+    """Ask it to end, by one signal after the other, `seconds` for each; at last make it end.
+
+    A stranger with its number is left alone.
+    """
+    for number in (*signals, signal.SIGKILL):
         if not alive(process):
             return
         with suppress(ProcessLookupError):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 from typing import ClassVar
 
 from streamling.dev.onlooker import Onlooker
@@ -27,7 +28,6 @@ class Server(ABC):
 
     name: ClassVar[str]
     """What users call it; also the name of the port that clients connect to."""
-    version: ClassVar[str]
     port: ClassVar[int]
     """The port it gets if nobody else has it."""
     inner_ports: ClassVar[tuple[str, ...]] = ()
@@ -38,6 +38,15 @@ class Server(ABC):
     """After this time without an answer it is never going to give one."""
     stop_seconds: ClassVar[float]
     """How long it may take to end in order."""
+    stop_signals: ClassVar[tuple[Signals, ...]] = (Signals.SIGTERM,)
+    """What it is asked to end by: in order first, then ever less so."""
+    kill_signals: ClassVar[tuple[Signals, ...]] = ()
+    """What ends it as a power cut does, if that is not SIGKILL."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The version that `home` gives."""
 
     @abstractmethod
     def check(self) -> None:

@@ -24,6 +24,7 @@ from streamling.dev.kafka import Kafka
 from streamling.dev.lock import locked
 from streamling.dev.memory import check_memory
 from streamling.dev.onlooker import Onlooker
+from streamling.dev.postgres import Postgres
 from streamling.dev.processes import Process, alive, find, free_ports, holder_of, port_is_free, spawn, stop
 from streamling.dev.registry import Registry
 from streamling.dev.server import Server, Site
@@ -35,7 +36,7 @@ from streamling.errors import (
     UserError,
 )
 
-SERVERS: dict[str, Server] = {server.name: server for server in (Kafka(), Registry())}
+SERVERS: dict[str, Server] = {server.name: server for server in (Kafka(), Registry(), Postgres())}
 """All there are, in the order in which they are started and shown."""
 DEFAULT_DIRECTORY = Path(".streamling/dev")
 
@@ -126,10 +127,11 @@ class Stack:
 
     def kill(self, name: str) -> None:
         """End a server as a power cut does. For tests of what follows."""
-        record = self._record(self._servers[name])
+        server = self._servers[name]
+        record = self._record(server)
         process = record.process() if record else None
         if process is not None:
-            stop(process, seconds=self._servers[name].stop_seconds, kindly=False)
+            stop(process, server.kill_signals, seconds=server.stop_seconds)
 
     def status(self) -> list[Status]:
         """All servers, each asked whether it answers."""
@@ -245,7 +247,7 @@ class Stack:
             record = self._record(server)
             process = record.process() if record is not None else None
             if process is not None:
-                stop(process, seconds=server.stop_seconds)
+                stop(process, server.stop_signals, seconds=server.stop_seconds)
                 stopped.append(server.name)
         return stopped
 

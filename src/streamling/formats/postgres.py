@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,14 +21,16 @@ from streamling.formats.postgres_errors import Verdict, told, verdict
 from streamling.spec.secret import Secret
 
 log = logging.getLogger(__name__)
+Values = Sequence[Any] | Mapping[str, Any]
+"""For `%s`, or for `%(name)s`."""
 
-# A transaction that stands still that long belongs to a process that was suspended: its locks are wanted.
-_IDLE_IN_TRANSACTION_MS = 60_000
 _CONNECT_S = 10
 # The driver does not even send what the server would refuse: the character NUL.
 _NO_TEXT = "22021"
-_SETTINGS = (
-    "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
+# In one message, so that a transaction takes one answer to begin.
+_BEGIN = (
+    "BEGIN; SELECT set_config('statement_timeout', '{:.0f}', true), "
+    "set_config('idle_in_transaction_session_timeout', '{:.0f}', true), "
     "set_config('TimeZone', 'UTC', true), current_setting('transaction_read_only')"
 )
 
@@ -47,6 +49,8 @@ class Server:
     connect_s: float = _CONNECT_S
     idle_s: float = 600
     lifetime_s: float = 1800
+    idle_in_transaction_s: float = 60
+    """A transaction that stands still that long belongs to a process that was suspended: its locks are wanted."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}/{self.database}"
@@ -64,8 +68,10 @@ class RowRefused(Exception):
 class Session:
     """Statements, in transactions. Errors are ours: Transient, Permanent, or RowRefused inside of a transaction."""
 
-    def __init__(self, server: Server, *, name: str, condition: Condition = SINK_FAILED) -> None:
-        self._server, self._name, self._condition = server, name, condition
+    def __init__(
+        self, server: Server, *, name: str, condition: Condition = SINK_FAILED, hint: str | None = None
+    ) -> None:
+        self._server, self._name, self._condition, self._hint = server, name, condition, hint
         self._connection: Any = None
         self._opened = self._used = 0.0
 
@@ -83,9 +89,11 @@ class Session:
     def begin(self) -> None:
         """Raises TransientError on a server that only reads: it is not the primary any longer."""
         self._fresh()
-        self._execute("BEGIN")
-        timeout = str(int(self._server.statement_s * 1000))
-        ((*_, read_only),) = self._execute(_SETTINGS, (timeout, str(_IDLE_IN_TRANSACTION_MS)))
+        server = self._server
+        with self._bounded() as connection, connection.cursor() as cursor:
+            cursor.execute(_BEGIN.format(server.statement_s * 1000, server.idle_in_transaction_s * 1000))
+            cursor.nextset()
+            *_, read_only = cursor.fetchone()
         if read_only != "off":
             self._drop()
             raise TransientError(self._condition, f"Postgres at {self._server} is read only: it is no primary now")
@@ -103,10 +111,10 @@ class Session:
             log.debug("while rolling back: %s", error)
             self._drop()
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return self._execute(statement, values)
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+    def execute(self, statement: str, values: Values = ()) -> int:
         """Returns the number of rows that were touched."""
         with self._bounded() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
@@ -121,7 +129,7 @@ class Session:
     def close(self) -> None:
         self._drop()
 
-    def _execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         with self._bounded() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall()) if cursor.description else []
@@ -200,7 +208,7 @@ class Session:
         if found is Verdict.ROW:
             return RowRefused(error)
         kind = TransientError if found is Verdict.PASSING else PermanentError
-        return kind(self._condition, f"{what}: {told(error)}", cause=error)
+        return kind(self._condition, f"{what}: {told(error)}", hint=self._hint, cause=error)
 
 
 class _Guard:

@@ -10,21 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.state import MemoryState, SqliteState, StateStore, claim, generation, open_state, reset, sqlite
+from streamling.engine.state import (
+    MemoryState,
+    PostgresState,
+    SqliteState,
+    StateStore,
+    claim,
+    generation,
+    open_state,
+    reset,
+    sqlite,
+)
 from streamling.errors import PermanentError, TransientError, UserError
 from streamling.spec.blocks import BackendType, StateBackend
 from streamling.spec.blocks import SqliteState as SqliteBlock
 from streamling.spec.settings import Settings
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
 def handles(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StateStore, StateStore]]:
     """Two handles to one namespace, as two processes would have them."""
-    if request.param == "memory":
-        store = MemoryState()
-        yield store, store
-        return
-    first, second = (SqliteState(tmp_path / "state.db", "app") for _ in range(2))
+    first: StateStore
+    second: StateStore
+    match request.param:
+        case "memory":
+            first = second = MemoryState()
+        case "sqlite":
+            first, second = (SqliteState(tmp_path / "state.db", "app") for _ in range(2))
+        case _:
+            database = request.getfixturevalue("postgres").database()
+            first, second = (PostgresState(database.state_block(), "app") for _ in range(2))
     yield first, second
     first.close()
     second.close()
@@ -124,6 +139,20 @@ def test_of_two_simultaneous_exchanges_exactly_one_wins(handles: tuple[StateStor
             won = dict(zip("ab", pool.map(compete, "ab", handles), strict=True))
         assert sorted(won.values()) == [False, True]
         assert won[handles[0].get("winner")]
+
+
+def test_what_is_put_and_removed_at_once_is_put(store: StateStore) -> None:
+    store.put({"a": 1, "b": 1})
+    assert store.exchange({"a": 1}, {"a": 2}, ["a", "b"])
+    assert store.items() == {"a": 2}
+
+
+def test_a_number_is_expected_as_it_was_read(store: StateStore) -> None:
+    numbers = {"big": 2**80, "small": 1e-9, "large": 1.5e300, "whole": 1.0, "point": 0.1}
+    store.put(numbers)
+    assert store.exchange(numbers, {"done": 1})
+    assert store.exchange(store.items(), {"done": 2})
+    assert store.get("done") == 2
 
 
 # Generation
@@ -238,11 +267,6 @@ def test_sqlite_is_the_default_and_is_bound_to_the_application(tmp_path: Path) -
 
 def test_state_in_memory_is_not_durable() -> None:
     assert not open_state(Settings(state_backend=StateBackend(backend_type=BackendType.IN_MEMORY))).durable
-
-
-def test_a_backend_that_is_not_there_yet_is_a_user_error() -> None:
-    with pytest.raises(UserError, match="postgres"):
-        open_state(Settings(state_backend=StateBackend(backend_type=BackendType.POSTGRES)))
 
 
 def test_a_file_that_is_removed_under_a_run_is_noticed_at_the_next_write(file: Path) -> None:

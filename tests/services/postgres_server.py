@@ -1,0 +1,113 @@
+"""A real Postgres for tests, and databases of their own."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import psycopg
+from local_stack import LocalServer
+
+from streamling.dev.postgres import password
+from streamling.dev.postgres_program import USER
+from streamling.dev.stack import Stack
+from streamling.spec.blocks import PostgresState
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database; it survives restarts of the server."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    name: str
+
+    def settings(self) -> dict[str, object]:
+        """As a workspace takes them, for the Postgres sinks of a pipeline."""
+        return {f"POSTGRES_SINK__{key}": value for key, value in self._connection("PASS").items()}
+
+    def state_settings(self) -> dict[str, object]:
+        """As a workspace takes them, for positions in this database."""
+        named = {f"STATE_BACKEND__POSTGRES__{key}": value for key, value in self._connection("PASSWORD").items()}
+        return {"STATE_BACKEND__BACKEND_TYPE": "Postgres", **named}
+
+    def state_block(self, **more: object) -> PostgresState:
+        """As `state_backend.postgres` of the settings, for positions in this database."""
+        named = {key.lower(): value for key, value in self._connection("PASSWORD").items()}
+        return PostgresState.model_validate(named | more)
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Statements, each its own transaction if there is only one."""
+        with self.connect() as connection:
+            connection.execute(sql, values or None)
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Autocommit; to be closed."""
+        return psycopg.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            dbname=self.name,
+            sslmode="disable",
+            connect_timeout=30,
+            autocommit=True,
+        )
+
+    def _connection(self, secret: str) -> Mapping[str, object]:
+        return {
+            "HOST": self.host,
+            "PORT": self.port,
+            "USER": self.user,
+            secret: self.password,
+            "DB": self.name,
+            "SSLMODE": "disable",
+        }
+
+
+class PostgresServer(LocalServer):
+    """A running server that many tests share; who stops, kills or pauses it brings it back."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, "postgres")
+        self._paused: list[psutil.Process] = []
+
+    def database(self) -> Database:
+        """A new one, empty."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        self._database("postgres").execute(f"CREATE DATABASE {name}")
+        return self._database(name)
+
+    def pause(self) -> None:
+        """Every process of it stands still: connections stay, nobody answers."""
+        self._paused = self._processes()
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._paused = []
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._paused:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def _processes(self) -> list[psutil.Process]:
+        """First the one that would start others."""
+        (first,) = [one.pid for one in self._stack.status() if one.server == "postgres"]
+        process = psutil.Process(first)
+        return [process, *process.children(recursive=True)]
+
+    def _database(self, name: str) -> Database:
+        return Database("127.0.0.1", self._port, USER, password(self.site), name)
