@@ -28,18 +28,8 @@ from streamling.plan.pipeline import Plan
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema
-from streamling.plugin.contract import (
-    Ack,
-    BadRow,
-    Epoch,
-    Json,
-    LimitsReaders,
-    Reader,
-    Source,
-    Task,
-    Transform,
-    Writer,
-)
+from streamling.plugin.abilities import LimitsReaders
+from streamling.plugin.contract import Ack, BadRow, Epoch, Json, Reader, Source, Task, Transform, Writer
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import Role
 

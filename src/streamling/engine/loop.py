@@ -33,7 +33,8 @@ from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Slice
+from streamling.plugin.abilities import HearsFinalizers
+from streamling.plugin.contract import Applied, Epoch, Json, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 

@@ -20,18 +20,8 @@ from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_o
 from streamling.engine.retry import retry
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import (
-    HearsCounts,
-    HearsMarkers,
-    Json,
-    Offer,
-    Recalls,
-    Room,
-    Shared,
-    Slice,
-    Source,
-    Watched,
-)
+from streamling.plugin.abilities import HearsCounts, HearsMarkers, Recalls, Shared, Watched
+from streamling.plugin.contract import Json, Offer, Room, Slice, Source
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:

@@ -28,22 +28,8 @@ from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
-from streamling.plugin.contract import (
-    Batches,
-    Guarantee,
-    HearsFinalizers,
-    HearsMarkers,
-    Measured,
-    Placement,
-    Runtime,
-    Shared,
-    Sink,
-    SinkContext,
-    Source,
-    Transform,
-    TransformContext,
-    UsesRuntime,
-)
+from streamling.plugin.abilities import Batches, HearsFinalizers, HearsMarkers, Measured, Runtime, Shared, UsesRuntime
+from streamling.plugin.contract import Guarantee, Placement, Sink, SinkContext, Source, Transform, TransformContext
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
 from streamling.spec.pipeline import NodeSpec
