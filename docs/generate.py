@@ -63,6 +63,22 @@ SETTINGS = {
         "state_backend.postgres.acquire_timeout_secs",
     ),
     "epoch": ("epoch.driver_rows", "epoch.rows", "epoch.collect_rows", "epoch.bytes"),
+    "kafka": tuple(
+        f"kafka_source.{name}"
+        for name in (
+            "brokers",
+            "security_protocol",
+            "sasl_mechanism",
+            "sasl_username",
+            "sasl_password",
+            "schema_registry_url",
+            "schema_registry_username",
+            "schema_registry_password",
+            "client_id",
+            "consumer_group_id",
+            "lag_report_interval_ms",
+        )
+    ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
 LIMITS = ("shutdown_budget_secs", "log_filter")

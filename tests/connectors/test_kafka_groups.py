@@ -12,7 +12,7 @@ from kafka_broker import KafkaBroker
 from kafka_source_samples import PLENTY, divided, everything, positions_of, source
 
 from streamling.dev.topics import Message
-from streamling.plugin.contract import Runtime
+from streamling.plugin.abilities import Runtime
 from streamling.sources.kafka.source import KafkaSource
 from streamling.telemetry.metrics import Metrics
 

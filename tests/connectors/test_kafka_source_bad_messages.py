@@ -12,7 +12,7 @@ from kafka_source_samples import everything, source
 from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
-from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_OUTDATED, SCHEMA_UNUSABLE, StreamlingError
+from streamling.errors import INVALID_VALUE, SCHEMA_NOT_FOUND, SCHEMA_OUTDATED, SCHEMA_UNUSABLE, StreamlingError
 from streamling.plugin.contract import BadRow
 
 pytestmark = pytest.mark.servers
@@ -170,3 +170,35 @@ def test_a_message_of_eight_megabytes_is_a_row(kafka: KafkaBroker, schema_regist
         rows: list[Any] = everything(events)
     assert [row["id"] for row in rows] == list(range(6))
     assert all(row["text"] == text for row, text in zip(rows, texts, strict=True))
+
+
+def test_a_record_without_fields_is_a_row_without_columns(kafka: KafkaBroker, schema_registry: SchemaRegistry) -> None:
+    topic = kafka.topic()
+    empty = json.dumps(record())
+    id_ = schema_registry.register(f"{topic}-value", empty)
+    frame = framed(id_, empty, {}, "u").value
+    kafka.produce(topic, [framed(id_, empty, {}, "u"), Message((frame or b"") + b"x"), framed(id_, empty, {})])
+    for more in ("", ", include_metadata: true"):
+        with source(kafka.brokers, topic, more, registry_url=schema_registry.url) as events:
+            first, bad, last = everything(events)
+        assert isinstance(first, dict)
+        assert isinstance(last, dict)
+        assert (first["_gs_op"], last["_gs_op"]) == ("u", "i")
+        assert isinstance(bad, BadRow)
+    assert last["__kafka_offset"] == 2
+
+
+def test_a_field_that_is_called_like_a_metadata_column_is_one_of_them(
+    kafka: KafkaBroker, schema_registry: SchemaRegistry
+) -> None:
+    topic = kafka.topic()
+    named = json.dumps(record(ID, {"name": "__kafka_offset", "type": "string"}))
+    id_ = schema_registry.register(f"{topic}-value", named)
+    kafka.produce(topic, [framed(id_, named, {"id": 1, "__kafka_offset": "own"})])
+    with source(kafka.brokers, topic, registry_url=schema_registry.url) as events:
+        assert everything(events) == [{"id": 1, "__kafka_offset": "own", "_gs_op": "i"}]
+    with pytest.raises(StreamlingError) as caught:
+        with source(kafka.brokers, topic, ", include_metadata: true", registry_url=schema_registry.url):
+            pass
+    assert caught.value.condition is INVALID_VALUE
+    assert "adds the column '__kafka_offset', which the schema of the topic has too" in caught.value.message

@@ -170,6 +170,25 @@ def test_a_topic_cut_short_under_a_reader_is_an_error(kafka: KafkaBroker, monkey
         assert "it has 0 up to 2" in caught.value.message
 
 
+def test_a_topic_made_anew_while_it_is_read_is_noticed(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamling.sources.kafka.source._SHORT_S", 0.2)
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(1, 2, 3))
+    with (
+        source(kafka.brokers, topic, JSON) as strict,
+        source(kafka.brokers, topic, f"{JSON}, on_missing_offsets: earliest") as lax,
+    ):
+        assert found(everything(strict)) == found(everything(lax)) == [1, 2, 3]
+        kafka.topics.delete(topic)
+        kafka.topics.create(topic)
+        kafka.produce(topic, numbers(4))
+        assert found(eventually(lax, 1)) == [4]
+        with pytest.raises(StreamlingError) as caught:
+            eventually(strict, 1)
+    assert caught.value.condition is OFFSETS_GONE
+    assert "no longer has the stored offset 3: it has 0 up to 1" in caught.value.message
+
+
 def test_compacted_messages_are_missing_when_a_slice_is_read_again(kafka: KafkaBroker) -> None:
     topic = kafka.topic(**COMPACTING)
     messages: list[Message | bytes | str | None]

@@ -28,18 +28,8 @@ from streamling.plan.pipeline import Plan
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema
-from streamling.plugin.contract import (
-    Ack,
-    BadRow,
-    Epoch,
-    Json,
-    LimitsReaders,
-    Reader,
-    Source,
-    Task,
-    Transform,
-    Writer,
-)
+from streamling.plugin.abilities import LimitsReaders
+from streamling.plugin.contract import Ack, BadRow, Epoch, Json, Reader, Source, Task, Transform, Writer
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import Role
 
@@ -289,6 +279,18 @@ class Frames:
         acks = [json.loads(text) for text in table.column("ack").to_pylist()]
         self.counted[ref] = sum(ack["rows"] for ack in acks)
         return [Ack(ack["rows"], ack["detail"]) for ack in acks]
+
+    def count(self, ref: str) -> int:
+        """Let the executors compute a node, every column of it, and drop the rows."""
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        seen = Observation()
+        with spark_errors(self._nodes[ref].spec.name):
+            counted = self._frames[ref].observe(seen, count(lit(1)).alias("rows"))
+            counted.write.format("noop").mode("overwrite").save()
+            self.counted[ref] = int(seen.get["rows"])
+        return self.counted[ref]
 
     def release(self) -> None:
         for frame in self._persisted:

@@ -33,7 +33,8 @@ from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Slice
+from streamling.plugin.abilities import HearsFinalizers
+from streamling.plugin.contract import Applied, Epoch, Json, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
@@ -46,6 +47,8 @@ _COLLECT_EVERY = 50
 _TAKEOVER_S = 10.0
 # Fenced that often in a row with nobody moving anything: the target is ahead of the state, for good.
 _FENCED_IN_VAIN = 3
+# Sources that hang in a system that does not answer must not use up the time of the last epoch.
+_LET_GO_S = 4.0
 # State errors may pass within this time; then the run ends and a supervisor starts it again.
 _STATE_BUDGET_S = 60.0
 
@@ -196,12 +199,17 @@ class EpochLoop:
 
     def _last_rows(self) -> tuple[Epoch, dict[str, Taken]] | None:
         """After a stop: rows already read, once, if the policy wants them written; then nothing."""
-        for source in self._sources:
-            source.stop()
+        self.stop_reading()
         if not self._stop.drains:
             return None
         epoch, taken = self._take(only_read=True)
         return (epoch, taken) if taken else None
+
+    def stop_reading(self) -> None:
+        """For good: what is in hand can still be taken."""
+        deadline = time.monotonic() + _LET_GO_S
+        for source in self._sources:
+            source.stop(within=max(0.0, deadline - time.monotonic()))
 
     def _mint(self, number: int, taken: Mapping[str, Taken]) -> Epoch:
         return Epoch(

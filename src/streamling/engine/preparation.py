@@ -23,7 +23,8 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin import registry
-from streamling.plugin.contract import Sink, Source, TakesColumns, Transform
+from streamling.plugin.abilities import TakesColumns
+from streamling.plugin.contract import Sink, Source, Transform
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
 from streamling.plugin.side_outputs import check_side_outputs, watched

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Extent
+from streamling.plugin.abilities import Extent
 from streamling.spec.pipeline import Role
 
 

@@ -18,19 +18,10 @@ from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand, Wish, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import (
-    HearsCounts,
-    HearsMarkers,
-    Json,
-    Offer,
-    Recalls,
-    Room,
-    Shared,
-    Slice,
-    Source,
-    Watched,
-)
+from streamling.plugin.abilities import HearsCounts, HearsMarkers, Recalls, Shared, Watched
+from streamling.plugin.contract import Json, Offer, Room, Slice, Source
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -73,7 +64,9 @@ class ReadAhead:
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
         wish: Wish | None = None,
+        waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`waiting` hears how many rows the source could offer at once behind an offer."""
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
@@ -83,7 +76,7 @@ class ReadAhead:
         self._counting = source if isinstance(source, HearsCounts) else None
         self._retrying: str | None = None
         self._on_error, self._wish = on_error, wish
-        self._caps, self._poll_s, self._wake = caps, poll_s, wake
+        self._caps, self._poll_s, self._wake, self._waiting = caps, poll_s, wake, waiting
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
         self._changed = threading.Condition()
@@ -112,14 +105,18 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Read no further. What is held can still be taken."""
+    def stop(self, *, within: float | None = None) -> None:
+        """Read no further. What is held can still be taken.
+
+        A read that waits for another system may take long to notice: at the end of a run it is left to itself after
+        `within` seconds, and what it gives is of no use to anybody.
+        """
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(within)
+            self._thread = self._thread if self._thread.is_alive() else None
         self._finished = True
 
     def discard(self) -> None:
@@ -246,6 +243,7 @@ class ReadAhead:
                     return False
                 self._changed.wait(self._poll_s)
             return True
+        self._waiting(offer.waiting)
         self._hold(offer)
         self._wake()
         if offer.rows < room.rows // 2:
@@ -309,13 +307,17 @@ class ReadAhead:
         return self._retrying or (self._watched.trouble() if self._watched is not None else None)
 
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(
-            action,
-            what=f"reading {self.node}",
-            stopping=self._stopped.is_set,
-            sleep=self._stopped.wait,
-            tell=self._note_trouble,
-        )
+        try:
+            return retry(
+                action,
+                what=f"reading {self.node}",
+                stopping=self._stopped.is_set,
+                sleep=self._stopped.wait,
+                tell=self._note_trouble,
+            )
+        except StreamlingError as error:
+            error.node = error.node or self.node
+            raise
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retrying = trouble

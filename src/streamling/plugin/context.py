@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from streamling.errors import STATE_UNREADABLE, UserError
-from streamling.plugin.contract import Json, KeyValues
+from streamling.plugin.abilities import KeyValues
+from streamling.plugin.contract import Json
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamling.errors import STATE_UNREADABLE, UserError
-from streamling.plugin.contract import KeyValues
+from streamling.plugin.abilities import KeyValues
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 

@@ -15,8 +15,9 @@ from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingErro
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
 from streamling.plugin import host
+from streamling.plugin.abilities import Runtime
 from streamling.plugin.context import Recorder
-from streamling.plugin.contract import Ack, Epoch, Runtime, SinkContext, Task
+from streamling.plugin.contract import Ack, Epoch, SinkContext, Task
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations

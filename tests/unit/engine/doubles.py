@@ -29,12 +29,12 @@ from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.types import INT64, Field, Schema
 from streamling.plugin import registry
+from streamling.plugin.abilities import HearsFinalizers
 from streamling.plugin.contract import (
     Ack,
     Applied,
     Epoch,
     Guarantee,
-    HearsFinalizers,
     Json,
     Offer,
     Placement,

@@ -197,6 +197,7 @@ def test_a_transient_failure_is_tried_again(ahead) -> None:
     source.before_offer = fail_once
     reader = ahead(source)
     until(lambda: reader.in_hand().rows == 5)
+    assert numbers(reader.take(1)) == [0, 1, 2, 3, 4]
 
 
 def test_a_restart_forgets_what_was_held_and_begins_behind_the_positions(ahead) -> None:
@@ -221,6 +222,7 @@ def test_a_restart_forgets_a_failure(ahead) -> None:
     until(lambda: not failures)
     reader.start({})
     until(lambda: reader.in_hand().rows == 3)
+    assert numbers(reader.take(1)) == [0, 1, 2]
 
 
 def test_a_stop_reads_no_further_but_what_is_held_can_be_taken(ahead) -> None:
@@ -264,6 +266,26 @@ def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
     began = time.monotonic()
     reader.stop()
     assert time.monotonic() - began < 0.2
+
+
+def test_a_read_that_hangs_does_not_keep_a_run_from_its_end(ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, answered = threading.Event(), threading.Event()
+    plain = NumberReader.read
+
+    def read(self: NumberReader, part: Json) -> Iterator[pa.RecordBatch]:
+        if part == [4, 6]:
+            hanging.set()
+            answered.wait(30)
+        return plain(self, part)
+
+    monkeypatch.setattr(NumberReader, "read", read)
+    reader = ahead(NumberSource(there=8, chunk=2))
+    assert hanging.wait(10)
+    began = time.monotonic()
+    reader.stop(within=0.2)
+    assert time.monotonic() - began < 5
+    assert numbers(reader.take(1, only_read=True)) == [0, 1, 2, 3]
+    answered.set()
 
 
 class Oddballs(NumberSource):

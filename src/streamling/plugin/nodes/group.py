@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from streamling.errors import StreamlingError
 from streamling.plan.types import Schema
 from streamling.plugin import host
+from streamling.plugin.abilities import Runtime
 from streamling.plugin.context import PluginContext, Recorder
-from streamling.plugin.contract import Runtime
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import node_labels, plugin_node_labels

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamling.plan.types import Schema
+from streamling.plugin.abilities import Runtime
 from streamling.plugin.bases import RoundRobin
-from streamling.plugin.contract import Runtime
 from streamling.plugin.nodes.group import Group
 from streamling.spec.pipeline import NodeSpec
 

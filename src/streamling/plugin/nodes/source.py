@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.types import Schema
-from streamling.plugin.contract import BadRow, Json, Offer, Projection, Reader, Room, Runtime, Slice
+from streamling.plugin.abilities import Runtime
+from streamling.plugin.contract import BadRow, Json, Offer, Projection, Reader, Room, Slice
 from streamling.plugin.nodes.group import Group
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec

@@ -110,7 +110,7 @@ def _staged(array: pa.Array, column: TableColumn) -> pa.Array:
     from streamling.formats.json import json_values
 
     if column.type.kind in _JSON:
-        return pa.array(json_values(array), pa.string())
+        return pa.array(json_values(array, column.type), pa.string())
     if pa.types.is_int8(array.type):
         return array.cast(pa.int16())
     if pa.types.is_null(array.type):

@@ -20,6 +20,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.errors import (
+    INVALID_VALUE,
     MISSING_FIELD,
     SCHEMA_OUTDATED,
     SOURCE_FILTER,
@@ -270,6 +271,9 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     found = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
     if not options.include_metadata:
         return found
+    if taken := [column.name for column in METADATA if column.name in found.schema]:
+        message = f"'include_metadata' adds the column '{taken[0]}', which the schema of the topic has too"
+        raise node.error(INVALID_VALUE, message, "include_metadata")
     return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
 from streamling.plugin import BadRow, Counted, Json
-from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed
+from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.blocks import KafkaConnection
@@ -29,8 +29,11 @@ _CHUNK_BYTES = 16 << 20
 _WAIT_S = 0.1
 # A broker that is alive sends something, or says that nothing is left, within its own half second.
 _STALLED_S = 30.0
-# What the client fetches ahead, per partition.
-_AHEAD_KB = 16 << 10
+# What the client fetches ahead, per partition. What lies behind the end of a stretch is fetched in vain if another
+# process reads it, so it is little; it is much more than one answer of the broker.
+_AHEAD_KB = 4 << 10
+# How long the client pauses once it has fetched that much. Its own second is longer than it takes to read all of it.
+_PAUSE_MS = 10
 # A kept consumer that nobody asked for any longer: its partition is read by another process.
 _IDLE_S = 60.0
 
@@ -145,8 +148,11 @@ class KafkaReader:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _AHEAD_KB,
+            "fetch.queue.backoff.ms": _PAUSE_MS,
         }
-        consumer = Consumer({**client_settings(self.connection), **settings})
+        what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
+        with client_errors(what):
+            consumer = Consumer({**client_settings(self.connection), **settings, "error_cb": refused(what)})
         consumer.assign([TopicPartition(self.topic, partition, first)])
         return _Kept(consumer, first)
 

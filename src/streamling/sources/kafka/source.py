@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
-from streamling.plan.types import Schema
+from streamling.plan.sql.values import identifier
+from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Extent, Json, Offer, Projection, Room, Runtime, Slice
 from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.control import Control, Watching
@@ -26,6 +27,8 @@ _LIKELY_BYTES = 1024
 # An offer that is read in the driver stands in memory as a whole.
 _SMALL_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 30
+# A broker that has just taken over a partition may know less of it, for a moment.
+_SHORT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,15 @@ class KafkaSource:
         self._stored: dict[str, Json] = {}
 
     def planned(self, columns: Schema, read: Collection[str]) -> None:
-        self.columns = columns
         self._decoding, self._row_key = self._payload(columns)
-        self.select = self._condition(columns)
+        key = self._row_key if self._reading.tombstones == "delete" else ()
+        kept = {*read, OPERATION_COLUMN, *key}
+        condition, text = self._condition(columns), ""
+        if condition is not None:
+            text = condition.condition or ""
+            self.select = replace(condition, columns=tuple(c for c in condition.columns if c[1] in kept))
+        # All are decoded, for a message is good or bad as a whole. What nobody looks at need not go to Spark.
+        self.columns = Schema(tuple(f for f in columns if f.name in kept or identifier(f.name) in text))
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
@@ -95,6 +104,7 @@ class KafkaSource:
         self._stored = {key: value for key, value in positions.items() if key.startswith(prefix)}
         self._next, self._ends = {}, {}
         self._unnoted: set[int] = set()
+        self._short_since: float | None = None
         self._quiet_since = time.monotonic()
 
     def _key(self, partition: int | str) -> str:
@@ -117,6 +127,7 @@ class KafkaSource:
         if len(self._next) < len(self._partitions):
             self._begin(broker)
         self._ends = {**self._ends, **broker.end(self._next)}
+        self._look_back(broker)
         waiting = sorted(n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted)
         slices = []
         rows = self._rows(room)
@@ -132,7 +143,8 @@ class KafkaSource:
             self._control.moved()
         elif not self._offered:
             self._say_quiet()
-        return Offer(tuple(slices)) if slices else None
+        left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
+        return Offer(tuple(slices), waiting=left) if slices else None
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
@@ -185,8 +197,8 @@ class KafkaSource:
     def _check_readers(self, partitions: int) -> None:
         asked = self._reading.readers
         if asked and asked > partitions:
-            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
-            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
+            text = "source %s: parallelism is %d, but it has %d partitions of topic '%s' to read, and no more readers"
+            log.warning(text, self._reading.name, asked, partitions, self._reading.topic)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
@@ -230,6 +242,17 @@ class KafkaSource:
         gone = f"; {begin - stored} rows are gone" if begin > stored else ""
         log.warning("source %s: %s; going on at %d%s", self._reading.name, text, begin, gone)
         return begin
+
+    def _look_back(self, broker: Broker) -> None:
+        """A log that ends before what was read of it was made anew, or has lost its end: nothing would ever come."""
+        short = [number for number, at in self._next.items() if self._ends[number] < at]
+        if not short:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = time.monotonic()
+        elif time.monotonic() - self._short_since > _SHORT_S:
+            first = broker.first(short)
+            self._next.update({number: self._resumed(number, first, self._ends, first[number]) for number in short})
 
     # What an earlier run has recorded
 
