@@ -38,7 +38,7 @@ Names = Annotated[
 @app.callback(
     cls=Group,
     epilog="""
-streamling dev up                         start Kafka, a schema registry, Postgres
+streamling dev up                         Kafka, a schema registry, Postgres
 streamling dev env                        variables for pipelines to use them
 streamling dev produce orders rows.jsonl  put messages on a topic
 streamling dev tail orders                look at them

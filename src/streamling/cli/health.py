@@ -38,6 +38,8 @@ NEEDED = {
     "fastavro": ">=1.12",
     "numpy": ">=2",
     "datafusion": ">=50",
+    "psycopg": ">=3.3",
+    "pgpq": ">=0.12",
 }
 """The packages a run imports, as the package says."""
 _OLDEST_PYTHON = (3, 11)
