@@ -222,14 +222,15 @@ def test_a_new_version_must_read_old_rows_unless_the_subject_says_otherwise(sche
     schema_registry.register(subject, other)
 
 
-def test_a_command_that_is_killed_while_the_broker_starts_leaves_one_that_the_next_finds(own: Path) -> None:
-    words = ["dev", "up", "kafka", "--port", f"kafka={free_ports(1)[0]}", "--directory", str(own)]
+@pytest.mark.parametrize("server", ["kafka", "postgres"])
+def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_the_next_finds(own: Path, server: str) -> None:
+    words = ["dev", "up", server, "--port", f"{server}={free_ports(1)[0]}", "--directory", str(own)]
     starting = subprocess.Popen(
         [sys.executable, "-m", "streamling.cli.main", *words],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
-    record = own / "kafka" / "record.json"
+    record = own / server / "record.json"
     deadline = time.monotonic() + PATIENCE_S
     while not record.exists() or json.loads(record.read_text())["pid"] is None:
         assert time.monotonic() < deadline
@@ -237,9 +238,10 @@ def test_a_command_that_is_killed_while_the_broker_starts_leaves_one_that_the_ne
     starting.send_signal(signal.SIGKILL)
     starting.wait()
     pid = json.loads(record.read_text())["pid"]
-    found = json.loads(succeeded(own, "up", "kafka", "--format", "json"))["servers"][0]
+    shown = json.loads(succeeded(own, "up", server, "--format", "json"))["servers"]
+    (found,) = [one for one in shown if one["server"] == server]
     assert (found["state"], found["pid"]) == ("running", pid)
-    assert succeeded(own, "down") == "stopped kafka\n"
+    assert succeeded(own, "down") == f"stopped {server}\n"
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     succeeded(own, "down", "--purge")
     assert not own.exists()

@@ -29,14 +29,16 @@ app.add_typer(messages)
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SERVER", help="kafka, registry; all of them if none is named.", autocompletion=dev_servers),
+    typer.Argument(
+        metavar="SERVER", help="kafka, registry, postgres; all if none is named.", autocompletion=dev_servers
+    ),
 ]
 
 
 @app.callback(
     cls=Group,
     epilog="""
-streamling dev up                         start Kafka and a schema registry
+streamling dev up                         Kafka, a schema registry, Postgres
 streamling dev env                        variables for pipelines to use them
 streamling dev produce orders rows.jsonl  put messages on a topic
 streamling dev tail orders                look at them
@@ -90,7 +92,7 @@ streamling dev down --purge      remove data and logs too
 def down(
     servers: Names = None,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Remove what the servers keep: topics, schemas, logs.")
+        bool, typer.Option("--purge", help="Remove what the servers keep: topics, schemas, tables, logs.")
     ] = False,
     directory: Directory = DIRECTORY,
     traceback: Traceback = False,

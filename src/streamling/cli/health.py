@@ -19,7 +19,7 @@ from streamling import __version__
 from streamling.cli.places import place_of_state
 from streamling.cli.table import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
-from streamling.spec.blocks import BackendType, Plugin
+from streamling.spec.blocks import BackendType, Plugin, PostgresState
 from streamling.spec.limits import PREFIX
 from streamling.spec.secret import MASK, SECRETIVE, mask, mask_url
 from streamling.spec.settings import LoadedSettings, Settings, load_settings
@@ -38,6 +38,8 @@ NEEDED = {
     "fastavro": ">=1.12",
     "numpy": ">=2",
     "datafusion": ">=50",
+    "psycopg": ">=3.3",
+    "pgpq": ">=0.12",
 }
 """The packages a run imports, as the package says."""
 _OLDEST_PYTHON = (3, 11)
@@ -233,6 +235,9 @@ def _state(settings: Settings) -> Iterator[Finding]:
             hint = "set state_backend.sqlite.database_path"
             yield from _directory("state", "directory", path.absolute().parent, hint)
         case BackendType.POSTGRES:
+            if (error := _unreachable(backend.postgres)) is not None:
+                yield Finding("state", "positions", Status.MISSING, error.message, error.hint)
+                return
             yield Finding("state", "positions", Status.OK, place_of_state(settings))
         case _:
             yield Finding("state", "positions", Status.WARNING, "in memory: lost when a run ends", "use Sqlite")
@@ -251,6 +256,20 @@ def _unreadable(path: Path) -> str | None:
         busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
         return None if busy else str(error)
     return None
+
+
+def _unreachable(server: PostgresState) -> StreamlingError | None:
+    """Why the server of the positions does not let us in. Nothing is made there."""
+    from streamling.engine.state.postgres import state_session
+
+    session = state_session(server, "doctor")
+    try:
+        with session.transaction():
+            return None
+    except StreamlingError as error:
+        return error
+    finally:
+        session.close()
 
 
 def _plugins(settings: Settings) -> Iterator[Finding]:

@@ -68,27 +68,15 @@ class PostgresState:
         for name in (block.state_schema_name, block.state_table_name):
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise UserError(STATE_UNREADABLE, f"state schema or table name {name!r} is not an identifier")
-        self._server = Server(
-            host=block.host,
-            port=block.port,
-            database=block.db,
-            user=block.user,
-            password=block.password,
-            sslmode=block.sslmode.value,
-            statement_s=_STATEMENT_S,
-            connect_s=block.acquire_timeout_secs,
-            idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
-        )
-        self._session = Session(self._server, name=namespace, condition=STATE_UNREADABLE, hint=_HINT)
+        self._place = f"the state in Postgres at {block.host}:{block.port}/{block.db}"
+        self._session = state_session(block, namespace)
         self._schema = quoted(block.state_schema_name)
         self._table = f"{self._schema}.{quoted(block.state_table_name)}"
         self._namespace = namespace
         self._lock = threading.Lock()
         self._unanswered: dict[str, Any] | None = None
-        retry(self._prepare, what=f"opening {self}", stopping=lambda: False, budget_s=float(block.acquire_timeout_secs))
-
-    def __str__(self) -> str:
-        return f"the state in Postgres at {self._server}"
+        budget_s = float(block.acquire_timeout_secs)
+        retry(self._prepare, what=f"opening {self._place}", stopping=lambda: False, budget_s=budget_s)
 
     def items(self) -> dict[str, Json]:
         with self._transaction():
@@ -176,10 +164,26 @@ class PostgresState:
         try:
             yield
         except RowRefused as error:
-            text = f"{self}: {error}"
+            text = f"{self._place}: {error}"
             if error.state.startswith("23"):  # the table was made by somebody else at this very moment
                 raise TransientError(STATE_UNREADABLE, text, cause=error) from error
             raise PermanentError(STATE_UNREADABLE, text, cause=error) from error
+
+
+def state_session(block: Block, name: str) -> Session:
+    """How the server of the positions is spoken to."""
+    server = Server(
+        host=block.host,
+        port=block.port,
+        database=block.db,
+        user=block.user,
+        password=block.password,
+        sslmode=block.sslmode.value,
+        statement_s=_STATEMENT_S,
+        connect_s=block.acquire_timeout_secs,
+        idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
+    )
+    return Session(server, name=name, condition=STATE_UNREADABLE, hint=_HINT)
 
 
 def _effect(given: Mapping[str, Any]) -> dict[str, Any]:
