@@ -17,6 +17,7 @@ import pyarrow.dataset
 from bench.figure import Figure
 from bench.files import files
 from bench.kafka import kafka
+from bench.kafka_latency import kafka_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 
 _SMALL = """\
@@ -189,4 +190,5 @@ ALL = {
     "losses": losses,
     "files": files,
     "kafka": kafka,
+    "kafka-latency": kafka_latency,
 }

@@ -1,4 +1,4 @@
-"""Servers that all tests share. Each is started when the first test asks for it, and ends with the session."""
+"""Servers that the tests of a process share. Each starts when the first test asks for it, and ends with the last."""
 
 from __future__ import annotations
 

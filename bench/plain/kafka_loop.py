@@ -9,7 +9,8 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 
 brokers, topic, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
-settings = {"group.id": "bare", "enable.auto.commit": False, "queued.max.messages.kbytes": 16 << 10}
+# By default the client pauses for a second whenever its queue is full, which would hold the loop up.
+settings = {"group.id": "bare", "enable.auto.commit": False, "fetch.queue.backoff.ms": 10}
 consumer = Consumer({"bootstrap.servers": brokers, **settings})
 consumer.assign([TopicPartition(topic, 0, 0)])
 found = len(consumer.consume(1, 30))

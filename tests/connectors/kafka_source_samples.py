@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,9 +31,13 @@ def source(
     backend: str = "Sqlite",
     stalled_after: int = 60,
     first_fetch: int = 60,
+    looked_at: Collection[str] | None = None,
     **connection: str,
 ) -> Iterator[KafkaSource]:
-    """A source called `Events`, opened behind `positions`; without `own` it has no partitions yet."""
+    """A source called `Events`, opened behind `positions`, of which others look at all columns unless told.
+
+    Without `own` it has no partitions yet.
+    """
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
     )
@@ -58,7 +62,7 @@ def source(
         probe = registry.kind_of(node).probe
         assert probe is not None
         columns = probe(node, settings, 10).schema
-    made.planned(columns, columns.names)
+    made.planned(columns, columns.names if looked_at is None else looked_at)
     before(made)
     made.join(lambda: None)
     try:

@@ -72,6 +72,65 @@ def test_offers_keep_to_the_room_there_is(kafka: KafkaBroker) -> None:
         assert sorted(found(everything(events, small))) == list(range(6, 20))
 
 
+def test_an_offer_says_how_many_rows_wait_behind_it(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.produce(topic, [Message(b'{"n": %d}' % n, partition=n % 2) for n in range(20)])
+    with source(kafka.brokers, topic, JSON) as events:
+        offers = [events.offer(Room(6, parts=2, part_rows=1)) for _ in range(4)]
+        assert [offer and offer.waiting for offer in offers] == [14, 8, 2, 0]
+
+
+def test_columns_that_nobody_looks_at_stay_behind(kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    rows = ", data_format: json, schema: {n: int64, text: string, more: string}, tombstones: delete, primary_key: n"
+    kafka.produce(
+        topic,
+        [b'{"n": 1, "text": "a", "more": "b"}', Message(None, b"7"), b'{"n": 2, "text": 5}', b'{"n": 3}'],
+    )
+    with source(kafka.brokers, topic, rows + ", include_metadata: true", looked_at=["__kafka_offset"]) as events:
+        assert events.columns.names == ("n", "__kafka_offset", "_gs_op")
+        found = everything(events)
+    assert [row for row in found if not isinstance(row, BadRow)] == [
+        {"n": 1, "__kafka_offset": 0, "_gs_op": "i"},
+        {"n": 7, "__kafka_offset": 1, "_gs_op": "d"},
+        {"n": 3, "__kafka_offset": 3, "_gs_op": "i"},
+    ]
+    # A value that does not fit makes the message bad, whether somebody looks at it or not.
+    assert [row.source["offset"] for row in found if isinstance(row, BadRow)] == [2]
+
+
+def test_a_filter_has_the_columns_it_looks_at(kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    rows = ", data_format: json, schema: {n: int64, text: string, more: string}, filter: more IS NULL"
+    with source(kafka.brokers, topic, rows, looked_at=["n"]) as events:
+        assert events.columns.names == ("more", "n", "_gs_op")
+        assert events.select is not None
+        assert [name for _, name in events.select.columns] == ["n", "_gs_op"]
+
+
+def test_operations_are_read_whatever_other_headers_there_are(kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    update, other = ("dbz.op", b"u"), ("trace", None)
+    kafka.produce(
+        topic,
+        [
+            Message(b'{"n": 1}', headers=(update,)),
+            Message(b'{"n": 2}', headers=(update, other)),
+            Message(b'{"n": 3}'),
+            Message(b'{"n": 4}', headers=(other, ("DBZ.OP", b"d"))),
+            Message(b'{"n": 5}', headers=(other,)),
+        ],
+    )
+    with source(kafka.brokers, topic, JSON) as events:
+        assert [(row["n"], row["_gs_op"]) for row in everything(events)] == [
+            (1, "u"),
+            (2, "u"),
+            (3, "i"),
+            (4, "d"),
+            (5, "i"),
+        ]
+
+
 def test_reading_goes_on_behind_the_stored_offsets(kafka: KafkaBroker) -> None:
     topic = kafka.topic()
     kafka.produce(topic, numbers(1, 2, 3))

@@ -165,7 +165,7 @@ def test_blackhole_counts() -> None:
     assert out.commit(FIRST, acks) == 6
 
 
-def test_blackhole_writes_anywhere_and_claims_nothing() -> None:
+def test_blackhole_writes_nowhere_and_claims_nothing() -> None:
     out = opened("type: blackhole")
-    assert out.capabilities.placement is Placement.ANY
+    assert out.capabilities.placement is Placement.NOWHERE
     assert out.applied(FIRST.slices) is Applied.NO

@@ -31,6 +31,7 @@ sinks:
   kept_rows: {type: file, from: kept, path: kept, format: parquet}
   kept_again: {type: file, from: kept, path: again, format: csv}
   sum_rows: {type: file, from: sums, path: sums, format: parquet}
+  nothing: {type: blackhole, from: sums}
 """
 
 
@@ -47,10 +48,11 @@ def test_large_and_small_epochs_give_the_same_rows_in_the_same_order(
     place: Workspace, settings: dict[str, object]
 ) -> None:
     place.write(SHARED)
-    place.run(**settings).succeeded()
+    finished = place.run(**settings).succeeded()
     assert place.rows("kept", "parquet") == kept()
     assert place.rows("again", "csv") == kept()
     assert place.rows("sums", "parquet") == sums()
+    assert f"nothing {len(sums())}" in finished.stderr.replace(",", "")
 
 
 ENDLESS = """\

@@ -57,7 +57,8 @@ class Capacity:
         self._large = replace(self._small, rows=large)
         self._warm_up = warm_up
         self._workers = threading.Event()
-        self._warming = self._closed = False
+        self._closed = False
+        self._unasked = threading.Lock()  # taken once, by whoever asks for workers first
         self._crashed_rows: int | None = None
         if limits.driver_rows == 0:  # everything on the executors, from the first row
             self._workers.set()
@@ -77,8 +78,16 @@ class Capacity:
     def after_epoch(self, rows: int) -> None:
         """An epoch went through. One as large as the driver takes means there is work for the executors."""
         self._crashed_rows = None
-        if rows >= self._small.rows and self._large.rows > self._small.rows and not self._warming:
-            self._warming = True
+        if rows >= self._small.rows:
+            self._want_workers()
+
+    def waiting(self, rows: int) -> None:
+        """So many rows wait at a source: workers are started beside the first epochs, not after them."""
+        if rows > self._small.rows:
+            self._want_workers()
+
+    def _want_workers(self) -> None:
+        if self._large.rows > self._small.rows and not self._workers.is_set() and self._unasked.acquire(blocking=False):
             threading.Thread(target=self._warm, name="warm workers", daemon=True).start()
 
     def close(self) -> None:

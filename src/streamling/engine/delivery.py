@@ -159,7 +159,10 @@ class Delivery:
 
     def _write(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> list[Ack]:
         (input_,) = outlet.node.inputs
-        if frames.large and outlet.sink.capabilities.placement is Placement.ANY:
+        placement = outlet.sink.capabilities.placement
+        if frames.large and placement is Placement.NOWHERE:
+            return [Ack(frames.count(input_))]
+        if frames.large and placement is Placement.ANY:
             return frames.write(input_, outlet.sink.writer(), epoch)
         return [outlet.sink.writer().write(epoch, Task(0, 0), frames.batches(input_))]
 

@@ -74,7 +74,9 @@ class ReadAhead:
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
         wish: Wish | None = None,
+        waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`waiting` hears how many rows the source could offer at once behind an offer."""
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
@@ -84,7 +86,7 @@ class ReadAhead:
         self._counting = source if isinstance(source, HearsCounts) else None
         self._retrying: str | None = None
         self._on_error, self._wish = on_error, wish
-        self._caps, self._poll_s, self._wake = caps, poll_s, wake
+        self._caps, self._poll_s, self._wake, self._waiting = caps, poll_s, wake, waiting
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
         self._changed = threading.Condition()
@@ -251,6 +253,7 @@ class ReadAhead:
                     return False
                 self._changed.wait(self._poll_s)
             return True
+        self._waiting(offer.waiting)
         self._hold(offer)
         self._wake()
         if offer.rows < room.rows // 2:

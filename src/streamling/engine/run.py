@@ -26,7 +26,7 @@ from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.errors import JVM_FAILED, StreamlingError, TransientError
+from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import (
     Guarantee,
     HearsFinalizers,
@@ -270,13 +270,16 @@ class Run:
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
                 wish=_source_wish(node.spec.options, self._settings),
+                waiting=capacity.waiting,
             )
             for node in prepared.plan.sources
         ]
 
     def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
         """If the JVM is gone, that is the news, whatever the symptom was."""
-        if (not isinstance(error, StreamlingError) or error.code == JVM_FAILED.code) and jvm.ended():
+        # A JVM that dies while it answers leaves half an answer, which looks as if Spark had refused something.
+        symptom = not isinstance(error, StreamlingError) or error.condition in (JVM_FAILED, SPARK_FAILED)
+        if symptom and jvm.ended():
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure

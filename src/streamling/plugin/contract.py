@@ -81,6 +81,8 @@ class Offer:
     batches: tuple[pa.RecordBatch, ...] = ()
     bad: tuple[BadRow, ...] = ()
     """Rows in hand that cannot be used."""
+    waiting: int = 0
+    """Rows that could be offered right behind these, where the source knows."""
 
     @property
     def rows(self) -> int:
@@ -352,8 +354,11 @@ class Applied(Enum):
 
 
 class Placement(Enum):
+    """Where rows are written. `NOWHERE`: those of large epochs are computed and counted, and no writer sees them."""
+
     DRIVER = "driver"
     ANY = "any"
+    NOWHERE = "nowhere"
 
 
 class Guarantee(Enum):

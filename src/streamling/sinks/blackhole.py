@@ -41,7 +41,7 @@ class BlackholeWriter:
 
 
 class BlackholeSink(SimpleSink):
-    capabilities = SinkCapabilities(Placement.ANY, Guarantee.AT_LEAST_ONCE)
+    capabilities = SinkCapabilities(Placement.NOWHERE, Guarantee.AT_LEAST_ONCE)
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO

@@ -34,6 +34,9 @@ class Frames:
     def write(self, ref: str, writer: LedgerSink, epoch: Epoch) -> list[Ack]:
         return [writer.write(epoch, Task(part, 0), self.batches(ref)) for part in range(2)]
 
+    def count(self, ref: str) -> int:
+        return 2
+
 
 def outlets(**sinks: LedgerSink) -> list[Outlet]:
     plan = plan_of(["numbers"], sinks)
@@ -130,6 +133,20 @@ def test_of_a_large_epoch_executors_write_where_the_sink_allows_it(placement: Pl
     sink.write = noted
     flush(outlets(out=sink), Frames(large=True))
     assert len(tasks) == writes
+
+
+def test_of_a_large_epoch_a_sink_that_drops_rows_gets_their_number_only() -> None:
+    sink, acks = LedgerSink(), []
+    sink.capabilities = SinkCapabilities(Placement.NOWHERE, sink.capabilities.guarantee)
+
+    def noted(epoch: Epoch, given: list[Ack]) -> int:
+        acks.extend(given)
+        return 2
+
+    sink.commit = noted
+    flush(outlets(out=sink), Frames(large=True))
+    assert acks == [Ack(2)]
+    assert sink.rows == []
 
 
 def test_an_outlet_knows_which_share_of_the_rows_arrives() -> None:

@@ -55,11 +55,20 @@ def test_a_small_epoch_starts_no_workers() -> None:
     assert started == []
 
 
+def test_rows_that_wait_at_a_source_start_workers_before_the_first_epoch_is_done() -> None:
+    growing = capacity()
+    growing.waiting(100)
+    assert growing.caps().rows == 100
+    growing.waiting(101)
+    until(lambda: growing.caps().rows == 10_000)
+
+
 def test_workers_are_started_once() -> None:
     started: list[int] = []
     growing = capacity(warm_up=lambda: started.append(1))
     assert grown(growing) == 10_000
     growing.after_epoch(10_000)
+    growing.waiting(10_000)
     assert started == [1]
 
 

@@ -197,6 +197,7 @@ def test_a_transient_failure_is_tried_again(ahead) -> None:
     source.before_offer = fail_once
     reader = ahead(source)
     until(lambda: reader.in_hand().rows == 5)
+    assert numbers(reader.take(1)) == [0, 1, 2, 3, 4]
 
 
 def test_a_restart_forgets_what_was_held_and_begins_behind_the_positions(ahead) -> None:
@@ -221,6 +222,7 @@ def test_a_restart_forgets_a_failure(ahead) -> None:
     until(lambda: not failures)
     reader.start({})
     until(lambda: reader.in_hand().rows == 3)
+    assert numbers(reader.take(1)) == [0, 1, 2]
 
 
 def test_a_stop_reads_no_further_but_what_is_held_can_be_taken(ahead) -> None:

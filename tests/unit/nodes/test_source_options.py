@@ -253,7 +253,9 @@ def test_a_hybrid_source_needs_a_bounded_phase() -> None:
 
 
 def test_a_hybrid_source_with_a_key_may_delete_by_tombstones() -> None:
-    node("source", HYBRID.replace("start_at: latest", "tombstones: delete") + "primary_key: a")
+    options = node("source", HYBRID.replace("start_at: latest", "tombstones: delete") + "primary_key: a").options
+    assert isinstance(options, HybridOptions)
+    assert (options.unbounded_source.tombstones, options.primary_key) == (Tombstones.DELETE, ("a",))
 
 
 def test_the_filter_of_the_unbounded_phase_is_checked_in_its_place() -> None:

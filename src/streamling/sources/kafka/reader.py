@@ -29,8 +29,11 @@ _CHUNK_BYTES = 16 << 20
 _WAIT_S = 0.1
 # A broker that is alive sends something, or says that nothing is left, within its own half second.
 _STALLED_S = 30.0
-# What the client fetches ahead, per partition.
-_AHEAD_KB = 16 << 10
+# What the client fetches ahead, per partition. What lies behind the end of a stretch is fetched in vain if another
+# process reads it, so it is little; it is much more than one answer of the broker.
+_AHEAD_KB = 4 << 10
+# How long the client pauses once it has fetched that much. Its own second is longer than it takes to read all of it.
+_PAUSE_MS = 10
 # A kept consumer that nobody asked for any longer: its partition is read by another process.
 _IDLE_S = 60.0
 
@@ -145,6 +148,7 @@ class KafkaReader:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _AHEAD_KB,
+            "fetch.queue.backoff.ms": _PAUSE_MS,
         }
         what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
         with client_errors(what):

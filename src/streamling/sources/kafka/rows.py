@@ -57,7 +57,7 @@ class MessageRows:
             yield Counted("tombstones_skipped", empty)
         operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
         decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
-        places, table = _in_order(decoded)
+        places, table = _in_order(decoded, self._payload_columns)
         if table is not None:
             batch = self._shaped(messages, places, table, operations)
             if self.payload.own_operation:
@@ -66,6 +66,13 @@ class MessageRows:
             yield from _around(batch, places, bad)
         else:
             yield from (bad[index] for index in sorted(bad))
+
+    @property
+    def _payload_columns(self) -> list[str]:
+        made = {PARTITION, OFFSET, TIME} if self.metadata else set()
+        if not self.payload.own_operation:
+            made.add(OPERATION_COLUMN)
+        return [f.name for f in self.columns if f.name not in made]
 
     def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> Bodies:
         values = [message.value() for message in messages]
@@ -149,12 +156,13 @@ class MessageRows:
         values = dict(zip(self.key, zip(*rows, strict=True), strict=True))
         if self.payload.own_operation:
             values[OPERATION_COLUMN] = ("d",) * len(rows)
-        made = {PARTITION, OFFSET, TIME} if self.metadata else set()
-        fields = [f for f in arrow_schema(self.columns) if f.name not in made]
+        schema, names = arrow_schema(self.columns), self._payload_columns
+        types = [schema.field(name).type for name in names]
         columns = [
-            pa.array(values[f.name], f.type) if f.name in values else pa.nulls(len(rows), f.type) for f in fields
+            pa.array(values[name], type_) if name in values else pa.nulls(len(rows), type_)
+            for name, type_ in zip(names, types, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
+        return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _shaped(
         self, messages: Sequence[Any], places: Sequence[int], table: pa.Table, operations: bytearray | None
@@ -165,9 +173,12 @@ class MessageRows:
             made[OPERATION_COLUMN] = _letters(operations if whole else bytes(operations[n] for n in places))
         if self.metadata:
             kept = messages if whole else [messages[n] for n in places]
-            made[PARTITION] = pa.array([m.partition() for m in kept], pa.int32())
-            made[OFFSET] = pa.array([m.offset() for m in kept], pa.int64())
-            made[TIME] = pa.array([m.timestamp()[1] for m in kept], pa.int64()).cast(pa.timestamp("ms"))
+            if PARTITION in self.columns:
+                made[PARTITION] = pa.array([m.partition() for m in kept], pa.int32())
+            if OFFSET in self.columns:
+                made[OFFSET] = pa.array([m.offset() for m in kept], pa.int64())
+            if TIME in self.columns:
+                made[TIME] = pa.array([m.timestamp()[1] for m in kept], pa.int64()).cast(pa.timestamp("ms"))
         schema = arrow_schema(self.columns)
         columns = [made[f.name] if f.name in made else _joined(table.column(f.name)) for f in schema]
         columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
@@ -184,18 +195,17 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _in_order(decoded: Sequence[Placed]) -> tuple[Sequence[int], pa.Table | None]:
-    """Places of the rows, ascending, and their payload columns."""
+def _in_order(decoded: Sequence[Placed], names: Sequence[str]) -> tuple[Sequence[int], pa.Table | None]:
+    """Places of the rows, ascending, and these of their payload columns."""
     if not decoded:
         return [], None
-    names = decoded[0][1].schema.names
     table = pa.Table.from_batches([batch.select(names) for _, batch in decoded])
     if len(decoded) == 1:
         return decoded[0][0], table
     places = [place for part, _ in decoded for place in part]
     if any(before > after for before, after in pairwise(places)):
         order = sorted(range(len(places)), key=places.__getitem__)
-        table, places = table.take(pa.array(order)), [places[n] for n in order]
+        table, places = table.take(pa.array(order)) if names else table, [places[n] for n in order]
     return places, table
 
 

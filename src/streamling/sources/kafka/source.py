@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
-from streamling.plan.types import Schema
+from streamling.plan.sql.values import identifier
+from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Extent, Json, Offer, Projection, Room, Runtime, Slice
 from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.control import Control, Watching
@@ -73,9 +74,15 @@ class KafkaSource:
         self._stored: dict[str, Json] = {}
 
     def planned(self, columns: Schema, read: Collection[str]) -> None:
-        self.columns = columns
         self._decoding, self._row_key = self._payload(columns)
-        self.select = self._condition(columns)
+        key = self._row_key if self._reading.tombstones == "delete" else ()
+        kept = {*read, OPERATION_COLUMN, *key}
+        condition, text = self._condition(columns), ""
+        if condition is not None:
+            text = condition.condition or ""
+            self.select = replace(condition, columns=tuple(c for c in condition.columns if c[1] in kept))
+        # All are decoded, for a message is good or bad as a whole. What nobody looks at need not go to Spark.
+        self.columns = Schema(tuple(f for f in columns if f.name in kept or identifier(f.name) in text))
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
@@ -136,7 +143,8 @@ class KafkaSource:
             self._control.moved()
         elif not self._offered:
             self._say_quiet()
-        return Offer(tuple(slices)) if slices else None
+        left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
+        return Offer(tuple(slices), waiting=left) if slices else None
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
@@ -189,8 +197,8 @@ class KafkaSource:
     def _check_readers(self, partitions: int) -> None:
         asked = self._reading.readers
         if asked and asked > partitions:
-            text = "source %s: parallelism is %d, but topic '%s' has %d partitions, and no more readers"
-            log.warning(text, self._reading.name, asked, self._reading.topic, partitions)
+            text = "source %s: parallelism is %d, but it has %d partitions of topic '%s' to read, and no more readers"
+            log.warning(text, self._reading.name, asked, partitions, self._reading.topic)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
