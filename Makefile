@@ -28,8 +28,10 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 	@echo "Run 'make demo' again: it resumes behind the last row and finds nothing new."
 	@echo "Run 'rm -r demo-out' to start afresh."
 
+# A file is tested by one worker, which has servers of its own. Files come in order of their names, those that start
+# Java before the many small ones of tests/unit, so that both workers have something to do until the end.
 test: $(VENV)/.archive ## run all tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .

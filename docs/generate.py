@@ -41,7 +41,7 @@ DOCS = Path(__file__).resolve().parent
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
 WITHOUT_EFFECT = ("telemetry", "on_error", "dead_letter", "parallelism")
 # except in kinds that tell bad rows from others, and in these.
-WIDE = ((Role.SOURCE, "file"),)
+WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"))
 
 # The settings that do something today, in the order of the page.
 SETTINGS = {
@@ -54,6 +54,22 @@ SETTINGS = {
         "state_backend.sqlite.state_table_name",
     ),
     "epoch": ("epoch.driver_rows", "epoch.rows", "epoch.collect_rows", "epoch.bytes"),
+    "kafka": tuple(
+        f"kafka_source.{name}"
+        for name in (
+            "brokers",
+            "security_protocol",
+            "sasl_mechanism",
+            "sasl_username",
+            "sasl_password",
+            "schema_registry_url",
+            "schema_registry_username",
+            "schema_registry_password",
+            "client_id",
+            "consumer_group_id",
+            "lag_report_interval_ms",
+        )
+    ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
 LIMITS = ("shutdown_budget_secs", "log_filter")

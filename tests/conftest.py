@@ -1,4 +1,4 @@
-"""Servers that all tests share. Each is started when the first test asks for it, and ends with the session."""
+"""Servers that the tests of a process share. Each starts when the first test asks for it, and ends with the last."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from kafka_broker import KafkaBroker
 from local_stack import local_stack
 from schema_registry import SchemaRegistry
+from secure_servers import SecureServers, secure_servers
 
 from streamling.dev.stack import Stack
 
@@ -28,3 +29,10 @@ def kafka(shared_stack: Stack) -> KafkaBroker:
 def schema_registry(shared_stack: Stack) -> SchemaRegistry:
     """Subjects are for all tests the same ones; take new names."""
     return SchemaRegistry(shared_stack)
+
+
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServers]:
+    """A broker and a registry apart from the others."""
+    with secure_servers(tmp_path_factory.mktemp("certificates")) as started:
+        yield started

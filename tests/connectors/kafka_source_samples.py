@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from streamling.plugin import registry
-from streamling.plugin.contract import BadRow, Json, Offer, Room
+from streamling.plugin.contract import BadRow, Counted, Json, Offer, Room
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -26,10 +26,18 @@ def source(
     positions: Mapping[str, Json] | None = None,
     *,
     registry_url: str = "",
+    own: bool = True,
+    before: Callable[[KafkaSource], object] = lambda made: None,
+    backend: str = "Sqlite",
+    stalled_after: int = 60,
+    first_fetch: int = 60,
     looked_at: Collection[str] | None = None,
     **connection: str,
 ) -> Iterator[KafkaSource]:
-    """A source called `Events`, opened behind `positions`, of which others look at all columns unless told."""
+    """A source called `Events`, opened behind `positions`, of which others look at all columns unless told.
+
+    Without `own` it has no partitions yet.
+    """
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
     )
@@ -42,7 +50,9 @@ def source(
                 "brokers": brokers,
                 "schema_registry_url": registry_url or "http://localhost:1",
                 **connection,
-            }
+            },
+            "state_backend": {"backend_type": backend},
+            "runtime": {"stall_watchdog_timeout_sec": stalled_after, "consumer_fetch_timeout_sec": first_fetch},
         }
     )
     made = registry.build(node, settings)
@@ -53,11 +63,27 @@ def source(
         assert probe is not None
         columns = probe(node, settings, 10).schema
     made.planned(columns, columns.names if looked_at is None else looked_at)
-    made.open(positions or {})
+    before(made)
+    made.join(lambda: None)
     try:
+        if own:
+            divided(made)
+        made.open(positions or {})
         yield made
     finally:
         made.close()
+
+
+def divided(source: KafkaSource, wanted: int | None = None) -> frozenset[str]:
+    """Give a source the partitions that are its own by now: so many, or any number of them."""
+    deadline = time.monotonic() + 30
+    while True:
+        keys = source.assigned()
+        if len(keys) == wanted or (wanted is None and keys):
+            source.own(keys)
+            return keys
+        assert time.monotonic() < deadline, f"{len(keys)} partitions are assigned"
+        time.sleep(0.02)
 
 
 def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:
@@ -67,7 +93,8 @@ def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:
     found: list[Row | BadRow] = []
     for part in (part for slice_ in offer.slices for part in slice_.parts):
         for item in reader.read(part):
-            found.extend([item] if isinstance(item, BadRow) else item.to_pylist())
+            if not isinstance(item, Counted):
+                found.extend([item] if isinstance(item, BadRow) else item.to_pylist())
     return found
 
 
@@ -79,10 +106,10 @@ def everything(source: KafkaSource, room: Room = PLENTY) -> list[Row | BadRow]:
     return found
 
 
-def eventually(source: KafkaSource, count: int) -> list[Row | BadRow]:
+def eventually(source: KafkaSource, count: int, *, seconds: float = 10) -> list[Row | BadRow]:
     """So many rows: the broker answers a commit before what was committed can be read."""
     found: list[Row | BadRow] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:
         found += everything(source)
         time.sleep(0.05)
@@ -95,11 +122,14 @@ def positions_of(offer: Offer | None) -> dict[str, Json]:
 
 
 @contextmanager
-def transaction(brokers: str, topic: str, values: list[bytes], *, commit: bool) -> Iterator[None]:
+def transaction(
+    brokers: str, topic: str, values: list[bytes], *, commit: bool, timeout_ms: int = 60_000
+) -> Iterator[None]:
     """Messages in a transaction that is open inside, and then committed or aborted."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"test-{time.time_ns()}", "log_level": 0})
+    settings = {"transactional.id": f"test-{time.time_ns()}", "transaction.timeout.ms": timeout_ms, "log_level": 0}
+    producer = Producer({"bootstrap.servers": brokers, **settings})
     producer.init_transactions(20)
     producer.begin_transaction()
     for value in values:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from avro_frames import framed
 from kafka_broker import KafkaBroker
-from kafka_source_samples import PLENTY, eventually, everything, positions_of, read, source, transaction
+from kafka_source_samples import PLENTY, divided, eventually, everything, positions_of, read, source, transaction
 from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, SCHEMA_OUTDATED, SOURCE_FAILED, StreamlingError
-from streamling.plugin.contract import BadRow, Room
+from streamling.plugin.contract import BadRow, Counted, Room
 
 pytestmark = pytest.mark.servers
 
@@ -245,7 +245,11 @@ def test_tombstones_are_passed_over(kafka: KafkaBroker) -> None:
     topic = kafka.topic()
     kafka.produce(topic, [None, b'{"n": 1}', Message(None, b"k", (("dbz.op", b"nonsense"),)), b""])
     with source(kafka.brokers, topic, JSON) as events:
-        assert found(everything(events)) == [1]
+        offer = events.offer(PLENTY)
+        assert found(read(events, offer)) == [1]
+        assert offer is not None
+        items = [item for s in offer.slices for part in s.parts for item in events.reader().read(part)]
+        assert [item for item in items if isinstance(item, Counted)] == [Counted("tombstones_skipped", 3)]
 
 
 def test_tombstones_delete_the_row_of_their_key(kafka: KafkaBroker) -> None:
@@ -314,8 +318,8 @@ def test_what_is_left_is_known(kafka: KafkaBroker) -> None:
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: KafkaBroker) -> None:
-    with source(kafka.brokers, "nowhere", JSON) as events, pytest.raises(StreamlingError) as caught:
-        events.offer(PLENTY)
+    with pytest.raises(StreamlingError) as caught, source(kafka.brokers, "nowhere", JSON):
+        pass
     assert caught.value.condition is SOURCE_FAILED
     assert "there is no topic 'nowhere'" in caught.value.message
 
@@ -325,14 +329,19 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    monkeypatch.setattr("streamling.sources.kafka.source._LOOK_S", 0.0)
+    monkeypatch.setattr("streamling.sources.kafka.control._LOOK_S", 0.1)
     topic = kafka.topic()
+    kafka.produce(topic, numbers(0))
     with source(kafka.brokers, topic, f"{JSON}, starting_offsets: latest") as events:
-        assert everything(events) == []
+        start = events.offer(PLENTY)
+        assert positions_of(start)[f"events:{topic}:0"]["offset"] == 1  # type: ignore[call-overload, index]
+        assert read(events, start) == []
         admin = AdminClient({"bootstrap.servers": kafka.brokers})
         for made in admin.create_partitions([NewPartitions(topic, 2)]).values():
             made.result(10)
         kafka.produce(topic, [Message(b'{"n": 1}', partition=1)])
+        divided(events, 2)
+        events.open(positions_of(start))
         assert found(everything(events)) == [1]
 
 

@@ -1,4 +1,7 @@
-"""A process killed at any point of the epoch protocol has lost nothing and doubled nothing after a restart."""
+"""A process killed at any point of the epoch protocol has lost nothing and doubled nothing after a restart.
+
+The kills follow each other in one directory, as they would in a bad night: each run finds what the one before has left.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,42 @@ import signal
 
 import pytest
 from harness import Workspace
-from two_sinks import assert_exact, differences, write
+from two_sinks import FORMATS, assert_exact, assert_some_missing_none_doubled, write
 
 from streamling.testing.crash import POINTS, VARIABLE
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-ROWS = 800
-# Eight epochs without waiting for any.
-SMALL = {"EPOCH__ROWS": 100}
-PLACES = (
-    "after-record",
-    "after-write:parquet",
-    "after-write:json",
-    "before-commit:parquet",
-    "before-commit:json",
-    "after-commit:parquet",
-    "after-commit:json",
-    "before-finalize",
-    "after-finalize",
-    "before-group-commit",
-)
+# What happens at a sink is tried at both: in between one has the rows and the other has not.
+AT_SINKS = tuple(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in FORMATS)
+PLACES = ("after-record", *AT_SINKS, "before-finalize", "after-finalize", "before-group-commit")
 
 
 def test_every_point_of_the_protocol_is_tried() -> None:
     assert {place.partition(":")[0] for place in PLACES} == set(POINTS)
 
 
-@pytest.mark.parametrize("point", PLACES)
-def test_a_kill_in_the_first_epoch_and_again_in_a_later_one_leaves_each_row_once(place: Workspace, point: str) -> None:
-    write(place, ROWS)
-    for count in (1, 3):
-        killed = place.run(environment={VARIABLE: f"{point}@{count}"}, **SMALL)
-        assert killed.code == -signal.SIGKILL, killed.stderr
-        assert differences(place, ROWS)  # there is something left to do
-    place.run(**SMALL).succeeded()
-    assert_exact(place, ROWS)
+def kill(place: Workspace, point: str, rows: int, settings: dict[str, int]) -> None:
+    """Run until the point is reached; something is left to do, and nothing is there twice."""
+    killed = place.run(environment={VARIABLE: point}, **settings)
+    assert killed.code == -signal.SIGKILL, f"{point}\n{killed.stderr}"
+    assert_some_missing_none_doubled(place, rows, f"after a kill at {point}")
 
 
-@pytest.mark.parametrize("point", ["after-write:json", "after-commit:parquet"])
-def test_a_kill_while_executors_write_leaves_each_row_once(place: Workspace, point: str) -> None:
-    rows = 60_000
+def test_kills_at_every_point_leave_each_row_once(place: Workspace) -> None:
+    rows, small = 3000, {"EPOCH__ROWS": 100}
     write(place, rows)
-    large = {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 25_000}
-    killed = place.run(environment={VARIABLE: f"{point}@2"}, **large)
-    assert killed.code == -signal.SIGKILL, killed.stderr
+    for number, point in enumerate(PLACES):
+        # In the first epoch of a process, or in a later one.
+        kill(place, f"{point}@{1 + 2 * (number % 2)}", rows, small)
+    place.run(**small).succeeded()
+    assert_exact(place, rows)
+
+
+def test_kills_while_executors_write_leave_each_row_once(place: Workspace) -> None:
+    rows, large = 150_000, {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
+    write(place, rows)
+    for number, point in enumerate(AT_SINKS):
+        kill(place, f"{point}@{2 - number % 2}", rows, large)
     place.run(**large).succeeded()
     assert_exact(place, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness import Row, Workspace
+from harness import Row, Workspace, read_file
 
 _PIPELINE = """\
 sources:
@@ -57,6 +57,12 @@ def differences(place: Workspace, rows: int, *, times: int = 1) -> list[str]:
 
 def assert_exact(place: Workspace, rows: int, *, times: int = 1) -> None:
     assert differences(place, rows, times=times) == []
+
+
+def assert_some_missing_none_doubled(place: Workspace, rows: int, when: str) -> None:
+    held = [[id_ for file in place.files(f, f) for id_ in read_file(file, f)["id"].to_pylist()] for f in FORMATS]
+    assert [len(ids) - len(set(ids)) for ids in held] == [0, 0], when
+    assert min(len(ids) for ids in held) < rows * 3 // 4, when
 
 
 def _frozen(row: Row) -> tuple[object, ...]:

@@ -37,6 +37,10 @@ _SOURCE = Path(streamling.__file__).parents[1]
 PATIENCE_S = 120.0
 # A JVM whose driver was killed reads the end of its input at once, but may be in the middle of a job.
 ORPHANS_S = 10.0
+# A short run ends before the optimizing compiler has paid off, and the machine has better things to do. Who wants to
+# see what users have takes AS_INSTALLED into the environment.
+_QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+AS_INSTALLED: dict[str, str | None] = dict.fromkeys(_QUICK_JAVA)
 _FORMATS = {"parquet": "parquet", "json": "jsonl", "csv": "csv"}
 
 
@@ -235,7 +239,8 @@ class Workspace:
             **settings,
         }
         named = {f"STREAMLING__{name}": str(value) for name, value in chosen.items()}
-        merged: dict[str, str | None] = {**inherited, "PYTHONPATH": os.pathsep.join(paths), **named, **own}
+        paths_and_java = {"PYTHONPATH": os.pathsep.join(paths), **_QUICK_JAVA}
+        merged: dict[str, str | None] = {**inherited, **paths_and_java, **named, **own}
         return {name: value for name, value in merged.items() if value is not None}
 
 

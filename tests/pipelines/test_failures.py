@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import Workspace, printed
+from harness import AS_INSTALLED, Workspace, printed
 
 from streamling.engine.archive import archive_path, cache_directory
 from streamling.engine.java import find_java
@@ -123,7 +123,7 @@ def test_a_broken_class_archive_only_makes_the_start_slower(place: Workspace, fa
     else:
         _cut_off(archive_path(java), broken)
     place.write(TEN)
-    finished = place.run(environment={"XDG_CACHE_HOME": str(place.directory / "cache")}).succeeded()
+    finished = place.run(environment={"XDG_CACHE_HOME": str(place.directory / "cache"), **AS_INSTALLED}).succeeded()
     assert [row["id"] for _, _, _, row in printed(finished.stdout)] == list(range(10))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from decimal import Decimal
 
 import pytest
 from avro_frames import framed
@@ -92,7 +91,7 @@ sinks:
     found = sorted(place.rows("out", "json"), key=lambda row: row["id"])
     assert [row["id"] for row in found] == list(range(10, 90))
     assert found[2]["text"] == "t12"
-    assert (found[3]["text"], Decimal(found[3]["amount"]), found[3]["_gs_op"]) == ("none", Decimal("0.13"), "u")
+    assert (found[3]["text"], found[3]["amount"], found[3]["_gs_op"]) == ("none", 0.13, "u")
     assert found[4]["tags"] == ["14", "14"]
     (file,) = (place.directory / "letters").glob("*.jsonl")
     letter = json.loads(file.read_text())

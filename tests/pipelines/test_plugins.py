@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import MakeWorkspace, Workspace
+from harness import Finished, MakeWorkspace, Workspace, printed
 
 OWN = """
 import asyncio
@@ -181,20 +181,7 @@ def finish(place: Workspace, rows: int) -> None:
     place.write(SLOW.replace("rows: 1000000, pause: 0.05", f"rows: {rows}")).run(PLUGIN__PATH="own.py").succeeded()
 
 
-def test_killed_in_the_middle_a_plugin_source_loses_nothing(place: Workspace) -> None:
-    place.write(SLOW)
-    write_plugin(place)
-    for epochs in (2, 4):
-        child = place.start(PLUGIN__PATH="own.py")
-        child.until_epochs(epochs)
-        child.signal(signal.SIGKILL)
-        child.wait()
-    rows = max(row["id"] for row in lines(place)) + 20
-    finish(place, rows)
-    assert {row["id"] for row in lines(place)} == set(range(rows))
-
-
-def test_a_stop_ends_a_plugin_source_and_the_next_run_goes_on(place: Workspace) -> None:
+def test_stopped_and_then_killed_a_plugin_source_loses_nothing(place: Workspace) -> None:
     place.write(SLOW)
     write_plugin(place)
     child = place.start(PLUGIN__PATH="own.py")
@@ -203,8 +190,16 @@ def test_a_stop_ends_a_plugin_source_and_the_next_run_goes_on(place: Workspace) 
     child.wait().succeeded()
     stored = place.state()["counter"]
     assert [row["id"] for row in lines(place)] == list(range(stored))  # what was read was written, and no more
-    finish(place, stored + 15)
-    assert [row["id"] for row in lines(place)] == list(range(stored + 15))
+    for epochs in (2, 4):
+        child = place.start(PLUGIN__PATH="own.py")
+        child.until_epochs(epochs)
+        child.signal(signal.SIGKILL)
+        child.wait()
+    written = [row["id"] for row in lines(place)]
+    assert written[: stored + 1] == list(range(stored + 1))  # behind the stop nothing came again
+    rows = max(written) + 20
+    finish(place, rows)
+    assert {row["id"] for row in lines(place)} == set(range(rows))
 
 
 def test_in_job_mode_the_last_acknowledgement_of_a_plugin_sink_counts(place: Workspace) -> None:
@@ -217,14 +212,17 @@ def test_in_job_mode_the_last_acknowledgement_of_a_plugin_sink_counts(place: Wor
     assert [row["id"] for row in lines(place)] == list(range(20))
 
 
-PARTITIONED = """
+SAMPLES = """
 sources:
+  random: {type: basic_plugin.random_source, max_rows: 4, primary_key: num_field}
   three: {type: basic_plugin.partitioned_source, rows: 50, preferred_partitions: 3, primary_key: id}
   two: {type: basic_plugin.partitioned_source, rows: 40, parallelism: 2, primary_key: id}
 transforms:
+  inserts: {type: basic_plugin.filter_transform, from: random, _gs_op: i}
   wide: {type: basic_plugin.partitioned_transform, from: two, parallelism: 4}
   same: {type: basic_plugin.partitioned_transform, from: two}
 sinks:
+  shown: {type: print_sink, from: inserts, mode: row}
   of_three: {type: file, from: three, path: three, format: parquet}
   of_wide: {type: file, from: wide, path: wide, format: parquet}
   of_same: {type: file, from: same, path: same, format: parquet}
@@ -232,23 +230,24 @@ sinks:
 
 
 @pytest.fixture(scope="module")
-def partitioned(new_place: MakeWorkspace) -> Workspace:
-    place = new_place().write(PARTITIONED)
-    place.run().succeeded()
-    return place
+def samples(new_place: MakeWorkspace) -> tuple[Workspace, Finished]:
+    place = new_place().write(SAMPLES)
+    return place, place.run().succeeded()
 
 
-def test_a_partitioned_source_runs_as_many_instances_as_it_prefers(partitioned: Workspace) -> None:
-    rows = partitioned.rows("three", "parquet")
+def test_a_partitioned_source_runs_as_many_instances_as_it_prefers(samples: tuple[Workspace, Finished]) -> None:
+    rows = samples[0].rows("three", "parquet")
     for partition in range(3):
         own = sorted(row["id"] for row in rows if row["source_partition"] == partition)
         assert own == [partition * 1_000_000 + n for n in range(50)]
     assert len(rows) == 150
 
 
-def test_a_partitioned_transform_has_the_width_it_asks_for_or_that_of_its_input(partitioned: Workspace) -> None:
+def test_a_partitioned_transform_has_the_width_it_asks_for_or_that_of_its_input(
+    samples: tuple[Workspace, Finished],
+) -> None:
     for path, width in (("wide", 4), ("same", 2)):
-        rows = partitioned.rows(path, "parquet")
+        rows = samples[0].rows(path, "parquet")
         assert len({row["id"] for row in rows}) == len(rows) == 80
         assert {row["transform_partition"] for row in rows} == set(range(width))
 
@@ -266,13 +265,8 @@ def test_the_record_limit_counts_over_all_instances(place: Workspace) -> None:
     assert sorted(int(line.split(",")[0]) for text in texts for line in text[1:]) == list(range(100))
 
 
-def test_the_print_sample_writes_rows_to_standard_output(place: Workspace) -> None:
-    place.write(
-        "sources:\n  n: {type: basic_plugin.random_source, max_rows: 4, primary_key: num_field}\n"
-        "transforms:\n  f: {type: basic_plugin.filter_transform, from: n, _gs_op: i}\n"
-        "sinks:\n  o: {type: print_sink, from: f, mode: row}\n"
-    )
-    rows = [json.loads(line) for line in place.run().succeeded().stdout.splitlines()]
+def test_the_print_sample_writes_rows_to_standard_output(samples: tuple[Workspace, Finished]) -> None:
+    rows = [json.loads(line) for line in samples[1].stdout.splitlines()]
     assert len(rows) == 4
     assert all(len(row["alphanumeric_field"]) == 16 and 0 <= row["num_field"] < 1000 for row in rows)
 
@@ -338,7 +332,8 @@ def test_a_plugin_that_waits_for_ever_can_be_stopped(place: Workspace) -> None:
     child = place.start(PLUGIN__PATH="own.py")
     child.until_epochs(1)  # the other source is delivered meanwhile
     child.signal(signal.SIGTERM)
-    child.wait(60).succeeded()
+    finished = child.wait(60).succeeded()
+    assert [row["id"] for *_, row in printed(finished.stdout)] == [0, 1, 2]
 
 
 WATCHING = """

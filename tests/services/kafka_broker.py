@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from local_stack import LocalServer
 
 from streamling.dev.stack import Stack
 from streamling.dev.topics import Message, Topics
+
+# A topic that is compacted as soon as the broker looks at it.
+COMPACTING = {
+    "cleanup_policy": "compact",
+    "segment_ms": "100",
+    "min_cleanable_dirty_ratio": "0.001",
+    "max_compaction_lag_ms": "100",
+}
 
 
 class KafkaBroker(LocalServer):
@@ -33,6 +44,19 @@ class KafkaBroker(LocalServer):
     def consume(self, topic: str, count: int | None = None) -> Sequence[Message]:
         """What is on the topic now, each partition in order; with a count that many, however long it takes."""
         return list(itertools.islice(self.topics.read(topic, follow=count is not None), count))
+
+    def expire(self, topic: str, before: int, partition: int = 0) -> None:
+        """As retention does: messages before an offset are no longer there."""
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        for done in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            done.result(20)
+
+    def compact(self, topic: str, left: int) -> None:
+        """Wait until so many messages of a topic with `COMPACTING` are left; what is newest is never looked at."""
+        deadline = time.monotonic() + 60
+        while len(self.consume(topic)) > left:
+            assert time.monotonic() < deadline, "nothing was compacted"
+            time.sleep(0.2)
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

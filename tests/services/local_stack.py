@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import streamling
 from streamling.dev.processes import free_ports
-from streamling.dev.server import Site
+from streamling.dev.server import Server, Site
 from streamling.dev.stack import SERVERS, Stack
 
 # Reads until this process is gone, then stops what it may have left.
@@ -48,7 +48,7 @@ class LocalServer:
 
 
 @contextmanager
-def local_stack() -> Iterator[Stack]:
+def local_stack(servers: Mapping[str, Server] = SERVERS) -> Iterator[Stack]:
     """A stack in a directory of its own, without servers yet."""
     with tempfile.TemporaryDirectory(prefix="streamling-tests-") as temporary:
         directory = Path(temporary) / "stack"
@@ -62,8 +62,8 @@ def local_stack() -> Iterator[Stack]:
             start_new_session=True,
         )
         try:
-            stack = Stack(directory)
+            stack = Stack(directory, servers=servers)
             yield stack
-            stack.down(list(SERVERS), purge=True)
+            stack.down(list(servers), purge=True)
         finally:
             guard.communicate()

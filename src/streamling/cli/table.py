@@ -78,15 +78,16 @@ def lines(view: View, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     nodes = view.snapshot.nodes
     if not nodes:
         return [_header(view, min(room, _PAGE), glyphs)]
-    # Beside the nodes: a header, the bars, the titles, a footer, a line for the cursor.
-    free = max(1, height - 4 - len(list(_bars(view, room, glyphs))))
+    # Beside the nodes: a header, the bars, the titles, what is wrong, a footer, a line for the cursor.
+    troubles = [((shortened(text, room, glyphs), "bold yellow"),) for text in view.snapshot.troubles]
+    free = max(1, height - 4 - len(list(_bars(view, room, glyphs))) - len(troubles))
     shown, hidden = _chosen(nodes, free)
     body = list(_body(view, shown, room, glyphs))
     if hidden:
         body.append(((f"{glyphs.dots} and {hidden} more", "dim"),))
     # As wide as the rows are, so that nothing stands apart on a wide terminal.
     page = min(room, max(_PAGE, *(cells("".join(text for text, _ in line)) for line in body)))
-    return [_header(view, page, glyphs), *_bars(view, page, glyphs), *body, _footer(view, page, glyphs)]
+    return [_header(view, page, glyphs), *_bars(view, page, glyphs), *body, *troubles, _footer(view, page, glyphs)]
 
 
 def _header(view: View, room: int, glyphs: Glyphs) -> Line:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import fetched, installed, pinned
-from streamling.dev.server import HOST, Server, Site
-from streamling.engine.java import find_java_for
+from streamling.dev.java_server import JavaServer
+from streamling.dev.server import HOST, Site
 
-_OLDEST_JAVA = 17
 _ASK_SECONDS = 2.0
 # Everything is kept until the directory is removed: rows of years ago must not fall to a time limit. A topic that
 # nobody has created is an error, as on most clusters that matter. There is one broker, so there is one copy.
@@ -49,9 +46,11 @@ exec "$@" kafka.Kafka server.properties
 """
 
 
-class Kafka(Server):
-    name = "kafka"
+class Kafka(JavaServer):
+    name = product = "kafka"
     version = "4.3.1"
+    title = f"Kafka {version}"
+    oldest_java = 17
     port = 9092
     inner_ports = ("controller",)
     memory = 450_000_000
@@ -59,20 +58,13 @@ class Kafka(Server):
     start_seconds = 90.0
     stop_seconds = 20.0
 
-    def check(self) -> None:
-        self._java()
-
-    def home(self, onlooker: Onlooker) -> Path:
-        def fetch(directory: Path, lock: IO[bytes]) -> Path:
-            files = fetched(f"kafka {self.version}", pinned("kafka"), directory, lock, onlooker)
-            return files[0].parent
-
-        return installed(f"kafka-{self.version}", fetch, onlooker)
+    def unpacked(self, files: Sequence[Path]) -> Path:
+        return files[0].parent
 
     def command(self, home: Path, site: Site) -> list[str]:
         properties = _PROPERTIES.format(host=HOST, port=site.ports[self.name], controller=site.ports["controller"])
         (site.directory / "server.properties").write_text(properties)
-        program = [str(self._java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN"]
+        program = [str(self.java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         return ["/bin/sh", "-c", _FORMAT_AND_RUN, cluster, *program, "-cp", f"{home}/*"]
 
@@ -96,9 +88,6 @@ class Kafka(Server):
 
     def variables(self, site: Site) -> dict[str, str]:
         return {f"STREAMLING__KAFKA_{role}__BROKERS": self.address(site) for role in ("SOURCE", "SINK")}
-
-    def _java(self) -> Path:
-        return find_java_for(f"Kafka {self.version}", _OLDEST_JAVA)
 
 
 def _cluster(file: Path) -> str | None:

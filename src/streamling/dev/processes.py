@@ -6,7 +6,9 @@ belong to somebody else.
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import signal
 import socket
 import time
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER = "STREAMLING_DEV_MARKER"
+_QUIET_PORTS = range(20_000, 32_000)
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.1
 # Behind the last bracket of /proc/PID/stat, which begins with the state.
@@ -91,12 +94,12 @@ def port_is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(s.getsockname()[1]) for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports that nobody uses, all different.
+
+    Not those that the system gives to outgoing connections: one could have it before the server has started.
+    """
+    candidates = random.sample(_QUIET_PORTS, k=100 + count)
+    return list(itertools.islice(filter(port_is_free, candidates), count))
 
 
 def holder_of(port: int) -> str | None:

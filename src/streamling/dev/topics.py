@@ -12,6 +12,8 @@ from streamling.errors import TOPIC_FAILED, StreamlingError, TransientError, Use
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.2
+# What is too long is for the broker to say: the client's own bound is lower than that of most topics that matter.
+_LONGEST_BYTES = 100 << 20
 Header = tuple[str, bytes | None]
 
 
@@ -90,7 +92,8 @@ class Topics:
         from confluent_kafka import Producer
 
         # Keys go to the partitions that clients in Java send them to.
-        producer = Producer({**self._connection, "enable.idempotence": True, "partitioner": "murmur2_random"})
+        settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "message.max.bytes": _LONGEST_BYTES}
+        producer = Producer({**self._connection, **settings})
         refused: list[Any] = []
         began, count = time.monotonic(), 0
         for message in messages:

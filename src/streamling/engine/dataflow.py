@@ -12,13 +12,13 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import BadRows, Refused
-from streamling.engine.part_reports import PartReport, Sorted, open_reports
+from streamling.engine.part_reports import PartReport, Sorted, counts_of, open_reports
 from streamling.engine.readahead import Taken
 from streamling.engine.spark_errors import crossing, spark_errors, spark_failure
 from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentError
@@ -28,7 +28,18 @@ from streamling.plan.pipeline import Plan
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema
-from streamling.plugin.contract import Ack, BadRow, Epoch, Json, Reader, Source, Task, Transform, Writer
+from streamling.plugin.contract import (
+    Ack,
+    BadRow,
+    Epoch,
+    Json,
+    LimitsReaders,
+    Reader,
+    Source,
+    Task,
+    Transform,
+    Writer,
+)
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import Role
 
@@ -151,7 +162,7 @@ class Dataflow:
         counted = len(found) == len(reports)
         rows = sum(report.rows for report in found) if counted else sum(s.rows for s in taken.slices)
         bad = tuple(bad for report in found for bad in report.bad)
-        return Reading(rows, Refused(sum(report.refused for report in found), bad, again))
+        return Reading(rows, Refused(sum(report.refused for report in found), bad, again), counts_of(found))
 
     def _source_frame(self, node: PlannedNode, epoch: Epoch, taken: Taken | None) -> DataFrame:
         source = self._sources[node.ref]
@@ -169,14 +180,16 @@ class Dataflow:
         return self._sql(f"SELECT {columns} FROM {view}{condition}", source.select.uses_now, epoch)
 
     def _read_frame(self, node: PlannedNode, source: Source, parts: list[Json], epoch: Epoch) -> DataFrame:
-        """One Spark partition per part, in order."""
+        """One Spark partition per part, in order; or fewer, each with several parts."""
         if self._reports is None:
             self._reports = open_reports(self._session.sparkContext)
         policy = self._bad_rows.policy(node.ref)
         task = ReadTask(self._readers[node.ref], parts, source.columns, node.ref, policy, epoch.id, self._reports)
         # Spark wants a plain function.
         read: BatchTask = lambda rows: task(rows)  # noqa: E731
-        return self._session.range(0, len(parts), 1, len(parts)).mapInArrow(read, _spark_schema(source.columns))
+        most = source.readers if isinstance(source, LimitsReaders) else None
+        tasks = min(most or len(parts), len(parts))
+        return self._session.range(0, len(parts), 1, tasks).mapInArrow(read, _spark_schema(source.columns))
 
     def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
         if node.query is None:
@@ -355,6 +368,7 @@ class Reading:
 
     rows: int
     refused: Refused
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,14 @@ from streamling.engine.closing import InHand, Timing, closes, patience
 from streamling.engine.dataflow import Dataflow, Reading
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.part_reports import PartReport
-from streamling.engine.pending import Ledger, Pending
+from streamling.engine.pending import Journal, Pending
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.retry import retry
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Offer, Slice
+from streamling.plugin.contract import Applied, Epoch, HearsFinalizers, Json, Slice
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
@@ -46,6 +46,8 @@ _COLLECT_EVERY = 50
 _TAKEOVER_S = 10.0
 # Fenced that often in a row with nobody moving anything: the target is ahead of the state, for good.
 _FENCED_IN_VAIN = 3
+# Sources that hang in a system that does not answer must not use up the time of the last epoch.
+_LET_GO_S = 4.0
 # State errors may pass within this time; then the run ends and a supervisor starts it again.
 _STATE_BUDGET_S = 60.0
 
@@ -58,7 +60,7 @@ class EpochLoop:
         plan: Plan,
         settings: Settings,
         generation: str,
-        ledger: Ledger,
+        journal: Journal,
         dataflow: Dataflow,
         delivery: Delivery,
         bad_rows: BadRows,
@@ -70,7 +72,7 @@ class EpochLoop:
         progress: Progress,
     ) -> None:
         self._fingerprint, self._settings, self._generation = plan.fingerprint, settings, generation
-        self._ledger, self._dataflow, self._delivery, self._capacity = ledger, dataflow, delivery, capacity
+        self._journal, self._dataflow, self._delivery, self._capacity = journal, dataflow, delivery, capacity
         self._sources, self._outlets, self._stop, self._progress = sources, outlets, stop, progress
         self._bad_rows, self._listeners = bad_rows, listeners
         self._last_epoch = 0.0
@@ -83,7 +85,7 @@ class EpochLoop:
     def run(self) -> None:
         """Until all input is delivered or a stop is asked for. The first error ends it."""
         gc.freeze()  # what the start has made stays; collections look at what epochs make
-        self._resume()
+        self._resume(self._sources)
         while (epoch_and_rows := self._next()) is not None:  # 1
             epoch, taken = epoch_and_rows
             try:
@@ -93,10 +95,10 @@ class EpochLoop:
 
     def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken]) -> None:
         began = time.monotonic()
-        record = self._state(lambda: self._ledger.record(epoch, self._fingerprint))  # 2
+        record = self._state(lambda: self._journal.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
-        rows = self._deliver(epoch, taken, self._outlets)
-        self._finish(epoch, record, rows, began)
+        rows = self._deliver(record.epoch, taken, self._outlets)
+        self._finish(record, rows, began)
 
     def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> int:
         """Returns the rows that were read."""
@@ -112,6 +114,9 @@ class EpochLoop:
             frames.release()
         readings = self._dataflow.readings(epoch, taken)
         self._set_aside(epoch, readings, frames.transformed, outlets)
+        for source in self._sources:
+            if source.node in readings:
+                source.counted(readings[source.node].counts)
         given = frames.counted | {ref: reading.rows for ref, reading in readings.items()}
         self._progress.epoch_passed(given)
         return sum(reading.rows for reading in readings.values())
@@ -140,9 +145,10 @@ class EpochLoop:
             sleep=self._stop.pause,
         )
 
-    def _finish(self, epoch: Epoch, record: Pending, rows: int, began: float) -> None:
+    def _finish(self, record: Pending, rows: int, began: float) -> None:
+        epoch = record.epoch
         crash_point("before-finalize")
-        self._state(lambda: self._ledger.finalize(record))  # 5
+        self._state(lambda: self._journal.finalize(record))  # 5
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._sources:  # 6
@@ -167,6 +173,8 @@ class EpochLoop:
             self._stop.heard.clear()  # before looking: what happens while we look ends the wait
             if self._stop.requested or any(o.limit_reached for o in self._outlets):
                 return self._last_rows()
+            if self._redivided():
+                self._resume([source for source in self._sources if source.redivided])
             hands = [source.in_hand() for source in self._sources]
             hand = _together(hands)
             wishes = [(o.wish, o.share) for o in self._outlets if o.wish]
@@ -183,19 +191,24 @@ class EpochLoop:
 
     def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Taken]]:
         self._last_epoch = time.monotonic()
-        number = self._state(self._ledger.next_number)
+        number = self._state(self._journal.next_number)
         given = {source.node: source.take(number, only_read=only_read) for source in self._sources}
         taken = {node: t for node, t in given.items() if t is not None}
         return self._mint(number, taken), taken
 
     def _last_rows(self) -> tuple[Epoch, dict[str, Taken]] | None:
         """After a stop: rows already read, once, if the policy wants them written; then nothing."""
-        for source in self._sources:
-            source.stop()
+        self.stop_reading()
         if not self._stop.drains:
             return None
         epoch, taken = self._take(only_read=True)
         return (epoch, taken) if taken else None
+
+    def stop_reading(self) -> None:
+        """For good: what is in hand can still be taken."""
+        deadline = time.monotonic() + _LET_GO_S
+        for source in self._sources:
+            source.stop(within=max(0.0, deadline - time.monotonic()))
 
     def _mint(self, number: int, taken: Mapping[str, Taken]) -> Epoch:
         return Epoch(
@@ -211,9 +224,11 @@ class EpochLoop:
 
     # Recovery
 
-    def _resume(self) -> None:
-        """Settle what an earlier owner left, then read on from the stored positions."""
+    def _resume(self, sources: Sequence[ReadAhead]) -> None:
+        """Settle what an earlier owner left of their keys, then read on from the stored positions."""
         while True:
+            for source in sources:
+                source.divide()
             try:
                 for pending in self._unfinished():
                     self._settle(pending)
@@ -221,15 +236,17 @@ class EpochLoop:
             except Fenced as fenced:
                 self._note(fenced)
                 self._wait_for_other_owner()
-        positions = self._state(self._ledger.positions)
-        for source in self._sources:
+        positions = self._state(self._journal.positions)
+        for source in sources:
             source.start(positions)
         if positions:
             log.info("reading on from the stored positions")
 
     def _unfinished(self) -> list[Pending]:
-        nodes = {source.node for source in self._sources}
-        return self._state(lambda: self._ledger.pending(self._settings.application_id, self._generation, nodes))
+        return self._state(lambda: self._journal.pending(self._settings.application_id, self._generation, self._mine))
+
+    def _mine(self, slice_: Slice) -> bool:
+        return any(source.node == slice_.node and source.owns(slice_.key) for source in self._sources)
 
     def _settle(self, pending: Pending) -> None:
         """Ask every sink before anything is repeated; what is repeated is repeated as it was.
@@ -239,20 +256,28 @@ class EpochLoop:
         """
         epoch = pending.epoch
         answers = {o.node.ref: o.sink.applied(epoch.slices) for o in self._outlets}
+        if Applied.UNKNOWN in answers.values() and self._divided(epoch):
+            for part in pending.apart():
+                self._settle(part)
+            return
         if all(answer is Applied.NO for answer in answers.values()):
             answers = {o.node.ref: o.sink.abandon(epoch) for o in self._outlets}
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
-            self._state(lambda: self._ledger.drop(pending))
+            self._state(lambda: self._journal.drop(pending))
             self._capacity.after_crash(epoch)
             return
         missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
         self._repeat(pending, missing)
 
+    def _divided(self, epoch: Epoch) -> bool:
+        """Whether a sink has some slices of the epoch and lacks others: several owners have been at them."""
+        return any(len({o.sink.applied((s,)) for s in epoch.slices}) > 1 for o in self._outlets)
+
     def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
         new_id = self._new_id()
-        pending = self._state(lambda: self._ledger.rename(pending, new_id))
+        pending = self._state(lambda: self._journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
@@ -262,9 +287,9 @@ class EpochLoop:
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
         # Also when no sink lacks anything: the bad rows may not have been stored yet.
         if outlets or self._bad_rows.keeps_letters:
-            taken = {source.node: source.read(Offer(mine)) for source, mine in slices.items() if mine}
+            taken = {source.node: source.read_again(mine) for source, mine in slices.items() if mine}
             rows = self._deliver(epoch, taken, outlets)
-        self._finish(epoch, pending, rows, began)
+        self._finish(pending, rows, began)
 
     def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
@@ -276,12 +301,14 @@ class EpochLoop:
             for source in self._sources:
                 source.discard()
         else:
-            self._resume()
+            self._resume(self._sources)
 
     def _note(self, fenced: Fenced) -> None:
         """Being fenced again and again while no position moves means that nobody else is there to move them."""
         log.warning("an epoch is abandoned: %s", fenced)
-        seen = (self._state(self._ledger.positions), self._others())
+        positions = self._state(self._journal.positions)
+        owned = {key: value for key, value in positions.items() if not any(s.foreign(key) for s in self._sources)}
+        seen = (owned, self._others())
         self._fenced_in_vain = self._fenced_in_vain + 1 if seen == self._fenced_at else 0
         self._fenced_at = seen
         if self._fenced_in_vain >= _FENCED_IN_VAIN:
@@ -298,12 +325,15 @@ class EpochLoop:
         """While another owner works, its record changes; one that stays as it is belongs to nobody."""
         deadline = time.monotonic() + _TAKEOVER_S
         seen = self._others()
-        while seen and time.monotonic() < deadline and not self._stop.requested:
+        while seen and time.monotonic() < deadline and not self._stop.requested and not self._redivided():
             self._stop.heard.wait(0.2)
             self._stop.heard.clear()
             now = self._others()
             if now != seen:
                 seen, deadline = now, time.monotonic() + _TAKEOVER_S
+
+    def _redivided(self) -> bool:
+        return any(source.redivided for source in self._sources)
 
     def _others(self) -> list[Pending]:
         """Records that this process has not made."""
@@ -338,4 +368,5 @@ def _together(hands: Sequence[InHand]) -> InHand:
         waited=max((hand.waited for hand in filled), default=0.0),
         full=any(hand.full for hand in hands),
         last=bool(hands) and all(hand.last for hand in hands),
+        gathering=max((hand.gathering for hand in filled if hand.gathering is not None), default=None),
     )

@@ -6,12 +6,13 @@ task for instance, reports twice under one name, so nothing is counted double.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import refusal
-from streamling.plugin.contract import BadRow
+from streamling.plugin.contract import BadRow, Counted
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class PartReport:
     refused: int = 0
     bad: tuple[BadRow, ...] = ()
     """The first of the refused rows, or all of them."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What the reader has counted beside rows."""
 
     @property
     def complete(self) -> bool:
@@ -49,11 +52,14 @@ class Sorted:
         self._node, self._on_error, self._most = node, on_error, most
         self._rows = self._refused = 0
         self._bad: list[BadRow] = []
+        self._counts: Counter[str] = Counter()
 
-    def rows(self, items: Iterator[pa.RecordBatch | BadRow]) -> Iterator[pa.RecordBatch]:
+    def rows(self, items: Iterator[pa.RecordBatch | BadRow | Counted]) -> Iterator[pa.RecordBatch]:
         for item in items:
             if isinstance(item, BadRow):
                 self._refuse(item)
+            elif isinstance(item, Counted):
+                self._counts[item.what] += item.count
             else:
                 self._rows += item.num_rows
                 yield item
@@ -67,10 +73,17 @@ class Sorted:
 
     @property
     def report(self) -> PartReport:
-        return PartReport(self._rows, self._refused, tuple(self._bad))
+        return PartReport(self._rows, self._refused, tuple(self._bad), dict(self._counts))
 
 
 NOTHING = PartReport()
+
+
+def counts_of(reports: Iterable[PartReport]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for report in reports:
+        found.update(report.counts)
+    return dict(found)
 
 
 def open_reports(context: SparkContext) -> Any:

@@ -7,7 +7,7 @@ epoch and some may not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamling.engine.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
@@ -19,22 +19,24 @@ from streamling.plugin.contract import Epoch, Json, Slice
 class Pending:
     """An epoch announced and not finalized, and the fingerprint of the plan it was announced with.
 
-    `stored`: the announcement stands in the state store. Pipelines without an exactly-once sink make none.
+    `records` is what stands in the state store for it, by key. Pipelines without an exactly-once sink store none.
+    Where several processes divide the keys, each sees the slices of its own keys only.
     """
 
     epoch: Epoch
     plan: str
-    stored: bool = True
+    records: Mapping[str, Json]
 
-    @property
-    def records(self) -> dict[str, Json]:
-        """What stands in the store for it, by key."""
-        if not self.stored:
-            return {}
-        return {f"{PENDING_PREFIX}{s.key}": _record(self, index, s) for index, s in enumerate(self.epoch.slices)}
+    def apart(self) -> list[Pending]:
+        """Each slice as an epoch of its own."""
+        parts = []
+        for slice_ in self.epoch.slices:
+            key = _record_key(slice_)
+            parts.append(Pending(replace(self.epoch, slices=(slice_,)), self.plan, {key: self.records[key]}))
+        return parts
 
 
-class Ledger:
+class Journal:
     """Records, finalizes and drops epochs in the state store; every step is conditional on the one before."""
 
     def __init__(self, store: StateStore, *, recording: bool) -> None:
@@ -49,74 +51,97 @@ class Ledger:
         return (stored if isinstance(stored, int) else 0) + 1
 
     def record(self, epoch: Epoch, plan: str) -> Pending:
-        """Announce the epoch. Raises Fenced if another owner has moved or announced one of its keys."""
-        pending = Pending(epoch, plan, stored=self._recording)
-        if pending.stored:
-            expected: dict[str, Json] = {s.key: s.start for s in epoch.slices}
-            expected |= dict.fromkeys(pending.records)
-            self._exchange(expected, pending.records | {EPOCH_KEY: epoch.number})
-        return pending
+        """Announce the epoch, under a higher number if another process has taken its own in the meantime.
+
+        Raises Fenced if another owner has moved or announced one of its keys.
+        """
+        if not self._recording:
+            return Pending(epoch, plan, {})
+        while True:
+            records = _records(epoch, plan)
+            expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | dict.fromkeys(records)
+            expected[EPOCH_KEY] = epoch.number - 1 or None
+            if self._store.exchange(expected, records | {EPOCH_KEY: epoch.number}):
+                return Pending(epoch, plan, records)
+            number = self.next_number()
+            if number == epoch.number:
+                raise _moved(epoch)
+            epoch = replace(epoch, number=number)
 
     def finalize(self, pending: Pending) -> None:
         """Move the positions and forget the record, at once. Raises Fenced if another owner was quicker."""
         epoch, records = pending.epoch, pending.records
-        expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | records
+        expected: dict[str, Json] = {s.key: s.start for s in epoch.slices} | dict(records)
         values: dict[str, Json] = {s.key: s.end for s in epoch.slices}
-        if not pending.stored:  # otherwise the number was stored with the record
-            values[EPOCH_KEY] = epoch.number
-        self._exchange(expected, values, list(records))
+        if not records:  # otherwise the number was stored with them
+            values[EPOCH_KEY] = max(epoch.number, self.next_number() - 1)
+        self._exchange(epoch, expected, values, list(records))
 
     def rename(self, pending: Pending, epoch_id: str) -> Pending:
         """Announce the same slices under another id, in place of the old one.
 
         Whoever drops the record later abandons the id that is at work, not one that was given up before.
         """
-        renamed = replace(pending, epoch=replace(pending.epoch, id=epoch_id))
-        self._exchange(pending.records, renamed.records)
+        epoch = replace(pending.epoch, id=epoch_id)
+        renamed = Pending(epoch, pending.plan, _records(epoch, pending.plan))
+        self._exchange(epoch, pending.records, renamed.records)
         return renamed
 
     def drop(self, pending: Pending) -> None:
         """Forget a record that no sink has seen anything of."""
-        self._exchange(pending.records, {}, list(pending.records))
+        self._exchange(pending.epoch, pending.records, {}, list(pending.records))
 
-    def pending(self, application: str, generation: str, nodes: Collection[str]) -> list[Pending]:
-        """Epochs of these sources that were announced and not finalized, by number."""
-        found: dict[str, list[Mapping[str, Json]]] = {}
+    def pending(self, application: str, generation: str, mine: Callable[[Slice], bool]) -> list[Pending]:
+        """What was announced of these slices and not finalized, by the number of the epoch."""
+        found: dict[str, dict[str, tuple[Mapping[str, Json], Slice]]] = {}
         for key, value in self._store.items().items():
-            if key.startswith(PENDING_PREFIX) and isinstance(value, dict):
-                slice_ = value["slice"]
-                if isinstance(slice_, dict) and slice_["node"] in nodes:
-                    found.setdefault(str(value["epoch"]), []).append(value)
+            if key.startswith(PENDING_PREFIX) and isinstance(value, dict) and isinstance(value["slice"], dict):
+                slice_ = Slice.from_json(value["slice"])
+                if mine(slice_):
+                    found.setdefault(str(value["epoch"]), {})[key] = value, slice_
         epochs = [_pending(records, application, generation) for records in found.values()]
         return sorted(epochs, key=lambda p: p.epoch.number)
 
-    def _exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Sequence[str] = ()) -> None:
+    def _exchange(
+        self, epoch: Epoch, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Sequence[str] = ()
+    ) -> None:
         if not self._store.exchange(expected, values, removed):
-            raise Fenced(
-                STATE_MOVED,
-                "another process with this application id has moved the stored positions: "
-                + ", ".join(key for key in expected if not key.startswith("__")),
-                hint="give each pipeline an application_id of its own",
-            )
+            raise _moved(epoch)
 
 
-def _record(pending: Pending, index: int, slice_: Slice) -> dict[str, Json]:
-    epoch = pending.epoch
+def _moved(epoch: Epoch) -> Fenced:
+    return Fenced(
+        STATE_MOVED,
+        "another process with this application id has moved the stored positions: "
+        + ", ".join(s.key for s in epoch.slices),
+        hint="give each pipeline an application_id of its own",
+    )
+
+
+def _record_key(slice_: Slice) -> str:
+    return f"{PENDING_PREFIX}{slice_.key}"
+
+
+def _records(epoch: Epoch, plan: str) -> dict[str, Json]:
+    return {_record_key(s): _record(epoch, plan, index, s) for index, s in enumerate(epoch.slices)}
+
+
+def _record(epoch: Epoch, plan: str, index: int, slice_: Slice) -> dict[str, Json]:
     return {
         "epoch": epoch.id,
         "number": epoch.number,
         "now_us": epoch.now_us,
         "seed": epoch.seed,
-        "plan": pending.plan,
+        "plan": plan,
         "index": index,
         "slice": slice_.to_json(),
     }
 
 
-def _pending(records: Sequence[Mapping[str, Json]], application: str, generation: str) -> Pending:
-    records = sorted(records, key=lambda record: int(str(record["index"])))  # rows come again in the order they came
-    first = records[0]
-    slices = tuple(Slice.from_json(r["slice"]) for r in records if isinstance(r["slice"], dict))
+def _pending(found: Mapping[str, tuple[Mapping[str, Json], Slice]], application: str, generation: str) -> Pending:
+    # Rows come again in the order they came.
+    ordered = sorted(found.values(), key=lambda item: int(str(item[0]["index"])))
+    first, slices = ordered[0][0], tuple(slice_ for _, slice_ in ordered)
     number, now_us, seed = (int(str(first[name])) for name in ("number", "now_us", "seed"))
     epoch = Epoch(str(first["epoch"]), number, application, generation, now_us, seed, slices)
-    return Pending(epoch, str(first["plan"]))
+    return Pending(epoch, str(first["plan"]), {key: dict(record) for key, (record, _) in found.items()})

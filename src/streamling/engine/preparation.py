@@ -11,7 +11,6 @@ from typing import cast
 
 from streamling.errors import (
     INTERNAL,
-    KIND_NOT_AVAILABLE,
     NOT_RUNNABLE,
     SCHEMA_NOT_FOUND,
     BugError,
@@ -27,7 +26,7 @@ from streamling.plugin import registry
 from streamling.plugin.contract import Sink, Source, TakesColumns, Transform
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
-from streamling.plugin.side_outputs import wanted, watched
+from streamling.plugin.side_outputs import check_side_outputs, watched
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, load_pipeline, pipeline_text
@@ -58,7 +57,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
     """
     loaded = load_plugins(settings)
-    wanted(settings)
+    check_side_outputs(settings)
     pipeline, rewritten = _read(file, settings)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
@@ -98,14 +97,7 @@ def _read(file: Path, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
     made = preprocessed(pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
-    pipeline = load_pipeline(made.text, name, registry.kinds())
-    if made.skipped:
-        missing = f"; preprocessors that are not available: {', '.join(made.skipped)}"
-        for problem in pipeline.problems:
-            if problem.condition is KIND_NOT_AVAILABLE and "'dataset'" in problem.message:
-                problem.message += missing
-                problem.args = (problem.message,)
-    return pipeline, made.cautions()
+    return load_pipeline(made.text, name, registry.kinds(), made.unresolved()), made.cautions()
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:

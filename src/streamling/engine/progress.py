@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Protocol
 
 from streamling.plan.pipeline import Plan
 from streamling.plugin.contract import Extent
 from streamling.spec.pipeline import Role
+
+
+class Troubled(Protocol):
+    """Something of a node that may be in trouble for a while."""
+
+    node: str
+
+    @property
+    def trouble(self) -> str | None: ...
 
 
 class Phase(Enum):
@@ -32,6 +42,8 @@ class NodeProgress:
     set_aside: int = 0
     """Rows that `on_error` has taken out."""
     extent: Extent | None = None
+    trouble: str | None = None
+    """What keeps a source from getting on, at the moment."""
 
     @property
     def throughput(self) -> int | None:
@@ -53,6 +65,11 @@ class Snapshot:
     bounded: bool
     """All sources end by themselves: the sum of their extents is the whole work."""
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong at the moment, node by node. Nothing: the run is healthy."""
+        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
+
 
 class Progress:
     """Written by the engine, read by displays."""
@@ -65,14 +82,16 @@ class Progress:
         self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
+        self._troubled: Sequence[Troubled] = ()
         self._bounded = False
         self._epochs = self._rows = 0
         self._last_epoch_ms: float | None = None
 
     def snapshot(self) -> Snapshot:
         with self._lock:
+            troubles = {source.node: source.trouble for source in self._troubled}
             nodes = tuple(
-                replace(node, extent=self._extents[ref]()) if ref in self._extents else node
+                replace(node, extent=self._extents[ref]() if ref in self._extents else None, trouble=troubles.get(ref))
                 for ref, node in self._nodes.items()
             )
             seconds = time.monotonic() - self._began
@@ -92,9 +111,16 @@ class Progress:
             self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
             self._inputs = {n.ref: n.inputs for n in plan.nodes}
 
-    def running(self, extents: Mapping[str, Callable[[], Extent | None]], *, bounded: bool) -> None:
+    def running(
+        self,
+        extents: Mapping[str, Callable[[], Extent | None]],
+        troubled: Sequence[Troubled],
+        *,
+        bounded: bool,
+    ) -> None:
         with self._lock:
-            self._phase, self._extents, self._bounded = Phase.RUNNING, extents, bounded
+            self._phase, self._bounded = Phase.RUNNING, bounded
+            self._extents, self._troubled = extents, troubled
 
     def stopping(self) -> None:
         with self._lock:

@@ -15,11 +15,23 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
-from streamling.engine.closing import InHand
-from streamling.engine.part_reports import NOTHING, PartReport, Sorted
+from streamling.engine.closing import InHand, Wish, still_gathering
+from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.engine.retry import retry
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.contract import HearsMarkers, Json, Offer, Room, Slice, Source
+from streamling.plugin.contract import (
+    HearsCounts,
+    HearsMarkers,
+    Json,
+    Offer,
+    Recalls,
+    Room,
+    Shared,
+    Slice,
+    Source,
+    Watched,
+)
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -61,13 +73,19 @@ class ReadAhead:
         poll_s: float,
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
+        wish: Wish | None = None,
         waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`waiting` hears how many rows the source could offer at once behind an offer."""
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
-        self._on_error = on_error
+        self._shared = source if isinstance(source, Shared) else None
+        self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
+        self._watched = source if isinstance(source, Watched) else None
+        self._counting = source if isinstance(source, HearsCounts) else None
+        self._retrying: str | None = None
+        self._on_error, self._wish = on_error, wish
         self._caps, self._poll_s, self._wake, self._waiting = caps, poll_s, wake, waiting
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
@@ -82,6 +100,7 @@ class ReadAhead:
         self._reports: list[PartReport] = []
         self._rows = self._bytes = 0
         self._marking: int | None = None
+        self._taking = False
         self._large: Offer | None = None
         self._oldest: float | None = None
         self._finished = False
@@ -96,14 +115,18 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Read no further. What is held can still be taken."""
+    def stop(self, *, within: float | None = None) -> None:
+        """Read no further. What is held can still be taken.
+
+        A read that waits for another system may take long to notice: at the end of a run it is left to itself after
+        `within` seconds, and what it gives is of no use to anybody.
+        """
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(within)
+            self._thread = self._thread if self._thread.is_alive() else None
         self._finished = True
 
     def discard(self) -> None:
@@ -111,6 +134,25 @@ class ReadAhead:
         self.stop()
         self._reset()
         self._finished = True
+
+    @property
+    def redivided(self) -> bool:
+        """State keys of a shared source have come or gone. Raises what keeps the source from taking part."""
+        return self._shared is not None and self._shared.assigned() != self._owned
+
+    def divide(self) -> None:
+        """Forget what is held, and take the keys that are ours by now."""
+        if self._shared is not None:
+            self.discard()
+            self._owned = self._shared.assigned()
+            self._shared.own(self._owned)
+
+    def owns(self, key: str) -> bool:
+        return self._owned is None or key in self._owned
+
+    def foreign(self, key: str) -> bool:
+        """A key of this source that another process has."""
+        return key.startswith(f"{self.node}:") and not self.owns(key)
 
     def in_hand(self) -> InHand:
         with self._changed:
@@ -121,7 +163,8 @@ class ReadAhead:
             rows = max(self._rows, len(self._slices), refused) if self._large is None else max(self._large.rows, 1)
             waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
             full = self._large is not None or self._room() is None
-            return InHand(rows, waited, full and rows > 0, self._finished)
+            gathering = still_gathering(self._wish, rows, waited) if self._wish and rows else None
+            return InHand(rows, waited, full and rows > 0, self._finished, gathering)
 
     @property
     def finished(self) -> bool:
@@ -145,11 +188,12 @@ class ReadAhead:
                 taken = Taken(_joined(self._slices), tuple(self._batches), _summed(self._reports))
             self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
+            self._taking = False
             self._changed.notify_all()
             return taken
 
     def _mark(self, source: HearsMarkers, epoch: int) -> None:
-        self._marking = epoch
+        self._marking, self._taking = epoch, True
         self._changed.notify_all()
         # The thread answers between two offers; one that has ended can make no more of them.
         while self._marking is not None and self._failure is None and self._thread and self._thread.is_alive():
@@ -193,6 +237,8 @@ class ReadAhead:
         with self._changed:
             if self._marked is not None:
                 self._answer_marker(self._marked)
+                while self._taking and not self._stopped.is_set():  # what comes now belongs to the next epoch
+                    self._changed.wait(_LOOK_UP_S)
             if self._stopped.is_set():
                 return False
             room = self._room()
@@ -233,6 +279,13 @@ class ReadAhead:
         if self._oldest is None:
             self._oldest = time.monotonic()
 
+    def read_again(self, slices: tuple[Slice, ...]) -> Taken:
+        """The rows of a recorded epoch, as far as the source still has them."""
+        source = self.source
+        if isinstance(source, Recalls):
+            return self.read(Offer(self._retry(lambda: source.recalled(slices))))
+        return self.read(Offer(slices))
+
     def read(self, offer: Offer) -> Taken:
         """The rows of an offer if they are few; a large one as it is."""
         if not offer.slices:
@@ -254,8 +307,30 @@ class ReadAhead:
             counted.append(replace(slice_, rows=sorted_.report.rows))  # it was an estimate until now
         return Taken(tuple(counted), tuple(batches), _summed(reports))
 
+    def counted(self, counts: Mapping[str, int]) -> None:
+        if counts and self._counting is not None:
+            self._counting.counted(counts)
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the source from getting on at the moment. Asked from any thread."""
+        return self._retrying or (self._watched.trouble() if self._watched is not None else None)
+
     def _retry(self, action: Callable[[], Result]) -> Result:
-        return retry(action, what=f"reading {self.node}", stopping=self._stopped.is_set, sleep=self._stopped.wait)
+        try:
+            return retry(
+                action,
+                what=f"reading {self.node}",
+                stopping=self._stopped.is_set,
+                sleep=self._stopped.wait,
+                tell=self._note_trouble,
+            )
+        except StreamlingError as error:
+            error.node = error.node or self.node
+            raise
+
+    def _note_trouble(self, trouble: str | None) -> None:
+        self._retrying = trouble
 
 
 def _summed(reports: list[PartReport]) -> PartReport:
@@ -263,6 +338,7 @@ def _summed(reports: list[PartReport]) -> PartReport:
         sum(report.rows for report in reports),
         sum(report.refused for report in reports),
         tuple(bad for report in reports for bad in report.bad),
+        counts_of(reports),
     )
 
 

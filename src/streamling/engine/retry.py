@@ -29,10 +29,11 @@ def retry(
     sleep: Callable[[float], object] = time.sleep,
     budget_s: float | None = None,
     clean_up: Callable[[], object] = lambda: None,
+    tell: Callable[[str | None], object] = lambda trouble: None,
 ) -> Result:
     """Repeat `action` while it fails transiently: until it succeeds, the run stops, or the budget is spent.
 
-    Fencing is passed on: repeating cannot help a stale owner.
+    Fencing is passed on: repeating cannot help a stale owner. `tell` hears what is wrong, and None when it is over.
     """
     attempt, began = 0, time.monotonic()
     while True:
@@ -47,10 +48,12 @@ def retry(
             spent = time.monotonic() - began
             if stopping() or (budget_s is not None and spent + wait > budget_s):
                 raise
+            tell(error.message)
             level = logging.WARNING if attempt <= _QUIET_ATTEMPTS else logging.ERROR
             log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
             sleep(wait)
             continue
         if attempt > 1:
+            tell(None)
             log.info("%s recovered after %d attempts", what, attempt)
         return result

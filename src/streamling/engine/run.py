@@ -26,7 +26,7 @@ from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.stop import StopRequest
-from streamling.errors import JVM_FAILED, StreamlingError, TransientError
+from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
 from streamling.plugin.contract import (
     Guarantee,
     HearsFinalizers,
@@ -34,6 +34,7 @@ from streamling.plugin.contract import (
     Measured,
     Placement,
     Runtime,
+    Shared,
     Sink,
     SinkContext,
     Source,
@@ -162,16 +163,17 @@ class Run:
         from streamling.engine.delivery import Delivery
         from streamling.engine.functions import open_functions
         from streamling.engine.loop import EpochLoop
-        from streamling.engine.pending import Ledger
+        from streamling.engine.pending import Journal
 
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = generation(store)
         self._attach(prepared, store)
+        stop = StopRequest()
+        _join(prepared, stop)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
         self._open_transforms(prepared)
-        stop = StopRequest()
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
             open_functions(session, _functions_of(prepared), lambda: start_workers(session))
@@ -186,7 +188,7 @@ class Run:
             plan=plan,
             settings=settings,
             generation=epoch_generation,
-            ledger=Ledger(store, recording=exactly_once),
+            journal=Journal(store, recording=exactly_once),
             dataflow=Dataflow(session, plan, prepared.sources, prepared.transforms, bad_rows),
             delivery=delivery,
             bad_rows=bad_rows,
@@ -198,7 +200,7 @@ class Run:
             progress=self._progress,
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
-        self._progress.running(measured, bounded=all(s.bounded for s in prepared.sources.values()))
+        self._progress.running(measured, sources, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
@@ -209,8 +211,7 @@ class Run:
             raise
         finally:
             capacity.close()
-            for source in sources:
-                source.stop()
+            self._loop.stop_reading()
             delivery.close()
 
     def _attach(self, prepared: Prepared, store: StateStore) -> None:
@@ -268,6 +269,7 @@ class Run:
                 poll_s=poll_s,
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
+                wish=_source_wish(node.spec.options, self._settings),
                 waiting=capacity.waiting,
             )
             for node in prepared.plan.sources
@@ -275,7 +277,9 @@ class Run:
 
     def _told(self, error: BaseException, jvm: Jvm) -> BaseException:
         """If the JVM is gone, that is the news, whatever the symptom was."""
-        if (not isinstance(error, StreamlingError) or error.code == JVM_FAILED.code) and jvm.ended():
+        # A JVM that dies while it answers leaves half an answer, which looks as if Spark had refused something.
+        symptom = not isinstance(error, StreamlingError) or error.condition in (JVM_FAILED, SPARK_FAILED)
+        if symptom and jvm.ended():
             failure = jvm.failure("the Java virtual machine ended")
             failure.__cause__ = error
             return failure
@@ -335,6 +339,13 @@ class Run:
         )
 
 
+def _join(prepared: Prepared, stop: StopRequest) -> None:
+    """Early: a group takes seconds to divide a topic, and so does the session to start."""
+    for source in prepared.sources.values():
+        if isinstance(source, Shared):
+            source.join(stop.wake)
+
+
 def _tell_of_loose_rows(prepared: Prepared) -> None:
     for node in prepared.plan.sources:
         if isinstance(prepared.sources[node.ref], HearsMarkers):
@@ -374,6 +385,15 @@ def _wish(options: object) -> Wish | None:
     if rows is None and interval is None:
         return None
     return Wish(rows, interval.total_seconds() if interval is not None else None)
+
+
+def _source_wish(options: object, settings: Settings) -> Wish | None:
+    """A source that asks for one of both has the other from the settings; one that asks for neither gathers nothing."""
+    wish = _wish(options)
+    if wish is None:
+        return None
+    interval = settings.record_batch_interval_ms / 1000
+    return Wish(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
 
 
 def _limit(options: object, sink: Sink, settings: Settings) -> int | None:

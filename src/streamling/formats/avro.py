@@ -120,6 +120,17 @@ def branches_of(schema: Json) -> tuple[list[Json], bool]:
     return others, len(others) < len(branches)
 
 
+def byteless(schema: Json) -> bool:
+    """Whether values have no bytes: null, and records of nothing else. Mentions of names have some."""
+    if not isinstance(schema, dict) or isinstance(schema.get("type"), list):
+        return _is_null(schema)
+    if isinstance(schema.get("type"), dict):
+        return byteless(schema["type"])
+    return _is_null(schema) or (
+        schema.get("type") in ("record", "error") and all(byteless(f["type"]) for f in schema.get("fields") or ())
+    )
+
+
 def branch_names(branches: Sequence[Json]) -> list[str]:
     """The fields of the struct that a union becomes."""
     return _distinct(_branch_name(branch) for branch in branches)
@@ -159,7 +170,8 @@ class _Expansion:
             return self._defined(schema, namespace, path)
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
-            return {**schema, inner: self.expand(schema.get(inner), namespace, path)}
+            items = self.expand(schema.get(inner), namespace, path)
+            return {**schema, inner: items}
         if kind in _PRIMITIVES:
             return schema
         return self._mentioned(str(kind), namespace, path)
@@ -277,15 +289,22 @@ class _Types:
             case "fixed":
                 return self._remember(schema, namespace, _fixed(schema))
             case "array":
-                return list_of(self.type(schema.get("items"), f"{path}[]", namespace)[0])
+                return list_of(self._items(schema, "items", f"{path}[]", namespace))
             case "map":
-                return map_of(self.type(schema.get("values"), f"{path}{{}}", namespace)[0])
+                return map_of(self._items(schema, "values", f"{path}{{}}", namespace))
             case "bytes" if schema.get("logicalType") == "decimal":
                 return _decimal(schema) or BINARY
             case str():
                 logical = _LOGICAL.get((base, str(schema.get("logicalType"))))
                 return logical or _PRIMITIVES.get(base) or self._named(base, path, namespace)
         raise _unusable(path, f"has the type {base!r}, which is none")
+
+    def _items(self, schema: dict[str, Json], key: str, path: str, namespace: str) -> DataType:
+        found = self.type(schema.get(key), path, namespace)[0]
+        # The reader counts bytes; of a union there is at least the number of the branch.
+        if not isinstance(schema.get(key), list) and _without_bytes(found):
+            raise _unusable(path, "has no bytes, as null and records of nothing else: such lists and maps are not read")
+        return found
 
     def _union(self, branches: list[Json], path: str, namespace: str) -> tuple[DataType, bool]:
         others, nullable = branches_of(branches)
@@ -310,6 +329,10 @@ class _Types:
     def _remember(self, schema: dict[str, Json], namespace: str, type_: DataType) -> DataType:
         self.known[_full_name(schema, namespace)] = type_
         return type_
+
+
+def _without_bytes(type_: DataType) -> bool:
+    return type_ is NULL or (type_.kind == "struct" and all(_without_bytes(f.type) for f in type_.fields))
 
 
 def _fixed(schema: dict[str, Json]) -> DataType:

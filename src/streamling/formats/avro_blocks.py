@@ -63,16 +63,23 @@ def _counted(value: bytes) -> bytes:
     return number(len(value)) + value
 
 
-def read_rows(file: Iterable[bytes], count: int) -> pa.RecordBatch:
-    """The rows of an Avro file, given in pieces, of which there must be `count`. Raises Undecodable."""
+def read_rows(file: Iterable[bytes], count: int, schema: Any = None) -> pa.RecordBatch:
+    """The rows of an Avro file, given in pieces, of which there must be `count`. Raises Undecodable.
+
+    `schema` is that of a file with unions of several types (see `has_unions`).
+    """
     import pyarrow as pa
     from datafusion import SessionConfig, SessionContext
+
+    from streamling.formats.avro_names import with_names
 
     config = SessionConfig().with_batch_size(count).with_target_partitions(1)
     with _scratch(file) as path:
         try:
+            context = SessionContext(config)
+            columns = with_names(context.read_avro(path).schema(), schema) if schema is not None else None
             # Without a limit the reader never ends where bytes are left behind the last row of a block.
-            found = SessionContext(config).read_avro(path).limit(count).collect()
+            found = context.read_avro(path, columns).limit(count).collect()
         except Exception as error:  # the reader raises this very class
             raise Undecodable(str(error).splitlines()[0]) from error
     table = pa.Table.from_batches(found).combine_chunks() if found else None

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamling.formats.arrow import arrow_type
 from streamling.formats.avro import record_of, type_of
 from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, heading, marked, read_rows
+from streamling.formats.avro_names import has_unions
 from streamling.formats.avro_resolution import Resolution, Unresolvable
 from streamling.formats.avro_values import readable
 from streamling.formats.bodies import BadBody, chunks
@@ -25,7 +26,8 @@ class BodyDecoder:
     def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
         shown = readable(writer)
         self._empty = not record_of(shown)["fields"]
-        self._heading = heading(marked("body", shown))
+        file = marked("body", shown)
+        self._heading, self._unions = heading(file), file if has_unions(file) else None
         record = record_of(reader)
         self._fields = [pa.field(f["name"], arrow_type(type_of(f["type"])), nullable=True) for f in record["fields"]]
         try:
@@ -60,7 +62,10 @@ class BodyDecoder:
         try:
             if structs.null_count:
                 raise pa.ArrowInvalid("the payload is null, not a record")
-            yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
+            if self._fields:
+                yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
+            else:  # made of no arrays, a batch would have no rows either
+                yield pa.RecordBatch.from_struct_array(self._nothing([b""] * len(structs)))
         except pa.ArrowInvalid as error:
             if len(structs) == 1:
                 yield BadBody("schema_mismatch", str(error))
@@ -79,7 +84,7 @@ class BodyDecoder:
             return self._nothing(bodies)
         mark = secrets.token_bytes(MARK_BYTES)
         content = mark.join((*bodies, b""))
-        found = read_rows(container(self._heading, len(bodies), content), len(bodies))
+        found = read_rows(container(self._heading, len(bodies), content), len(bodies), self._unions)
         if not pc.all(pc.equal(found.column("mark"), pa.scalar(mark, found.column("mark").type))).as_py():
             raise Undecodable("its bytes are more or fewer than the schema says")
         return found.column("body")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type, carried
-from streamling.formats.avro import branch_names, branches_of, type_of
+from streamling.formats.avro import branch_names, branches_of, byteless, type_of
 from streamling.formats.avro_values import digits, split, turned
 from streamling.plan.types import DataType
 
@@ -103,11 +103,12 @@ class Resolution:
             default = self._default(field, path, nullable)
             return lambda struct: default.take(pa.repeat(pa.scalar(0, pa.int32()), len(struct)))
         resolve, name = self.value(source["type"], field["type"], path), source["name"]
-        known = bool(branches_of(source["type"])[0])  # a field that is always null is not shown to the reader
+        shown = not byteless(
+            source["type"]
+        )  # what has no bytes is not shown to the reader: it is there where it stands
 
         def resolved(struct: pa.Array) -> pa.Array:
-            inner = struct.field(name) if known else pa.nulls(len(struct))
-            column = resolve(inner)
+            column = resolve(struct.field(name) if shown else struct)
             if not nullable and column.null_count:
                 missing = pc.and_(column.is_null(), struct.is_valid())
                 if pc.any(missing).as_py():
@@ -251,7 +252,9 @@ def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_string(type_):
         return carried(column, type_)
-    # Finer times than Spark's are cut to microseconds; nothing else may be lost.
+    # Finer times than Spark's are cut to microseconds, which a cast does not do before 1970; nothing else may be lost.
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
     return pc.cast(column, options=pc.CastOptions(type_, allow_time_truncate=True))
 
 

@@ -6,6 +6,7 @@ values arrive as what they are underneath and are turned here.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,36 +14,51 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
-from streamling.formats.avro import kept_logical_type
+from streamling.formats.avro import byteless, kept_logical_type
 from streamling.plan.types import DECIMAL256_DIGITS, DataType
 
 Json = Any
-_NULLS = ("null", {"type": "null"})
+_INNER, _LOGICAL = ("items", "values"), ("logicalType", "precision", "scale")
+_KNOWN = ("type", "name", "fields", "symbols", "size", *_INNER, *_LOGICAL)
 _DURATION = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
 _DAY_MS = 24 * 3600 * 1000
+_DECIMAL256_BYTES = 32
+_LONGEST_MS = (2**63 - 1) // 1000
 
 
 def readable(schema: Json) -> Json:
-    """The schema as the reader gets it. Fields that are always null have no bytes, so they are left out."""
+    """The schema as the reader gets it: what it needs to know of bytes, and nothing else.
+
+    Fields whose values have no bytes are left out.
+    """
     if isinstance(schema, list):
-        return [readable(branch) for branch in schema]
+        return [_branch(readable(branch)) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(schema.get("type"), dict | list):
         return readable(schema["type"])
-    turned = {key: readable(value) if key in ("items", "values") else value for key, value in schema.items()}
+    turned = {key: readable(value) if key in _INNER else value for key, value in schema.items() if key in _KNOWN}
     if "fields" in turned:
-        fields = [{**field, "type": readable(field["type"])} for field in schema["fields"]]
-        turned["fields"] = [field for field in fields if field["type"] not in _NULLS]
+        fields = [field for field in schema["fields"] if not byteless(field["type"])]
+        turned["fields"] = [{"name": field["name"], "type": readable(field["type"])} for field in fields]
     if not _read_as_meant(turned):
-        turned.pop("logicalType", None)
+        turned = {key: value for key, value in turned.items() if key not in _LOGICAL}
     return turned
+
+
+def _branch(schema: Json) -> Json:
+    """A record that has no bytes of its own: the reader knows only bytes of no length."""
+    if isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]:
+        return {"type": "fixed", "name": schema["name"], "size": 0}
+    return schema
 
 
 def _read_as_meant(schema: Json) -> bool:
     if not kept_logical_type(schema):
         return False
-    return schema["logicalType"] != "decimal" or int(schema["precision"]) <= DECIMAL256_DIGITS
+    if schema["logicalType"] != "decimal":
+        return True
+    return int(schema["precision"]) <= DECIMAL256_DIGITS and schema.get("size", 0) <= _DECIMAL256_BYTES
 
 
 def turned(column: pa.Array, type_: DataType) -> pa.Array:
@@ -50,8 +66,8 @@ def turned(column: pa.Array, type_: DataType) -> pa.Array:
     if pa.types.is_union(column.type):
         return _union(column, type_)
     match type_.kind:
-        case "decimal_arb" if not pa.types.is_decimal(column.type):
-            return pa.array([digits(value, type_.scale or 0) for value in column.to_pylist()], pa.string())
+        case "decimal" | "decimal_arb" if not pa.types.is_decimal(column.type):
+            return _decimals(column, type_)
         case "duration":
             return _durations(column)
         case "struct":
@@ -66,13 +82,17 @@ def turned(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _struct(column: pa.Array, type_: DataType) -> pa.Array:
+    if not type_.fields:
+        return pa.array([{} if valid else None for valid in column.is_valid().to_pylist()], pa.struct([]))
     children = []
     for field in type_.fields:
-        index = column.type.get_field_index(field.name)
-        known = index >= 0
-        children.append(
-            turned(column.field(index), field.type) if known else pa.nulls(len(column), arrow_type(field.type))
-        )
+        index = column.type.get_field_index(field.name) if pa.types.is_struct(column.type) else -1
+        if index >= 0:
+            children.append(turned(column.field(index), field.type))
+        elif field.type.kind == "struct":
+            children.append(_struct(column, field.type))  # it has no bytes, but it is there
+        else:
+            children.append(pa.nulls(len(column), arrow_type(field.type)))
     return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=column.is_null())
 
 
@@ -102,7 +122,17 @@ def _durations(column: pa.Array) -> pa.Array:
     if parts["months"].any():
         raise pa.ArrowInvalid("a duration of months has no length in days")
     milliseconds = parts["days"].astype(np.int64) * _DAY_MS + parts["ms"]
+    if (milliseconds > _LONGEST_MS).any():
+        raise pa.ArrowInvalid("a duration is longer than 292,000 years")
     return pa.array(milliseconds * 1000, pa.duration("us"), mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _decimals(column: pa.Array, type_: DataType) -> pa.Array:
+    texts = [digits(value, type_.scale or 0) for value in column.to_pylist()]
+    carrier = arrow_type(type_)
+    if pa.types.is_string(carrier):
+        return pa.array(texts, carrier)
+    return pa.array([None if text is None else Decimal(text) for text in texts], carrier)
 
 
 def digits(value: bytes | None, scale: int) -> str | None:

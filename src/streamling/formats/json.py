@@ -1,7 +1,8 @@
 """Rows as JSON text, column by column: one object per row, columns in order, nulls written, no blanks.
 
 Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO
-text with an offset only where the type has a zone. How a value is written depends on its type alone.
+text with an offset only where the type has a zone. How a value is written depends on its type alone. Decimals beyond
+what Spark has travel as text: only the logical type tells that those of up to 76 digits are numbers.
 """
 
 from __future__ import annotations
@@ -15,26 +16,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamling.plan.types import DataType, Schema
+
 _escape = json.encoder.encode_basestring
 Render = Callable[[Any], str]
 
 
-def json_rows(batch: pa.RecordBatch) -> list[str]:
-    """One JSON object per row."""
+def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
+    """One JSON object per row; `schema` is what its columns mean."""
     if batch.num_rows == 0:
         return []
-    columns = [_column(batch.column(i)) for i in range(batch.num_columns)]
+    types = {field.name: field.type for field in schema or ()}
+    columns = [_column(batch.column(name), types.get(name)) for name in batch.schema.names]
     prefixes = [f"{_escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
 
 
-def _column(array: pa.Array) -> Iterable[str]:
-    plain, render = _prepared(array)
+def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
+    plain, render = _prepared(array, logical)
     return ["null" if value is None else render(value) for value in plain.to_pylist()]
 
 
-def _prepared(array: pa.Array) -> tuple[pa.Array, Render]:
+def _prepared(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
     """The array as one whose Python values are quick to get and lose nothing, and what to do with them."""
     type_ = array.type
     if pa.types.is_integer(type_):
@@ -46,7 +50,7 @@ def _prepared(array: pa.Array) -> tuple[pa.Array, Render]:
         return array.cast(pa.string()), _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
         return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
-    return array, _renderer(type_)
+    return array, _renderer(type_, logical)
 
 
 def _iso(array: pa.Array) -> pa.Array:
@@ -61,17 +65,20 @@ def _number(text: str) -> str:
     return text if math.isfinite(float(text)) else "null"
 
 
-def _renderer(type_: pa.DataType) -> Render:
+def _renderer(type_: pa.DataType, logical: DataType | None) -> Render:
     """How Python values of this type, as pyarrow gives them, are written."""
     if pa.types.is_struct(type_):
-        fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type))) for f in type_]
+        inner = {f.name: f.type for f in logical.fields} if logical else {}
+        fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name)))) for f in type_]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
-        item = _nullable(_renderer(type_.item_type))
+        item = _nullable(_renderer(type_.item_type, logical.item if logical else None))
         return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        element = _nullable(_renderer(type_.value_type))
+        element = _nullable(_renderer(type_.value_type, logical.item if logical else None))
         return lambda value: "[" + ",".join(map(element, value)) + "]"
+    if logical is not None and logical.kind == "decimal" and logical.wide:
+        return str
     if pa.types.is_boolean(type_):
         return lambda value: "true" if value else "false"
     if pa.types.is_integer(type_):

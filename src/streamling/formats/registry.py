@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
 from streamling.spec.blocks import KafkaConnection
 from streamling.spec.secret import mask_url
+from streamling.trust import HOW_TO_TRUST, tls_context
 
 _MOST_REFERENCES = 100
 _RETRIABLE = (408, 429)
@@ -34,7 +36,8 @@ class Registry:
         user = connection.schema_registry_username
         self._url = connection.schema_registry_url.rstrip("/")
         self._client = httpx.Client(
-            auth=(user, password.reveal() if password else "") if user else None,
+            auth=(user, password.reveal()) if user and password else None,
+            verify=tls_context() if self._url.startswith("https") else False,
             timeout=timeout,
             follow_redirects=True,
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
@@ -103,6 +106,9 @@ class Registry:
             raise self._failed(PermanentError, f"the address of the schema registry, {place}, is no URL") from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
+            if _untrusted(error):
+                message = f"the certificate of the schema registry at {place} is not trusted: {reason}"
+                raise PermanentError(SCHEMA_NOT_FOUND, message, hint=HOW_TO_TRUST, cause=error) from error
             raise self._failed(
                 TransientError, f"the schema registry at {place} does not answer: {reason}", error
             ) from error
@@ -123,3 +129,9 @@ class Registry:
     @staticmethod
     def _failed(kind: type[StreamlingError], message: str, cause: Exception | None = None) -> StreamlingError:
         return kind(SCHEMA_NOT_FOUND, message, cause=cause)
+
+
+def _untrusted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None

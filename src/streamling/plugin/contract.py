@@ -6,7 +6,7 @@ sink write and commit, and only then moves the stored positions. Everything here
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -106,15 +106,23 @@ class BadRow:
     """Tells rows apart that stood at one place at different times, as in a file that was rewritten."""
     raw: bytes | None = None
     raw_key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
     row: Json = None
     """The row as it came into the node, where there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Something a reader has passed over or seen that is no row; told to a source that `HearsCounts`."""
+
+    what: str
+    count: int
 
 
 class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of a part, in order. One that cannot be read is a BadRow; the reader goes on behind it."""
 
 
@@ -135,6 +143,26 @@ class Measured(Protocol):
 
 
 @runtime_checkable
+class LimitsReaders(Protocol):
+    """A source that says how many of its parts are read side by side, at most."""
+
+    @property
+    def readers(self) -> int | None:
+        """None = one task per part."""
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A source that looks at slices of a recorded epoch before they are read again."""
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """The slices, with parts that a reader can read by now. What is gone is said in a warning.
+
+        Comes before `open`. The epoch keeps the slices it was recorded with.
+        """
+
+
+@runtime_checkable
 class HearsMarkers(Protocol):
     """A source that keeps its own position."""
 
@@ -151,6 +179,36 @@ class HearsFinalizers(Protocol):
 
     def finalized(self, epoch: int) -> None:
         """Comes from another thread than the other calls. Some epochs get none, only a later one does."""
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A source whose state keys the processes that run the pipeline divide among themselves."""
+
+    def join(self, changed: Callable[[], None]) -> None:
+        """Take part in the division. Called once, early; `changed` may be called from any thread."""
+
+    def assigned(self) -> frozenset[str]:
+        """The keys that are this process's at the moment. Never blocks. Raises what keeps it from taking part."""
+
+    def own(self, keys: frozenset[str]) -> None:
+        """Offer of these keys only, from the next `open` on. Of others nothing is held or under way any longer."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A source that knows when it does not get on. Asked from any thread; never blocks."""
+
+    def trouble(self) -> str | None:
+        """What is wrong at the moment, in a few words; None while all is well."""
+
+
+@runtime_checkable
+class HearsCounts(Protocol):
+    """A source that wants to know what its readers have counted."""
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Of one epoch, once it is written; of an epoch that is repeated, again."""
 
 
 class KeyValues(Protocol):

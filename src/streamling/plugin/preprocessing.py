@@ -10,6 +10,7 @@ from streamling.plugin.context import PluginContext
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import settled
 from streamling.plugin.registration import PluginKind, Registration, find
+from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings
 
 
@@ -25,6 +26,12 @@ class Preprocessed:
         return [
             Caution(KIND_NOT_AVAILABLE, f"preprocessor '{id_}' is not available and is skipped") for id_ in self.skipped
         ]
+
+    def unresolved(self) -> dict[tuple[Role, str], str]:
+        """Kinds that only stand for others until a preprocessor has run, with the reason why they are still there."""
+        if not self.skipped:
+            return {}
+        return {(Role.SOURCE, "dataset"): f"preprocessors that are not available: {', '.join(self.skipped)}"}
 
 
 def preprocessed(text: str, settings: Settings) -> Preprocessed:

@@ -41,15 +41,17 @@ class Watching:
     sinks: Mapping[str, SideOutput]
 
 
-def wanted(settings: Settings) -> list[Registration]:
-    """The side outputs of the settings. One that nobody provides is a UserError: rows would go unwatched."""
-    found = []
+def check_side_outputs(settings: Settings) -> None:
+    """Raises UserError if the settings name one that nobody provides: rows would go unwatched."""
     for id_ in settings.plugin.side_output_ids:
-        registration = find(id_, PluginKind.SIDE_OUTPUT)
-        if registration is None:
-            known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
-            raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
-        found.append(registration)
+        _registered(id_)
+
+
+def _registered(id_: str) -> Registration:
+    found = find(id_, PluginKind.SIDE_OUTPUT)
+    if found is None:
+        known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
+        raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
     return found
 
 
@@ -58,7 +60,7 @@ def watched(plan: Plan, settings: Settings) -> Watching:
     nodes: list[PlannedNode] = []
     sinks: dict[str, SideOutput] = {}
     for source in plan.sources:
-        for registration in wanted(settings):
+        for registration in map(_registered, settings.plugin.side_output_ids):
             options = settings.plugin.side_output_options.get(registration.id, {})
             spec = replace(
                 source.spec,

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from streamling.disk import disk_errors
 from streamling.errors import DATA_ERROR, SINK_FAILED, PermanentError
-from streamling.plan.types import OPERATION_COLUMN
-from streamling.plugin import Ack, Epoch, Kind, SimpleSink, Task, register
+from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.plugin import Ack, Epoch, Kind, SimpleSink, SinkContext, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -38,6 +38,10 @@ class PrintOptions(Batched, Parallel, SinkOptions):
 class PrintSink(SimpleSink):
     def __init__(self, node: NodeSpec, sample_every: int) -> None:
         self._spec, self._node, self._sample_every, self._seen = node, node.name, sample_every, 0
+        self._columns: Schema | None = None
+
+    def open(self, context: SinkContext) -> None:
+        self._columns = context.schema
 
     def writer(self) -> PrintSink:
         return self
@@ -50,7 +54,7 @@ class PrintSink(SimpleSink):
         for batch in batches:
             lines = []
             operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
-            for operation, row in zip(operations, json_rows(batch), strict=True):
+            for operation, row in zip(operations, json_rows(batch, self._columns), strict=True):
                 word = _WORDS.get(operation)
                 if word is None:
                     raise PermanentError(

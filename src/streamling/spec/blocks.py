@@ -49,6 +49,10 @@ class SecurityProtocol(Choice):
     def sasl(self) -> bool:
         return self.value.startswith("sasl")
 
+    @property
+    def tls(self) -> bool:
+        return self.value.endswith("ssl")
+
 
 class Compression(Choice):
     NONE = "none"

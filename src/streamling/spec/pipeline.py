@@ -67,6 +67,8 @@ _Problem = TypeVar("_Problem", bound=StreamlingError | Caution)
 OptionsModel = type[NodeOptions]
 Kinds = Mapping[tuple[Role, str], OptionsModel]
 """The options model of each kind of node, built in or a plugin's, in the order in which messages list them."""
+Absent = Mapping[tuple[Role, str], str]
+"""Why some kinds are not there, for who uses them nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +173,13 @@ def pipeline_text(path: Path | str) -> str:
         raise UserError(INVALID_YAML, "invalid YAML: the file is not UTF-8 text", where=where, cause=error) from error
 
 
-def load_pipeline(text: str, file: str, kinds: Kinds) -> PipelineSpec:
+def load_pipeline(text: str, file: str, kinds: Kinds, absent: Absent | None = None) -> PipelineSpec:
     """The pipeline written in `text`. Raises InvalidPipeline if it is not a map in YAML."""
     try:
         tree = _unwrapped(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
-    loader = _Loader(kinds)
+    loader = _Loader(kinds, absent or {})
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
     loader.check_keys(tree)
     return PipelineSpec(
@@ -202,8 +204,8 @@ def described_node(role: Role, name: str, type_: str | None = None) -> str:
 class _Loader:
     """Collects the nodes and the problems of one file."""
 
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Kinds, absent: Absent) -> None:
+        self._kinds, self._absent = kinds, absent
         self._names: dict[tuple[str, str], tuple[str, int]] = {}
         self.problems: list[UserError] = []
         self.cautions: list[Caution] = []
@@ -330,12 +332,10 @@ class _Loader:
             if others := [other for other in Role if (other, type_) in self._kinds]:
                 message = f"'{type_}' is not available as a {role.value}: it is a {others[0].value}"
                 hint = f"move the node to '{others[0].section}'"
-            problem = UserError(
-                KIND_NOT_AVAILABLE,
-                f"{message}; known {role.value} types: {', '.join(known)}",
-                where=field_.where,
-                hint=hint,
-            )
+            message = f"{message}; known {role.value} types: {', '.join(known)}"
+            if (role, type_) in self._absent:
+                message = f"{message}; {self._absent[role, type_]}"
+            problem = UserError(KIND_NOT_AVAILABLE, message, where=field_.where, hint=hint)
             self._report(described_node(role, entry.key, type_), entry.key, problem)
         return model
 

@@ -17,7 +17,9 @@ def node_labels(node: NodeSpec) -> dict[str, str]:
         "topology_node_type": node.role.value,
         "operator_type": "plugin" if plugin else node.type,
     }
-    return {**({"type": node.type} if plugin else {}), **node.options.telemetry.labels, **fixed}
+    identity = {name: getattr(node.options, name, None) for name in node.options.identity_labels}
+    known = {name: str(value) for name, value in identity.items() if value is not None}
+    return {**known, **node.options.telemetry.labels, **fixed}
 
 
 def plugin_node_labels(node: NodeSpec, own: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:

@@ -69,6 +69,11 @@ class Metrics:
     def latency(self, name: str, milliseconds: float, labels: Mapping[str, str]) -> None:
         self._record(MetricKind.LATENCY, name, milliseconds, labels)
 
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        """End a gauge whose subject is no longer this process's."""
+        with self._lock:
+            self._series.pop((f"{PREFIX}{name}", MetricKind.GAUGE, _sorted(labels)), None)
+
     def snapshot(self) -> tuple[Measurement, ...]:
         """Every series, sorted by name and labels."""
         with self._lock:
@@ -80,7 +85,7 @@ class Metrics:
 
     def _record(self, kind: MetricKind, name: str, value: float, labels: Mapping[str, str]) -> None:
         try:
-            key = (f"{PREFIX}{name}", kind, tuple(sorted((str(k), str(v)) for k, v in labels.items())))
+            key = (f"{PREFIX}{name}", kind, _sorted(labels))
             number = float(value)
         except (TypeError, ValueError, AttributeError) as error:
             log.debug("metric %s is not recorded: %s", name, error)
@@ -92,3 +97,7 @@ class Metrics:
             if kind is MetricKind.LATENCY:
                 series.buckets = series.buckets or [0] * (len(BOUNDS_MS) + 1)
                 series.buckets[bisect_left(BOUNDS_MS, number)] += 1
+
+
+def _sorted(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted((str(key), str(value)) for key, value in labels.items()))

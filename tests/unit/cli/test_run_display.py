@@ -287,3 +287,10 @@ def test_a_narrower_terminal_keeps_what_is_above(reflows: bool, paper: Paper, mo
     paper.columns = 20
     screen.paint(["aaa", "bbb"], 20)
     assert paper.text == ["a row", "aaa", "bbb"]
+
+
+def test_what_is_wrong_stands_below_the_nodes() -> None:
+    stalled = replace(NODES[0], trouble="no rows for 75 s; 765433 are left")
+    text = shown(view(stalled, *NODES[1:]))
+    assert text[-2:] == ["orders: no rows for 75 s; 765433 are left", "1,234,567 rows · 12,346 rows/s"]
+    assert all(cells(line) < 40 for line in shown(view(stalled, *NODES[1:]), 40))

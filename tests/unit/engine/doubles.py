@@ -19,7 +19,7 @@ from streamling.engine.dataflow import Reading
 from streamling.engine.delivery import Outlet
 from streamling.engine.loop import EpochLoop
 from streamling.engine.part_reports import PartReport
-from streamling.engine.pending import Ledger
+from streamling.engine.pending import Journal
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.engine.state import MemoryState, StateStore, generation
@@ -206,7 +206,7 @@ class NumberDataflow:
     def readings(self, epoch: Epoch, taken: Mapping[str, Taken]) -> Mapping[str, Reading]:
         large = {ref: PartReport(sum(s.rows for s in t.slices)) for ref, t in taken.items() if t.batches is None}
         found = {ref: t.report for ref, t in taken.items()} | large
-        return {ref: Reading(r.rows, Refused(r.refused, r.bad)) for ref, r in found.items()}
+        return {ref: Reading(r.rows, Refused(r.refused, r.bad), r.counts) for ref, r in found.items()}
 
 
 class InOrder:
@@ -263,7 +263,7 @@ class Rig:
             plan=plan,
             settings=settings,
             generation=generation(self.store),
-            ledger=Ledger(self.store, recording=self.recording),
+            journal=Journal(self.store, recording=self.recording),
             dataflow=self.dataflow,
             delivery=InOrder(),
             bad_rows=BadRows(plan, "app", progress),
@@ -310,5 +310,5 @@ class Rig:
 
     def left(self) -> list[Epoch]:
         """Epochs recorded and not finalized."""
-        found = Ledger(self.store, recording=True).pending("app", generation(self.store), self.sources)
+        found = Journal(self.store, recording=True).pending("app", generation(self.store), lambda s: True)
         return [p.epoch for p in found]

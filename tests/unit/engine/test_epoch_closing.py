@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from streamling.engine.closing import InHand, Timing, Wish, closes, patience
+from streamling.engine.closing import InHand, Timing, Wish, closes, patience, still_gathering
 
 ROWS, SECONDS = Wish(100, None), Wish(None, 1.0)
 BOTH = Wish(100, 1.0)
 
 
-def hand(rows: int, waited: float = 0.0, *, full: bool = False, last: bool = False) -> InHand:
-    return InHand(rows, waited, full, last)
+def hand(
+    rows: int, waited: float = 0.0, *, full: bool = False, last: bool = False, gathering: float | None = None
+) -> InHand:
+    return InHand(rows, waited, full, last, gathering)
 
 
 CASES = {
@@ -31,6 +35,11 @@ CASES = {
     "wishes may be granted in different ways": (hand(100, 1.0), [(ROWS, 1.0), (SECONDS, 1.0)], 0.0, True),
     "rows that a filter drops do not count": (hand(199), [(ROWS, 0.5)], 99.0, False),
     "rows behind a filter count by their share": (hand(200), [(ROWS, 0.5)], 0.0, True),
+    "a source that gathers is waited for": (hand(100, 1.0, gathering=0.5), [(BOTH, 1.0)], 99.0, False),
+    "a source that has gathered enough waits for no interval": (hand(1, gathering=0.0), [], 0.0, True),
+    "a source that has gathered enough leaves it to the sinks": (hand(1, gathering=0.0), [(ROWS, 1.0)], 99.0, False),
+    "a due checkpoint closes what is being gathered": (hand(1, 5.0, gathering=9.0), [], 0.0, True),
+    "the last rows close what is being gathered": (hand(1, last=True, gathering=9.0), [], 0.0, True),
     "rows that an unnest multiplies count by their share": (hand(50), [(ROWS, 2.0)], 0.0, True),
 }
 
@@ -51,6 +60,8 @@ def test_closing(case: str) -> None:
         (hand(1, 4.9995), [(ROWS, 1.0)], 9.0, 0.001),
         (hand(1), [], 0.04, 0.06),
         (hand(1), [], 0.2, 0.001),
+        (hand(1, gathering=0.3), [], 9.0, 0.3),
+        (hand(1, 4.0, gathering=9.0), [(ROWS, 1.0)], 9.0, 1.0),  # the checkpoint
     ],
 )
 def test_the_loop_looks_again_when_the_next_thing_falls_due(
@@ -58,3 +69,13 @@ def test_the_loop_looks_again_when_the_next_thing_falls_due(
 ) -> None:
     timing = Timing(since, checkpoint_interval=5, batch_interval=0.1)
     assert patience(in_hand, wishes, timing) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("wish", "rows", "waited", "expected"),
+    [(BOTH, 99, 0.25, 0.75), (BOTH, 100, 0.0, 0.0), (BOTH, 1, 1.0, 0.0), (ROWS, 99, 9.0, math.inf)],
+)
+def test_a_source_gathers_until_it_has_enough_rows_or_has_waited_long_enough(
+    wish: Wish, rows: int, waited: float, expected: float
+) -> None:
+    assert still_gathering(wish, rows, waited) == expected

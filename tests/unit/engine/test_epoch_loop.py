@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from doubles import Crash, LedgerSink, NumberSource, Rig, until
+from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 from streamling.engine import loop as loop_module
 from streamling.engine.closing import Wish
-from streamling.engine.pending import Ledger
+from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
-from streamling.plugin.contract import Epoch, Guarantee, Json, Offer, Room, Slice
+from streamling.plugin.contract import Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
 
@@ -414,7 +415,7 @@ def test_the_record_of_an_owner_that_does_not_move_is_taken_over() -> None:
 
     def appear() -> None:
         r.sources["numbers"].before_offer = lambda: None
-        Ledger(r.store, recording=True).record(theirs, "plan")
+        Journal(r.store, recording=True).record(theirs, "plan")
 
     r.sources["numbers"].before_offer = appear
     r.run()
@@ -450,7 +451,7 @@ def test_a_state_older_than_its_target_ends_the_run_with_advice() -> None:
 def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> None:
     r = rig(25)
     slice_ = Slice("numbers", KEY, None, {"next": 4}, ([0, 4],), 4)
-    Ledger(r.store, recording=True).record(Epoch("theirs", 1, "app", "g", 0, 0, (slice_,)), "plan")
+    Journal(r.store, recording=True).record(Epoch("theirs", 1, "app", "g", 0, 0, (slice_,)), "plan")
 
     def finish() -> None:
         r.sinks["out"].before_answer = lambda: None
@@ -506,3 +507,30 @@ def test_a_slice_without_rows_moves_the_position_and_does_not_keep_the_run_open(
     r.stop.request(drains=False)
     thread.join()
     assert not hangs
+
+
+class CountingReader(NumberReader):
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | Counted]:
+        yield Counted("skipped", 2)
+        yield from super().read(part)
+        yield Counted("skipped", 1)
+
+
+class CountingSource(NumberSource):
+    def __init__(self, **more: int) -> None:
+        super().__init__(**more)  # type: ignore[arg-type]
+        self.counts: list[Mapping[str, int]] = []
+
+    def reader(self) -> CountingReader:
+        return CountingReader()
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        self.counts.append(counts)
+
+
+def test_a_source_hears_what_its_readers_have_counted() -> None:
+    source = CountingSource(there=6, chunk=3)
+    r = Rig({"numbers": source}, {"out": LedgerSink()}, wish=LATER)
+    r.run()
+    assert r.sinks["out"].rows == list(range(6))
+    assert source.counts == [{"skipped": 6}]

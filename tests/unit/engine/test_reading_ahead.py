@@ -11,6 +11,7 @@ import pytest
 from doubles import NumberReader, NumberSource, until
 
 from streamling.engine.capacity import Caps
+from streamling.engine.closing import Wish
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plugin.contract import BadRow, Json, Offer, Room
@@ -33,10 +34,16 @@ def ahead(started: list[ReadAhead]):
     """Starts reading a source ahead."""
 
     def start(
-        source: NumberSource, *, driver_rows: int = 10, rows: int = 100, bytes_: int = MANY, wake=lambda: None
+        source: NumberSource,
+        *,
+        driver_rows: int = 10,
+        rows: int = 100,
+        bytes_: int = MANY,
+        wake=lambda: None,
+        wish: Wish | None = None,
     ) -> ReadAhead:
         caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
-        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake)
+        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish)
         started.append(reader)
         reader.start({})
         return reader
@@ -190,6 +197,7 @@ def test_a_transient_failure_is_tried_again(ahead) -> None:
     source.before_offer = fail_once
     reader = ahead(source)
     until(lambda: reader.in_hand().rows == 5)
+    assert numbers(reader.take(1)) == [0, 1, 2, 3, 4]
 
 
 def test_a_restart_forgets_what_was_held_and_begins_behind_the_positions(ahead) -> None:
@@ -214,6 +222,7 @@ def test_a_restart_forgets_a_failure(ahead) -> None:
     until(lambda: not failures)
     reader.start({})
     until(lambda: reader.in_hand().rows == 3)
+    assert numbers(reader.take(1)) == [0, 1, 2]
 
 
 def test_a_stop_reads_no_further_but_what_is_held_can_be_taken(ahead) -> None:
@@ -257,6 +266,26 @@ def test_a_stop_does_not_wait_for_the_pause_of_a_retry(ahead) -> None:
     began = time.monotonic()
     reader.stop()
     assert time.monotonic() - began < 0.2
+
+
+def test_a_read_that_hangs_does_not_keep_a_run_from_its_end(ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, answered = threading.Event(), threading.Event()
+    plain = NumberReader.read
+
+    def read(self: NumberReader, part: Json) -> Iterator[pa.RecordBatch]:
+        if part == [4, 6]:
+            hanging.set()
+            answered.wait(30)
+        return plain(self, part)
+
+    monkeypatch.setattr(NumberReader, "read", read)
+    reader = ahead(NumberSource(there=8, chunk=2))
+    assert hanging.wait(10)
+    began = time.monotonic()
+    reader.stop(within=0.2)
+    assert time.monotonic() - began < 5
+    assert numbers(reader.take(1, only_read=True)) == [0, 1, 2, 3]
+    answered.set()
 
 
 class Oddballs(NumberSource):
@@ -396,3 +425,15 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(starte
     assert taken is not None
     assert (taken.batches, taken.report.rows, taken.report.refused) == ((), 0, 1)
     assert reader.finished
+
+
+def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
+    source = NumberSource(there=4, ends=False)
+    reader = ahead(source, driver_rows=100, wish=Wish(7, 3600.0))
+    until(lambda: reader.in_hand().rows == 4)
+    assert 3000 < reader.in_hand().gathering <= 3600
+    source.there = 7
+    until(lambda: reader.in_hand().rows == 7)
+    assert reader.in_hand().gathering == 0
+    reader.take(1)
+    assert reader.in_hand().gathering is None  # without a row there is nothing to add to

@@ -100,3 +100,9 @@ def test_the_sixth_failure_is_louder_and_recovery_is_told(caplog: pytest.LogCapt
     attempted(failing(6))
     assert [r.levelname for r in caplog.records] == ["WARNING"] * 5 + ["ERROR", "INFO"]
     assert caplog.messages[-1] == "it recovered after 7 attempts"
+
+
+def test_who_wants_to_know_hears_what_is_wrong_and_that_it_is_over() -> None:
+    heard: list[str | None] = []
+    attempted(failing(2), tell=heard.append)
+    assert heard == ["not now", "not now", None]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
+from streamling.engine.jvm import Jvm
+from streamling.engine.run import Run
 from streamling.engine.session import spark_conf
 from streamling.engine.spark_errors import crossing, spark_errors
-from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
+from streamling.errors import (
+    DATA_ERROR,
+    JVM_FAILED,
+    SINK_FAILED,
+    SPARK_FAILED,
+    Condition,
+    PermanentError,
+    StreamlingError,
+    TransientError,
+)
 from streamling.plan.spark_settings import SESSION_SETTINGS
+from streamling.spec.settings import Settings
 
 
 def test_what_the_user_sets_wins() -> None:
@@ -101,3 +115,15 @@ def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[Stre
     with pytest.raises(kind, match="no space <left>") as arrived, spark_errors("query"):
         raise PySparkException(told)
     assert (arrived.value.code, arrived.value.node, arrived.value.hint) == (SINK_FAILED.code, "out", "make room")
+
+
+@pytest.mark.parametrize(
+    ("symptom", "news"), [(SPARK_FAILED, JVM_FAILED), (JVM_FAILED, JVM_FAILED), (DATA_ERROR, DATA_ERROR)]
+)
+def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
+    tmp_path: Path, symptom: Condition, news: Condition
+) -> None:
+    gone = Jvm(["/bin/sh", "-c", "exit 1"], None, host="127.0.0.1", verbose=False)
+    told = Run(tmp_path / "p.yaml", Settings())._told(PermanentError(symptom, "An error occurred"), gone)
+    assert isinstance(told, StreamlingError)
+    assert told.condition is news

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamling.formats.avro import expanded
+from streamling.errors import SCHEMA_UNUSABLE, UserError
+from streamling.formats.avro import byteless, expanded, rows_of
+from streamling.formats.avro_blocks import number
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.bodies import BadBody
 
@@ -48,12 +50,24 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Pair]:
     return st.integers(-(10**precision) + 1, 10**precision - 1).map(pair)
 
 
+PRECISIONS = st.one_of(st.integers(1, 100), st.sampled_from([38, 39, 76, 77, 78, 500]))
+
+
 @st.composite
 def decimal_kinds(draw: st.DrawFn) -> Kind:
-    precision = draw(st.integers(1, 100))
+    precision = draw(PRECISIONS)
     scale = draw(st.integers(0, precision))
-    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-    return schema, decimals(precision, scale)
+    logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
+    values = decimals(precision, scale)
+    if draw(st.booleans()):
+        return {"type": "bytes", **logical}, values
+    size = len(twos_complement(10**precision)) + draw(st.integers(0, 3))
+    schema = {"type": "fixed", "name": f"D{draw(st.uuids()).hex}", "size": size, **logical}
+    return schema, values.map(lambda pair: (padded(pair[0], size), pair[1]))
+
+
+def padded(number: bytes, size: int) -> bytes:
+    return number.rjust(size, b"\xff" if number[0] & 0x80 else b"\0")
 
 
 MOMENTS = st.integers(-(2**51), 2**52)
@@ -66,6 +80,15 @@ def moments(logical: str, step: int) -> Kind:
         return count, BEGIN + count * dt.timedelta(microseconds=step)
 
     return {"type": "long", "logicalType": logical}, MOMENTS.map(pair)
+
+
+def nanos(logical: str) -> Kind:
+    """What is finer than a microsecond is cut off, towards the past."""
+
+    def pair(nanoseconds: int) -> Pair:
+        return nanoseconds, BEGIN + dt.timedelta(microseconds=nanoseconds // 1000)
+
+    return {"type": "long", "logicalType": logical}, st.integers(-(2**62), 2**62).map(pair)
 
 
 LEAVES = st.one_of(
@@ -88,6 +111,14 @@ LEAVES = st.one_of(
                 {"type": "int", "logicalType": "time-millis"},
                 st.integers(0, 86_399_999).map(lambda n: (n, (BEGIN + dt.timedelta(milliseconds=n)).time())),
             ),
+            (
+                {"type": "long", "logicalType": "time-micros"},
+                st.integers(0, 86_399_999_999).map(lambda n: (n, (BEGIN + dt.timedelta(microseconds=n)).time())),
+            ),
+            ({"type": "bytes", "logicalType": "big-decimal"}, same(st.binary(max_size=8))),
+            ("null", st.just((None, None))),
+            nanos("timestamp-nanos"),
+            nanos("local-timestamp-nanos"),
             moments("timestamp-millis", 1000),
             moments("timestamp-micros", 1),
             moments("local-timestamp-millis", 1000),
@@ -104,8 +135,19 @@ def named(draw: st.DrawFn) -> Kind:
     if draw(st.booleans()):
         symbols = [f"S{n}" for n in range(draw(st.integers(1, 4)))]
         return {"type": "enum", "name": name, "symbols": symbols}, same(st.sampled_from(symbols))
-    size = draw(st.integers(1, 5))
-    return {"type": "fixed", "name": name, "size": size}, same(st.binary(min_size=size, max_size=size))
+    if draw(st.booleans()):
+        return {"type": "fixed", "name": name, "size": 12, "logicalType": "duration"}, DURATIONS
+    size = draw(st.sampled_from([1, 5, 16]))
+    uuid = {"logicalType": "uuid"} if size == 16 else {}
+    return {"type": "fixed", "name": name, "size": size, **uuid}, same(st.binary(min_size=size, max_size=size))
+
+
+DURATIONS = st.tuples(st.integers(0, 100_000_000), st.integers(0, 2**32 - 1)).map(
+    lambda parts: (
+        bytes(4) + parts[0].to_bytes(4, "little") + parts[1].to_bytes(4, "little"),
+        dt.timedelta(days=parts[0], milliseconds=parts[1]),
+    )
+)
 
 
 def nullable(kind: Kind) -> Kind:
@@ -134,18 +176,58 @@ def records(draw: st.DrawFn, inner: st.SearchStrategy[Kind], least: int = 1) -> 
     )
 
 
+@st.composite
+def unions(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
+    """A struct with a field per branch. A union has each kind of type once, but for named types."""
+    kinds = draw(st.lists(inner, min_size=2, max_size=4, unique_by=lambda kind: branch_name(kind[0])))
+    names = [branch_name(schema) for schema, _ in kinds]
+
+    def filled(index: int) -> st.SearchStrategy[Pair]:
+        empty: dict[str, Any] = dict.fromkeys(names)
+        return kinds[index][1].map(lambda pair: ((index, pair[0]), {**empty, names[index]: pair[1]}))
+
+    values = [filled(n) for n in range(len(kinds))]
+    if not draw(st.booleans()):
+        return [schema for schema, _ in kinds], st.one_of(values)
+    place = draw(st.integers(0, len(kinds)))
+    schemas = [schema for schema, _ in kinds]
+    shifted = [v.map(lambda pair: ((pair[0][0] + (pair[0][0] >= place), pair[0][1]), pair[1])) for v in values]
+    return [*schemas[:place], "null", *schemas[place:]], st.one_of(st.just(((place, None), None)), *shifted)
+
+
+def branch_name(schema: Any) -> str:
+    return str(schema.get("name") or schema["type"]) if isinstance(schema, dict) else str(schema)
+
+
 def wrapped(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
-    simple = inner.filter(lambda kind: not isinstance(kind[0], list))
-    return st.one_of(simple.map(nullable), inner.map(listed), inner.map(mapped), records(inner))
+    simple = inner.filter(lambda kind: not isinstance(kind[0], list) and kind[0] != "null")
+    counted = inner.filter(lambda kind: not byteless(kind[0]))
+    return st.one_of(
+        simple.map(nullable), counted.map(listed), counted.map(mapped), records(inner, least=0), unions(simple)
+    )
 
 
 KINDS = st.recursive(st.one_of(LEAVES, named()), wrapped, max_leaves=5)
 
 
 def body(schema: Any, value: Any) -> bytes:
-    content = io.BytesIO()
-    fastavro.schemaless_writer(content, fastavro.parse_schema(unlogical(schema)), value)
-    return content.getvalue()
+    """As fastavro writes it; but a value of a union with several types comes with the index of its branch."""
+    match schema:
+        case [*branches] if isinstance(value, tuple):
+            return number(value[0]) + body(branches[value[0]], value[1])
+        case ["null", branch]:
+            return number(0) if value is None else number(1) + body(branch, value)
+        case {"type": "record", "fields": fields}:
+            return b"".join(body(f["type"], value[f["name"]]) for f in fields)
+        case {"type": "array", "items": items}:
+            content = b"".join(body(items, item) for item in value)
+            return (number(len(value)) + content if value else b"") + number(0)
+        case {"type": "map", "values": items}:
+            content = b"".join(body("string", k) + body(items, item) for k, item in value.items())
+            return (number(len(value)) + content if value else b"") + number(0)
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(unlogical(schema)), value)
+    return stream.getvalue()
 
 
 def unlogical(schema: Any) -> Any:
@@ -370,3 +452,50 @@ def test_fields_that_are_always_null_have_no_bytes() -> None:
     nothing = record(field("a", "null"))
     assert rows(decoder(nothing), [b"", b""]) == [{"a": None}, {"a": None}]
     assert isinstance(rows(decoder(nothing), [b"x"])[0], BadBody)
+
+
+def test_durations_without_a_length_are_bad_alone() -> None:
+    duration = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
+    schema = record(field("a", ["null", duration]))
+    parts = [(0, 1, 500), (1, 0, 0), (0, 2**32 - 1, 0)]
+    values = [b"".join(part.to_bytes(4, "little") for part in one) for one in parts]
+    first, months, long, none = rows(decoder(schema), [body(schema, {"a": value}) for value in (*values, None)])
+    assert (first, none) == ({"a": dt.timedelta(days=1, milliseconds=500)}, {"a": None})
+    assert (months.reason, long.reason) == ("schema_mismatch", "schema_mismatch")
+    assert "months" in months.message
+    assert "longer than" in long.message
+
+
+@pytest.mark.parametrize(
+    ("type_", "words"),
+    [
+        pytest.param({"type": "array", "items": "null"}, "`a[]` has no bytes", id="list of null"),
+        pytest.param({"type": "map", "values": record(name="E")}, "`a{}` has no bytes", id="map of nothing"),
+        pytest.param(["null", "R"], "contains itself; recursive types have no columns", id="recursive"),
+        pytest.param({"type": "array", "items": "R"}, "contains itself", id="recursive, in a list"),
+    ],
+)
+def test_types_that_cannot_be_columns_are_named(type_: Any, words: str) -> None:
+    schema = record(field("a", type_))
+    with pytest.raises(UserError) as caught:
+        rows_of(json.dumps(schema))
+    assert caught.value.condition is SCHEMA_UNUSABLE
+    assert words in caught.value.message
+    with pytest.raises(UserError):
+        decoder(schema)
+
+
+def test_a_union_of_records_is_a_struct_of_them() -> None:
+    """With attributes that only producers know, which the reader would take for part of the types."""
+    card = {**record(field("number", "string", doc="d"), name="pay.Card"), "doc": "d", "connect.name": "c"}
+    cash = {"type": "enum", "name": "pay.Cash", "symbols": ["COIN", "NOTE"], "default": "COIN", "x": [1]}
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    schema = record(field("by", ["null", card, cash, amount], default=None), name="pay.Payment")
+    bodies = [body(schema, {"by": by}) for by in ((1, {"number": "1"}), (2, "NOTE"), (3, b"\x05"), (0, None))]
+    empty = {"Card": None, "Cash": None, "bytes": None}
+    assert rows(decoder(schema), bodies) == [
+        {"by": {**empty, "Card": {"number": "1"}}},
+        {"by": {**empty, "Cash": "NOTE"}},
+        {"by": {**empty, "bytes": Decimal("0.05")}},
+        {"by": None},
+    ]

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamling.formats.arrow import arrow_schema
 from streamling.formats.json import json_rows
+from streamling.plan.types import STRING, Field, Schema, decimal, decimal_arb, list_of, map_of, struct_of
 
 
 def texts(values: list[object], type_: pa.DataType) -> list[str]:
@@ -131,3 +133,30 @@ def test_an_empty_map_is_an_object(type_: pa.DataType, value: object, expected: 
 @pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
 def test_a_time_python_cannot_hold_is_still_written(type_: pa.DataType) -> None:
     assert "10000-01-01" in texts([2_932_897 if type_ == pa.date32() else 253_402_300_800_000_000], type_)[0]
+
+
+def test_decimals_of_up_to_76_digits_are_numbers_and_longer_ones_text() -> None:
+    wide, arbitrary = decimal(50, 2), decimal_arb(90, 0)
+    schema = Schema(
+        (
+            Field("wide", wide),
+            Field("arbitrary", arbitrary),
+            Field("list", list_of(wide)),
+            Field("map", map_of(arbitrary)),
+            Field("struct", struct_of(Field("a", wide), Field("b", arbitrary), Field("c", STRING))),
+        )
+    )
+    digits = "1" * 48 + ".10"
+    row = {
+        "wide": digits,
+        "arbitrary": "9" * 90,
+        "list": ["-0.01", None],
+        "map": [("k", "5")],
+        "struct": {"a": "7", "b": "8", "c": "9"},
+    }
+    batch = pa.RecordBatch.from_pylist([row, dict.fromkeys(row)], arrow_schema(schema))
+    assert json_rows(batch, schema) == [
+        f'{{"wide":{digits},"arbitrary":"{"9" * 90}","list":[-0.01,null],"map":{{"k":"5"}},'
+        '"struct":{"a":7,"b":"8","c":"9"}}',
+        '{"wide":null,"arbitrary":null,"list":null,"map":null,"struct":null}',
+    ]

@@ -42,7 +42,7 @@ def test_a_kafka_source_reads_avro_from_the_beginning_unless_told_otherwise() ->
     assert (options.data_format, options.starting_offsets) == (DataFormat.AVRO, "earliest")
     assert (options.tombstones, options.on_missing_offsets) == (Tombstones.SKIP, MissingOffsets.FAIL)
     assert options.validate_writer_schema_ordering and not options.skip_schema_resolution
-    assert (options.parallelism, options.batch_size, options.batch_flush_interval) == (1, None, None)
+    assert (options.parallelism, options.batch_size, options.batch_flush_interval) == (None, None, None)
     assert not options.ends
 
 
@@ -253,7 +253,9 @@ def test_a_hybrid_source_needs_a_bounded_phase() -> None:
 
 
 def test_a_hybrid_source_with_a_key_may_delete_by_tombstones() -> None:
-    node("source", HYBRID.replace("start_at: latest", "tombstones: delete") + "primary_key: a")
+    options = node("source", HYBRID.replace("start_at: latest", "tombstones: delete") + "primary_key: a").options
+    assert isinstance(options, HybridOptions)
+    assert (options.unbounded_source.tombstones, options.primary_key) == (Tombstones.DELETE, ("a",))
 
 
 def test_the_filter_of_the_unbounded_phase_is_checked_in_its_place() -> None:

@@ -78,8 +78,10 @@ def test_anything_else_says_what_is_wrong(text: str, fragment: str) -> None:
 
 
 @given(st.text() | st.from_regex(r"(decimal|timestamp|time32|duration)\([^)]*\)", fullmatch=True))
-def test_no_text_gives_another_error(text: str) -> None:
+def test_any_text_is_a_type_or_unknown(text: str) -> None:
     try:
-        declared_type(text)
-    except UnknownType:
-        return
+        found = declared_type(text)
+    except UnknownType as error:
+        assert str(error)
+    else:
+        assert isinstance(found, DataType)

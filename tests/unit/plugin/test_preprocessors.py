@@ -72,6 +72,13 @@ def test_a_dataset_that_is_left_names_the_preprocessors_that_were_skipped(place:
     assert problem.message.endswith("preprocessors that are not available: lost, gone")
 
 
+def test_other_kinds_that_are_missing_have_nothing_to_do_with_skipped_preprocessors(place: Path) -> None:
+    text = PIPELINE.replace("n: {type: dataset", "n: {type: datasets")
+    (problem,) = problems(place, text, preprocessor_ids=["lost"])
+    assert "plugin 'datasets' is not available" in problem.message
+    assert "preprocessors" not in problem.message
+
+
 @pytest.mark.parametrize(
     ("id_", "said"),
     [

@@ -265,7 +265,9 @@ def test_what_is_nothing_like_a_key_gets_no_hint(here: Place) -> None:
 
 
 def test_empty_blocks_that_are_known_say_nothing(here: Place) -> None:
-    here.settings("kafka_source: {}\nspark:\nplugin: {p: {}}\npostgres_sink_connections: {s: {}}\n")
+    loaded = here.load("kafka_source: {}\nspark:\nplugin: {p: {}}\npostgres_sink_connections: {s: {}}\n")
+    assert loaded.warnings == ()
+    assert (loaded.settings.spark, loaded.settings.kafka_source) == ({}, Settings().kafka_source)
 
 
 def test_variables_of_the_telemetry_project_win(here: Place) -> None:

@@ -156,9 +156,20 @@ def test_tabs_may_separate_and_stay_in_texts(text: str, expected: object) -> Non
     assert load(text, "p.yaml").plain() == expected
 
 
-@pytest.mark.parametrize("text", ["\tv: 1\n", "v:\n  \tw: 1\n", "v: x\n\tw: 1\n", "v:\n-\t- x\n", "v:\n  -\tw: 1\n"])
-def test_tabs_never_indent(text: str) -> None:
-    refusal(text)
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("\tv: 1\n", (1, 1)),
+        ("v:\n  \tw: 1\n", (2, 3)),
+        ("v: x\n\tw: 1\n", (2, 1)),
+        ("v:\n-\t- x\n", (2, 3)),
+        ("v:\n  -\tw: 1\n", (2, 6)),
+    ],
+)
+def test_tabs_never_indent(text: str, place: tuple[int, int]) -> None:
+    where = refusal(text).where
+    assert where is not None
+    assert (where.line, where.column) == place
 
 
 def test_aliases_share_a_value() -> None:

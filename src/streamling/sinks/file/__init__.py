@@ -92,6 +92,7 @@ class FileWriter:
     node: str
     staging: str
     format: FileFormat
+    columns: Schema
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
         filled = (batch for batch in batches if batch.num_rows)
@@ -109,7 +110,7 @@ class FileWriter:
         name = f"{task.partition:05d}-{task.attempt}.{_ENDINGS[self.format]}"
         rows = 0
         with (directory / name).open("wb") as file:
-            encoder = open_encoder(self.format, file, first.schema)
+            encoder = open_encoder(self.format, file, first.schema, self.columns)
             for batch in chain([first], rest):
                 encoder.write(batch)
                 rows += batch.num_rows
@@ -138,6 +139,7 @@ class FileSink:
     def open(self, context: SinkContext) -> None:
         home = self._target / _HIDDEN / self._name / context.generation
         self._staging, self._log = home / "staging", CommitLog(home / "log")
+        self._columns = context.schema
         with disk_errors(self._node):
             fresh = not home.exists() and _used_before(home.parent)
             self._staging.mkdir(parents=True, exist_ok=True)
@@ -171,7 +173,7 @@ class FileSink:
         return standing
 
     def writer(self) -> FileWriter:
-        return FileWriter(self._name, str(self._staging), self._options.format)
+        return FileWriter(self._name, str(self._staging), self._options.format, self._columns)
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         moves = tuple(Move(str(a.detail[0]), str(a.detail[1])) for a in acks if isinstance(a.detail, list))

@@ -9,6 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from streamling.formats.json import json_rows
+from streamling.plan.types import Schema
 
 
 class Encoder(Protocol):
@@ -18,11 +19,11 @@ class Encoder(Protocol):
 
 
 class _JsonLines:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+    def __init__(self, file: IO[bytes], columns: Schema) -> None:
+        self._file, self._columns = file, columns
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.write("".join(f"{row}\n" for row in json_rows(batch)).encode())
+        self._file.write("".join(f"{row}\n" for row in json_rows(batch, self._columns)).encode())
 
     def close(self) -> None:
         return
@@ -59,11 +60,12 @@ def _hex(column: pa.Array) -> pa.Array:
     return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
 
 
-def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema) -> Encoder:
+def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema, columns: Schema) -> Encoder:
+    """`schema` is what batches have, `columns` what it means."""
     match format_:
         case "parquet":
             return _Parquet(file, schema)
         case "csv":
             return _Csv(file, schema)
         case _:
-            return _JsonLines(file)
+            return _JsonLines(file, columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError
-from streamling.formats.avro import rows_of
+from streamling.formats.avro import expanded, rows_of
 from streamling.formats.avro_blocks import (
     MARK_BYTES,
     SYNC_BYTES,
@@ -21,6 +20,7 @@ from streamling.formats.avro_blocks import (
     number,
     read_rows,
 )
+from streamling.formats.avro_names import has_unions
 from streamling.formats.avro_values import readable, turned
 from streamling.plan.types import Schema
 from streamling.sources.file.avro_container import AvroHeader, Block, blocks, read_header, unpacked
@@ -144,8 +144,9 @@ def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatc
             content += number(block.rows) + unpacked(header.codec, packed) + number(0) + mark
         except ValueError as error:
             raise Undecodable(str(error)) from error
-    listed = marked("rows", {"type": "array", "items": readable(json.loads(header.schema))})
-    found = read_rows(container(heading(listed), len(run), bytes(content)), len(run))
+    listed = marked("rows", {"type": "array", "items": readable(expanded(header.schema))})
+    unions = listed if has_unions(listed) else None
+    found = read_rows(container(heading(listed), len(run), bytes(content)), len(run), unions)
     lists, marks = found.column("rows"), found.column("mark")
     if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
         raise Undecodable("its bytes are not those of its rows")

@@ -2,12 +2,16 @@
 
 Delivery: a slice is a stretch of offsets of one partition. Reading it again gives the same rows, or fewer where the
 broker has expired or compacted some; aborted transactions are never read. The offset to go on with is stored per
-partition with every epoch, and wins over what the broker knows of the group, which is told after it. A process reads
-all partitions of its topic.
+partition with every epoch, and wins over what the broker knows of the group, which is told after it.
+
+Processes with one `consumer_group_id` and one state divide the partitions among themselves. A partition changes hands
+between two epochs; an owner that does not know of it yet is fenced, and moves nothing. Without a group id a process
+reads all partitions.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -16,6 +20,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.errors import (
+    INVALID_VALUE,
     MISSING_FIELD,
     SCHEMA_OUTDATED,
     SOURCE_FILTER,
@@ -34,14 +39,17 @@ from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN,
 from streamling.plan.types import Field as Column
 from streamling.plugin import Discovery, Kind, Projection, register
 from streamling.sources.avro_columns import avro_columns, newest_schema
+from streamling.sources.kafka.control import Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.source import KafkaSource, Reading
+from streamling.spec.blocks import BackendType
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
-from streamling.spec.options import Keyed, Options, SingleStream, SourceOptions, TopicName
+from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
+from streamling.telemetry.labels import node_labels
 
 METADATA = (
     Column("__kafka_partition", INT32, nullable=False),
@@ -129,7 +137,7 @@ class TopicReading(Options):
         return overrides
 
 
-class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
+class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
     """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
 
     identity_labels = ("topic",)
@@ -151,10 +159,21 @@ class KafkaSourceOptions(TopicReading, SingleStream, Keyed, SourceOptions):
         "of a time given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
-        default=None, ge=1, description="Most rows of one batch; by default `record_batch_size`."
+        default=None,
+        ge=1,
+        description="Rows to gather before an epoch closes; with `batch_flush_interval` alone, `record_batch_size`. "
+        "No limit: an epoch may be larger.",
     )
     batch_flush_interval: Duration | None = Field(
-        default=None, description="Longest time a batch stays open; by default `record_batch_interval_ms`."
+        default=None,
+        description="Longest time to gather them; with `batch_size` alone, `record_batch_interval_ms`. With neither, "
+        "rows are handed on as they come.",
+    )
+    parallelism: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most tasks that read the topic side by side, each whole partitions. By default the cores of the "
+        "machine share the work, however it lies in partitions.",
     )
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
@@ -252,30 +271,49 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     found = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
     if not options.include_metadata:
         return found
+    if taken := [column.name for column in METADATA if column.name in found.schema]:
+        message = f"'include_metadata' adds the column '{taken[0]}', which the schema of the topic has too"
+        raise node.error(INVALID_VALUE, message, "include_metadata")
     return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
 
 
 # What the registry may take at the start of a run.
 _REGISTRY_SECONDS = 10.0
+_STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
 
 def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
+    connection = settings.kafka_source
+    group = connection.consumer_group_id
     reading = Reading(
         node=node.ref,
         name=node.name,
         topic=options.topic,
+        group=f"{group or uuid.uuid4()}-{node.ref}",
         start=options.starting_offsets,
         on_missing=options.on_missing_offsets.value,
         metadata=options.include_metadata,
         tombstones=options.tombstones.value,
         driver_rows=settings.epoch.driver_rows,
+        readers=options.parallelism,
+        first_fetch=settings.runtime.consumer_fetch_timeout_sec,
+    )
+    watching = Watching(
+        name=node.name,
+        topic=options.topic,
+        group=reading.group if group else None,
+        labels=node_labels(node),
+        report_every=connection.lag_report_interval_ms / 1000,
+        stalled_after=settings.runtime.stall_watchdog_timeout_sec,
+        state=_STATE_SEEN_BY[settings.state_backend.backend_type],
     )
     return KafkaSource(
         reading,
-        settings.kafka_source,
+        watching,
+        connection,
         lambda columns: _payload(node, options, columns, settings),
         lambda columns: _condition(node, options.filter, columns),
     )
@@ -292,12 +330,12 @@ def _payload(
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
-    skip = options.skip_schema_resolution or found.id in options.skip_schema_resolution_for_reader_schema_ids
     payload = AvroPayload(
         f"{options.topic}-value",
         found,
         overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
-        by_name=skip,
+        by_name=options.skip_schema_resolution,
+        by_name_for=options.skip_schema_resolution_for_reader_schema_ids,
         ordered=options.validate_writer_schema_ordering,
     )
     return payload, key or rows.primary_key

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamling.errors import SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.spec.blocks import KafkaConnection
 from streamling.spec.faults import did_you_mean
+from streamling.trust import HOW_TO_TRUST, trusted_certificates
 
 # What a request may take: a broker that is alive answers within milliseconds, one that fails over within seconds.
-_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
+# How soon it is noticed that brokers do not let us in.
+_LOOK_SECONDS = 1.0
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
@@ -26,9 +30,35 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         settings["sasl.mechanism"] = connection.sasl_mechanism
         settings["sasl.username"] = connection.sasl_username
         settings["sasl.password"] = connection.sasl_password.reveal() if connection.sasl_password else ""
+    if connection.security_protocol.tls and (trusted := trusted_certificates()):
+        settings["ssl.ca.location"] = trusted
     if connection.client_id:
         settings["client.id"] = connection.client_id
-    return settings
+    return settings | _service_settings(connection.brokers)
+
+
+def _service_settings(brokers: str) -> dict[str, Any]:
+    """What suits a service that keeps messages in an object store: each fetch is slow, so it should bring much."""
+    if "warpstream" not in brokers.lower():
+        return {}
+    return {
+        "topic.metadata.refresh.interval.ms": 60_000,
+        "fetch.max.bytes": 50 << 20,
+        "max.partition.fetch.bytes": 5 << 20,
+    }
+
+
+def refused(what: str) -> Callable[[Any], None]:
+    """An `error_cb`, which clients call while they are polled: raises PermanentError if brokers do not let us in.
+
+    As an answer a client gives no more than that nobody answers, and goes on trying.
+    """
+
+    def heard(error: Any) -> None:
+        if _lasting(error):
+            raise failed(what, error)
+
+    return heard
 
 
 def failed(what: str, error: Any) -> StreamlingError:
@@ -38,7 +68,19 @@ def failed(what: str, error: Any) -> StreamlingError:
     found = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(found, KafkaError):
         return TransientError(SOURCE_FAILED, f"{what}: the broker does not answer")
-    lasting = (
+    if not _lasting(found):
+        return TransientError(SOURCE_FAILED, f"{what}: {found.str()}")
+    hint = HOW_TO_TRUST if found.code() == KafkaError._SSL else None
+    return PermanentError(SOURCE_FAILED, f"{what}: {found.str()}", hint=hint)
+
+
+def _lasting(error: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    if error.code() == KafkaError._SSL:
+        # A connection that breaks while it is made is of the same code.
+        return "certificate verify failed" in error.str()
+    return error.code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -46,8 +88,6 @@ def failed(what: str, error: Any) -> StreamlingError:
         KafkaError._AUTHENTICATION,
         KafkaError._INVALID_ARG,
     )
-    kind = PermanentError if found.code() in lasting else TransientError
-    return kind(SOURCE_FAILED, f"{what}: {found.str()}")
 
 
 @contextmanager
@@ -67,21 +107,48 @@ class Broker:
         from confluent_kafka.admin import AdminClient
 
         self._topic, self._connection = topic, connection
-        self._admin = AdminClient(client_settings(connection))
+        what = f"topic '{topic}' cannot be read at {connection.brokers}"
+        with client_errors(what):
+            self._admin = AdminClient({**client_settings(connection), "error_cb": refused(what)})
 
     def partitions(self) -> tuple[int, ...]:
         """Raises PermanentError if there is no such topic."""
         from confluent_kafka import KafkaError
 
-        with client_errors(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
-            found = self._admin.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+        with self._asking(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
+            found = self._listed().topics[self._topic]
             if found.error is None:
                 return tuple(sorted(found.partitions))
             if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise failed(f"topic '{self._topic}' cannot be looked up", found.error)
-            names = tuple(sorted(self._admin.list_topics(timeout=_SECONDS).topics))
+            names = tuple(sorted(self._admin.list_topics(timeout=REQUEST_SECONDS).topics))
         message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
         raise PermanentError(SOURCE_FAILED, message, hint=did_you_mean(self._topic, names))
+
+    def _listed(self) -> Any:
+        """What there is to know of the topic. Brokers that refuse us are not waited for."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                return self._admin.list_topics(self._topic, timeout=_LOOK_SECONDS)
+            except KafkaException:
+                self._admin.poll(0)
+                if time.monotonic() > deadline:
+                    raise
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """The client only says that nobody answers; if it was refused, that is the news, unless it is old."""
+        with suppress(PermanentError):
+            self._admin.poll(0)
+        try:
+            with client_errors(what):
+                yield
+        except TransientError:
+            self._admin.poll(0)
+            raise
 
     def first(self, partitions: Collection[int]) -> dict[int, int]:
         """The oldest offset that is left, by partition."""
@@ -103,15 +170,21 @@ class Broker:
         late = self.end([number for number, offset in found.items() if offset < 0])
         return {**found, **late}
 
+    def members(self, group: str) -> tuple[str, ...]:
+        """The hosts of the processes that are in a group."""
+        with self._asking(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
+            (asked,) = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
+            return tuple(member.host for member in asked.result(REQUEST_SECONDS).members)
+
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         if not wanted:
             return {}
         places = {TopicPartition(self._topic, number): spec for number, spec in wanted.items()}
-        with client_errors(f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
+        with self._asking(f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
             # An open transaction hides what is behind its begin from readers: ask as they do.
             asked = self._admin.list_offsets(
-                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS
+                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
             )
-            return {place.partition: answer.result(_SECONDS).offset for place, answer in asked.items()}
+            return {place.partition: answer.result(REQUEST_SECONDS).offset for place, answer in asked.items()}

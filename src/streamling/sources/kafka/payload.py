@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
-from streamling.formats.avro import expanded, record_of
+from streamling.formats.avro import expanded, record_of, rows_of
 from streamling.formats.bodies import Decoder
 from streamling.formats.registry import RegisteredSchema, Registry
 from streamling.plan.types import OPERATION_COLUMN, Field
 from streamling.spec.blocks import KafkaConnection
+
+log = logging.getLogger(__name__)
 
 MAGIC, FRAME = 0, 5
 # A registry answers at once or is in trouble; then the read is tried again anyway.
@@ -26,14 +29,29 @@ _fetching = threading.Lock()
 class AvroPayload:
     """Framed with the id of the schema they were written with, and resolved to `reader`.
 
-    `by_name`: without resolution. `ordered`: a writer's schema must be a version of the subject that is not newer.
+    `by_name`: without resolution; `by_name_for` are the ids of readers that are used so. `ordered`: a writer's schema
+    must be a version of the subject that is not newer.
     """
 
     subject: str
     reader: RegisteredSchema
     overrides: tuple[tuple[int, int], ...] = ()
     by_name: bool = False
+    by_name_for: tuple[int, ...] = ()
     ordered: bool = True
+
+    @property
+    def schema_id(self) -> int | None:
+        return self.reader.id
+
+    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> AvroPayload:
+        """What reads messages again that were first read with this schema: they become the same rows.
+
+        If the columns have changed since, rows become what they would be now. Raises StreamlingError.
+        """
+        if schema_id is None or schema_id == self.reader.id:
+            return self
+        return _recalled(self, schema_id, connection)
 
     @property
     def own_operation(self) -> bool:
@@ -71,13 +89,14 @@ class AvroPayload:
         from streamling.formats.avro_messages import BodyDecoder
 
         reader = _expanded(self.reader)
+        by_name = self.by_name or self.reader.id in self.by_name_for
         if id_ == self.reader.id:
-            return BodyDecoder(reader, reader, by_name=self.by_name)
+            return BodyDecoder(reader, reader, by_name=by_name)
         with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
             text, references = registry.by_id(id_)
-            if self.ordered and not self.by_name:
+            if self.ordered and not by_name:
                 self._check_order(id_, registry)
-        return BodyDecoder(expanded(text, references), reader, by_name=self.by_name)
+        return BodyDecoder(expanded(text, references), reader, by_name=by_name)
 
     def _check_order(self, id_: int, registry: Registry) -> None:
         version = registry.versions(id_).get(self.subject)
@@ -97,6 +116,13 @@ class JsonPayload:
     """Objects with the declared columns."""
 
     fields: tuple[Field, ...]
+
+    @property
+    def schema_id(self) -> int | None:
+        return None
+
+    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> JsonPayload:
+        return self
 
     @property
     def own_operation(self) -> bool:
@@ -122,3 +148,27 @@ def _object_decoder(fields: tuple[Field, ...]) -> Decoder:
 @cache
 def _expanded(schema: RegisteredSchema) -> Any:
     return expanded(schema.text, schema.references)
+
+
+_earlier: dict[tuple[AvroPayload, str, int], AvroPayload] = {}
+
+
+def _recalled(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+    key = (payload, connection.schema_registry_url, schema_id)
+    if key not in _earlier:
+        _earlier[key] = _fetched(payload, schema_id, connection)
+    return _earlier[key]
+
+
+def _fetched(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+    try:
+        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+            text, references = registry.by_id(schema_id)
+    except PermanentError as error:
+        log.warning("an epoch is read again with another schema than before: %s", error.message)
+        return payload
+    now = payload.reader
+    if rows_of(text, references=references).schema != rows_of(now.text, references=now.references).schema:
+        return payload
+    # The version stays that of now: what was written since may be among the messages.
+    return replace(payload, reader=replace(now, id=schema_id, text=text, references=references))

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Json
-from streamling.sources.kafka.client import client_settings, failed
+from streamling.plugin import BadRow, Counted, Json
+from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _IDLE_S = 60.0
 
 @dataclass(slots=True)
 class _Kept:
-    """A consumer, where it stands, and messages it has given already."""
+    """A consumer, where it stands, and what it has given already of what comes next: messages, ends of the log."""
 
     consumer: Any
     at: int
@@ -57,36 +58,39 @@ class _Kept:
 
 
 class Consumers:
-    """Consumers between two reads: the next stretch of a partition mostly begins where the last one ended."""
+    """Consumers between two reads: the next stretch of a partition mostly begins where the last one ended.
+
+    Kept by group, which every source has its own of: two sources may read one topic.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, int], _Kept] = {}
+        self._kept: dict[tuple[str, int], _Kept] = {}
         self._lock = threading.Lock()
         self.row_bytes: dict[str, float] = {}
         """How long payloads of a topic were lately, on the average."""
 
-    def take(self, brokers: str, topic: str, partition: int, at: int) -> _Kept | None:
+    def take(self, group: str, partition: int, at: int) -> _Kept | None:
         with self._lock:
             for key in [k for k, v in self._kept.items() if time.monotonic() - v.since > _IDLE_S]:
                 self._kept.pop(key).consumer.close()
-            found = self._kept.get((brokers, topic, partition))
+            found = self._kept.get((group, partition))
             if found is None or found.at != at:
                 return None
-            return self._kept.pop((brokers, topic, partition))
+            return self._kept.pop((group, partition))
 
-    def put(self, brokers: str, topic: str, partition: int, kept: _Kept) -> None:
+    def put(self, group: str, partition: int, kept: _Kept) -> None:
         kept.since = time.monotonic()
         with self._lock:
-            other = self._kept.get((brokers, topic, partition))
+            other = self._kept.get((group, partition))
             if other is not None and other.at >= kept.at:
                 other, kept = kept, other
-            self._kept[brokers, topic, partition] = kept
+            self._kept[group, partition] = kept
         if other is not None:
             other.consumer.close()
 
-    def close(self, brokers: str, topic: str) -> None:
+    def close(self, group: str) -> None:
         with self._lock:
-            gone = [self._kept.pop(key) for key in list(self._kept) if key[:2] == (brokers, topic)]
+            gone = [self._kept.pop(key) for key in list(self._kept) if key[0] == group]
         for kept in gone:
             kept.consumer.close()
 
@@ -97,7 +101,7 @@ CONSUMERS = Consumers()
 
 @dataclass(frozen=True, slots=True)
 class KafkaReader:
-    """A part is a partition, the first offset and the one behind the last."""
+    """Parts are stretches. `patient`: what is gone of one is passed over, with a warning, instead of an error."""
 
     node: str
     topic: str
@@ -108,33 +112,39 @@ class KafkaReader:
     metadata: bool
     tombstones: str
     key: tuple[str, ...]
+    patient: bool = False
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         from streamling.sources.kafka.rows import MessageRows
 
-        partition, first, end = bounds(part)
-        shape = MessageRows(
-            self.topic, self.columns, self.payload, self.connection, self.metadata, self.tombstones, self.key
-        )
+        stretch = Stretch.of(part)
         try:
-            for messages in self._chunks(partition, first, end):
+            payload = self.payload
+            if stretch.recalled:
+                payload = payload.recalled(stretch.schema, self.connection)
+            shape = MessageRows(
+                self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key
+            )
+            for messages in self._chunks(stretch):
                 yield from shape.rows(messages)
         except StreamlingError as error:
             error.node = error.node or self.node
             raise
 
-    def _chunks(self, partition: int, first: int, end: int) -> Iterator[list[Any]]:
-        brokers = self.connection.brokers
-        kept = CONSUMERS.take(brokers, self.topic, partition, first) or self._opened(partition, first)
+    def _chunks(self, stretch: Stretch) -> Iterator[list[Any]]:
+        partition, first, end = stretch.partition, stretch.first, stretch.end
+        if first >= end:
+            return
+        kept = CONSUMERS.take(self.group, partition, first) or self._opened(partition, first)
         try:
-            reading = _Reading(self.topic, partition, kept, first, end)
+            reading = _Reading(self.topic, partition, kept, first, end, patient=self.patient or stretch.recalled)
             while chunk := reading.chunk():
                 yield chunk
         except BaseException:  # also a reader that is not asked any further
             kept.consumer.close()
             raise
         kept.at, kept.messages = end, reading.beyond
-        CONSUMERS.put(brokers, self.topic, partition, kept)
+        CONSUMERS.put(self.group, partition, kept)
 
     def _opened(self, partition: int, first: int) -> _Kept:
         from confluent_kafka import Consumer, TopicPartition
@@ -149,7 +159,9 @@ class KafkaReader:
             "queued.max.messages.kbytes": _AHEAD_KB,
             "fetch.queue.backoff.ms": _PAUSE_MS,
         }
-        consumer = Consumer({**client_settings(self.connection), **settings})
+        what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
+        with client_errors(what):
+            consumer = Consumer({**client_settings(self.connection), **settings, "error_cb": refused(what)})
         consumer.assign([TopicPartition(self.topic, partition, first)])
         return _Kept(consumer, first)
 
@@ -160,8 +172,8 @@ class _Reading:
     Aborted transactions and the marks of committed ones take up offsets without a message.
     """
 
-    def __init__(self, topic: str, partition: int, kept: _Kept, first: int, end: int) -> None:
-        self._topic, self._partition, self._end = topic, partition, end
+    def __init__(self, topic: str, partition: int, kept: _Kept, first: int, end: int, *, patient: bool) -> None:
+        self._topic, self._partition, self._end, self._patient = topic, partition, end, patient
         self._consumer = kept.consumer
         self._pending, self.beyond = kept.messages, list[Any]()
         self._next, self._done = first, first >= end
@@ -183,14 +195,14 @@ class _Reading:
             if (len(found), self._next) != before:
                 moved = time.monotonic()
             elif not self._done and time.monotonic() - moved > _STALLED_S:
-                raise TransientError(
-                    SOURCE_FAILED,
-                    f"partition {self._partition} of topic '{self._topic}' gave nothing for {_STALLED_S:g} s between "
-                    f"the offsets {self._next} and {self._end}",
-                )
+                self._stalled()
         if found:
             CONSUMERS.row_bytes[self._topic] = size / len(found)
         return found
+
+    @property
+    def _place(self) -> str:
+        return f"partition {self._partition} of topic '{self._topic}'"
 
     def _plain(self, messages: list[Any]) -> bool:
         """Whether all are messages of the stretch, as nearly always."""
@@ -218,23 +230,48 @@ class _Reading:
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, message.offset())
+            if self._next > self._end:
+                self.beyond.append(message)  # it is said once, and true of the next stretch too
             return
-        place = f"partition {self._partition} of topic '{self._topic}'"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise PermanentError(
-                OFFSETS_GONE,
-                f"{place} no longer has the offset {self._next}: {error.str()}",
-                hint="start again; on_missing_offsets of the source says where to go on",
-            )
-        found = failed(f"{place} cannot be read", error)
+            self._pass_over(*self._left())
+            return
+        found = failed(f"{self._place} cannot be read", error)
         if isinstance(found, PermanentError):
             raise found
         log.warning("%s; the client goes on trying", found.message)
 
+    def _stalled(self) -> None:
+        low, high = self._left()
+        if not low <= self._next <= self._end <= high:
+            self._pass_over(low, high)
+            return
+        raise TransientError(
+            SOURCE_FAILED,
+            f"{self._place} gave nothing for {_STALLED_S:g} s between the offsets {self._next} and {self._end}",
+        )
 
-def bounds(part: Json) -> tuple[int, int, int]:
-    if isinstance(part, list) and len(part) == 3:
-        partition, first, end = part
-        if isinstance(partition, int) and isinstance(first, int) and isinstance(end, int):
-            return partition, first, end
-    raise ValueError(f"not a stretch of a partition: {part!r}")
+    def _left(self) -> tuple[int, int]:
+        """The oldest offset that the broker has, and the one behind the newest."""
+        from confluent_kafka import TopicPartition
+
+        with client_errors(f"offsets of {self._place} cannot be looked up"):
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, self._partition), timeout=REQUEST_SECONDS
+            )
+            return int(low), int(high)
+
+    def _pass_over(self, low: int, high: int) -> None:
+        """Go on with what is left, if that is allowed."""
+        from confluent_kafka import TopicPartition
+
+        text = f"{self._place} no longer has all offsets from {self._next} to {self._end}: it has {low} up to {high}"
+        if not self._patient:
+            hint = "start again; on_missing_offsets of the source says where to go on"
+            raise PermanentError(OFFSETS_GONE, text, hint=hint)
+        begin = min(max(self._next, low), self._end)
+        if begin >= high:
+            begin = self._end
+        log.warning("%s; %d of them are passed over", text, begin - self._next)
+        self._next = begin
+        self._consumer.assign([TopicPartition(self._topic, self._partition, begin)])

@@ -8,6 +8,7 @@ no headers at all, nothing else is done message by message; others are looked at
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import BadRow
+from streamling.plugin import BadRow, Counted
 from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection
@@ -46,10 +48,13 @@ class MessageRows:
     tombstones: str
     key: tuple[str, ...]
 
-    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow]:
+    def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of messages of one partition, in order."""
         bad: dict[int, BadRow] = {}
         bodies = self._bodies(messages, bad)
+        empty = len(messages) - len(bad) - sum(len(places) for places, _ in bodies.values())
+        if empty and self.tombstones == "skip":
+            yield Counted("tombstones_skipped", empty)
         operations = None if self.payload.own_operation else self._operations(messages, bodies, bad)
         decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
         places, table = _in_order(decoded, self._payload_columns)
@@ -115,7 +120,9 @@ class MessageRows:
     def _decoded(self, messages: Sequence[Any], bodies: Bodies, bad: dict[int, BadRow]) -> Iterator[Placed]:
         for id_, (places, values) in bodies.items():
             at = 0
-            for item in self.payload.decoder(id_, self.connection).rows(values):
+            with _placed(self.topic, messages[places[0]]):
+                decoder = self.payload.decoder(id_, self.connection)
+            for item in decoder.rows(values):
                 if isinstance(item, BadBody):
                     bad.setdefault(places[at], _bad(item.reason, item.message, self.topic, messages[places[at]]))
                     at += 1
@@ -202,6 +209,18 @@ def _in_order(decoded: Sequence[Placed], names: Sequence[str]) -> tuple[Sequence
     return places, table
 
 
+@contextmanager
+def _placed(topic: str, message: Any) -> Iterator[None]:
+    """Say of an error which message has led to it."""
+    try:
+        yield
+    except StreamlingError as error:
+        place = f"topic '{topic}', partition {message.partition()}, offset {message.offset()}"
+        error.message = f"{place}: {error.message}"
+        error.args = (error.message,)
+        raise
+
+
 def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
     headers = message.headers()
     return BadRow(
@@ -210,7 +229,7 @@ def _bad(reason: str, text: str, topic: str, message: Any) -> BadRow:
         {"topic": topic, "partition": message.partition(), "offset": message.offset()},
         raw=message.value(),
         raw_key=message.key(),
-        headers=None if headers is None else tuple((name, value or b"") for name, value in headers),
+        headers=None if headers is None else tuple(headers),
     )
 
 

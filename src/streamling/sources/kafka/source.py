@@ -1,22 +1,23 @@
-"""The control side: which partitions there are, how far they go, what comes next."""
+"""The control side: which partitions are ours, how far they go, what comes next."""
 
 from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Extent, Json, Offer, Projection, Room, Slice
-from streamling.sources.kafka.client import Broker, client_settings
+from streamling.plugin import Extent, Json, Offer, Projection, Room, Runtime, Slice
+from streamling.sources.kafka.client import Broker
+from streamling.sources.kafka.control import Control, Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
-from streamling.spec.blocks import KafkaSource as Connection
+from streamling.sources.kafka.stretch import Stretch
+from streamling.spec.blocks import KafkaConnection
+from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +27,8 @@ _LIKELY_BYTES = 1024
 # An offer that is read in the driver stands in memory as a whole.
 _SMALL_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 30
-# How soon a partition is noticed that was added to the topic.
-_LOOK_S = 30.0
-_COMMIT_S = 10.0
+# A broker that has just taken over a partition may know less of it, for a moment.
+_SHORT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,40 @@ class Reading:
     node: str
     name: str
     topic: str
+    group: str
     start: str
     on_missing: str
     metadata: bool
     tombstones: str
     driver_rows: int
+    first_fetch: float
+    """Seconds without a first message that are worth a word."""
+    readers: int | None = None
+    """Most parts that are read side by side, each of them a whole stretch of a partition."""
 
 
 class KafkaSource:
-    """Offers the stretches of all partitions between what was read and what the broker has."""
+    """Offers the stretches of its partitions between what was read and what the broker has."""
 
     select: Projection | None = None
 
     def __init__(
         self,
         reading: Reading,
-        connection: Connection,
+        watching: Watching,
+        connection: KafkaConnection,
         payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
         condition: Callable[[Schema], Projection | None],
     ) -> None:
         self._reading, self._connection = reading, connection
         self._payload, self._condition = payload, condition
-        prefix = connection.consumer_group_id or str(uuid.uuid4())
-        self._group = f"{prefix}-{reading.node}"
-        self._broker: Broker | None = None
-        self._committer: Any = None
+        self._control = Control(watching, connection)
+        self._metrics, self._labels = Metrics(), watching.labels
+        self._partitions: frozenset[int] = frozenset()
         self._offered = False
         self._ends: dict[int, int] = {}
         self._next: dict[int, int] = {}
+        self._stored: dict[str, Json] = {}
 
     def planned(self, columns: Schema, read: Collection[str]) -> None:
         self._decoding, self._row_key = self._payload(columns)
@@ -78,11 +84,28 @@ class KafkaSource:
         # All are decoded, for a message is good or bad as a whole. What nobody looks at need not go to Spark.
         self.columns = Schema(tuple(f for f in columns if f.name in kept or identifier(f.name) in text))
 
+    def attach(self, runtime: Runtime) -> None:
+        self._metrics = runtime.metrics
+
+    # Which partitions
+
+    def join(self, changed: Callable[[], None]) -> None:
+        self._control.start(changed, self._metrics)
+
+    def assigned(self) -> frozenset[str]:
+        return frozenset(self._key(number) for number in self._control.assigned())
+
+    def own(self, keys: frozenset[str]) -> None:
+        self._partitions = frozenset(_partition(key) for key in keys)
+        self._control.own(self._partitions)
+
     def open(self, positions: Mapping[str, Json]) -> None:
         prefix = self._key("")
         self._stored = {key: value for key, value in positions.items() if key.startswith(prefix)}
-        self._next = {}
-        self._looked = 0.0
+        self._next, self._ends = {}, {}
+        self._unnoted: set[int] = set()
+        self._short_since: float | None = None
+        self._quiet_since = time.monotonic()
 
     def _key(self, partition: int | str) -> str:
         return f"{self._reading.node}:{self._reading.topic}:{partition}"
@@ -95,12 +118,17 @@ class KafkaSource:
     def ended(self) -> bool:
         return False
 
+    # What comes next
+
     def offer(self, room: Room) -> Offer | None:
-        broker = self._broker = self._broker or Broker(self._connection, self._reading.topic)
-        if not self._next or time.monotonic() - self._looked > _LOOK_S:
-            self._look(broker)
+        broker = self._control.broker
+        if not self._partitions or broker is None:
+            return None
+        if len(self._next) < len(self._partitions):
+            self._begin(broker)
         self._ends = {**self._ends, **broker.end(self._next)}
-        waiting = sorted(number for number, at in self._next.items() if self._ends[number] > at)
+        self._look_back(broker)
+        waiting = sorted(n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted)
         slices = []
         rows = self._rows(room)
         for place, number in enumerate(waiting):
@@ -110,7 +138,11 @@ class KafkaSource:
             rows = max(0, rows - slices[-1].rows)
             if not rows:
                 break
-        self._offered = self._offered or bool(slices)
+        if any(s.rows for s in slices):
+            self._offered = True
+            self._control.moved()
+        elif not self._offered:
+            self._say_quiet()
         left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
         return Offer(tuple(slices), waiting=left) if slices else None
 
@@ -118,12 +150,23 @@ class KafkaSource:
         first = self._next[number]
         end = min(self._ends[number], first + rows)
         key = self._key(number)
-        cut = Room(rows, max(1, room.parts // among), room.part_rows).cut(first, end)
+        parts_each = 1 if self._reading.readers else max(1, room.parts // among)
+        cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
         position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
-        parts: tuple[Json, ...] = tuple([number, start, stop] for start, stop in cut)
+        schema = self._decoding.schema_id
+        parts = tuple(Stretch(number, start, stop, schema).to_json() for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
         self._next[number], self._stored[key] = end, position
+        self._unnoted.discard(number)
         return found
+
+    def _say_quiet(self) -> None:
+        """An idle topic is no error."""
+        now = time.monotonic()
+        if now - self._quiet_since >= self._reading.first_fetch:
+            self._quiet_since = now
+            text = "source %s: initial fetch timed out after %g s, trying again"
+            log.debug(text, self._reading.name, self._reading.first_fetch)
 
     def _rows(self, room: Room) -> int:
         """How many rows an offer may have, by the length of messages seen so far."""
@@ -137,29 +180,37 @@ class KafkaSource:
 
     # Where reading starts
 
-    def _look(self, broker: Broker) -> None:
-        """Find the partitions there are by now, and where new ones start."""
-        partitions = broker.partitions()
-        new = [number for number in partitions if number not in self._next]
-        if new:
-            first = broker.first(new)
-            ends = broker.end(new)
-            # In a partition that appears while reading, nothing may be skipped.
-            starts = first if self._next else self._starts(broker, new, first, ends)
-            found = {number: self._resumed(number, first, ends, starts[number]) for number in new}
-            self._next.update(found)
-            self._ends.update(ends)
-        self._looked = time.monotonic()
+    def _begin(self, broker: Broker) -> None:
+        """Find out where partitions start that have come."""
+        new = [number for number in sorted(self._partitions) if number not in self._next]
+        first, ends = broker.first(new), broker.end(new)
+        starts = self._starts(broker, new, first, ends)
+        found = {number: self._resumed(number, first, ends, starts[number]) for number in new}
+        self._next.update(found)
+        self._ends.update(ends)
+        self._control.durable(found, tell=False)
+        self._check_readers(len(self._next))
+        if self._reading.start != "earliest":
+            # Stored at once: whoever has the partition next must not choose another start.
+            self._unnoted |= {number for number in new if self._key(number) not in self._stored}
+
+    def _check_readers(self, partitions: int) -> None:
+        asked = self._reading.readers
+        if asked and asked > partitions:
+            text = "source %s: parallelism is %d, but it has %d partitions of topic '%s' to read, and no more readers"
+            log.warning(text, self._reading.name, asked, partitions, self._reading.topic)
 
     def _starts(
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
     ) -> Mapping[int, int]:
+        # In a partition that appears while reading, nothing may be skipped.
+        fresh = {number: first[number] for number in partitions if self._control.is_new(number)}
         match self._reading.start:
             case "earliest":
                 return first
             case "latest":
-                return ends
-        return broker.at(partitions, int(self._reading.start))
+                return {**ends, **fresh}
+        return {**broker.at(partitions, int(self._reading.start)), **fresh}
 
     def _resumed(self, number: int, first: Mapping[int, int], ends: Mapping[int, int], start: int) -> int:
         """The offset to begin with: the stored one, if it is still there."""
@@ -192,7 +243,54 @@ class KafkaSource:
         log.warning("source %s: %s; going on at %d%s", self._reading.name, text, begin, gone)
         return begin
 
+    def _look_back(self, broker: Broker) -> None:
+        """A log that ends before what was read of it was made anew, or has lost its end: nothing would ever come."""
+        short = [number for number, at in self._next.items() if self._ends[number] < at]
+        if not short:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = time.monotonic()
+        elif time.monotonic() - self._short_since > _SHORT_S:
+            first = broker.first(short)
+            self._next.update({number: self._resumed(number, first, self._ends, first[number]) for number in short})
+
+    # What an earlier run has recorded
+
+    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """What is left of them. Rows of a recorded epoch that are gone cannot be brought to anybody any more."""
+        broker = self._control.broker or Broker(self._connection, self._reading.topic)
+        stretches = [[Stretch.of(part) for part in s.parts] for s in slices]
+        numbers = {part.partition for parts in stretches for part in parts}.intersection(broker.partitions())
+        first, ends = broker.first(numbers), broker.end(numbers)
+        return tuple(
+            replace(s, parts=tuple(self._left(part, first, ends).to_json() for part in parts))
+            for s, parts in zip(slices, stretches, strict=True)
+        )
+
+    def _left(self, part: Stretch, first: Mapping[int, int], ends: Mapping[int, int]) -> Stretch:
+        low, high = first.get(part.partition, 0), ends.get(part.partition, 0)
+        begin = min(max(part.first, low), part.end)
+        end = max(begin, min(part.end, high))
+        if gone := part.end - part.first - (end - begin):
+            log.warning(
+                "source %s: an unfinished epoch is read again, and partition %d of topic '%s' no longer has %d of its "
+                "offsets %d to %d: it has %d up to %d",
+                self._reading.name,
+                part.partition,
+                self._reading.topic,
+                gone,
+                part.first,
+                part.end,
+                low,
+                high,
+            )
+        return replace(part, first=begin, end=end, recalled=True)
+
     # The rest of the contract
+
+    @property
+    def readers(self) -> int | None:
+        return self._reading.readers
 
     def extent(self) -> Extent | None:
         ends = dict(self._ends)
@@ -203,41 +301,37 @@ class KafkaSource:
         read = sum(done.values())
         return Extent(read, read + behind, "rows")
 
+    def counted(self, counts: Mapping[str, int]) -> None:
+        for what, count in counts.items():
+            self._metrics.count(f"kafka_consumer.{what}", count, self._labels)
+
+    def trouble(self) -> str | None:
+        return self._control.trouble
+
     def reader(self) -> KafkaReader:
         reading = self._reading
         return KafkaReader(
             reading.name,
             reading.topic,
-            self._group,
+            reading.group,
             self._connection,
             self._decoding,
             self.columns,
             reading.metadata,
             reading.tombstones,
             self._row_key,
+            patient=reading.on_missing != "fail",
         )
 
     def committed(self, slices: Sequence[Slice]) -> None:
-        """Tell the broker's group, for those who look there. Of a group of one run nobody knows."""
-        if self._connection.consumer_group_id is None:
-            return
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-        if self._committer is None:
-            settings = {"group.id": self._group, "enable.auto.commit": False}
-            self._committer = Consumer({**client_settings(self._connection), **settings})
-        places = [
-            TopicPartition(self._reading.topic, int(s.key.rpartition(":")[2]), s.end["offset"])
-            for s in slices
-            if isinstance(s.end, dict)
-        ]
-        try:
-            self._committer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:
-            log.warning("source %s: group %s was not told: %s", self._reading.name, self._group, error.args[0].str())
+        """Told to the broker's group, for those who look there."""
+        ends = {_partition(s.key): s.end["offset"] for s in slices if isinstance(s.end, dict)}
+        self._control.durable({number: end for number, end in ends.items() if isinstance(end, int)})
 
     def close(self) -> None:
-        CONSUMERS.close(self._connection.brokers, self._reading.topic)
-        committer, self._committer = self._committer, None
-        if committer is not None:
-            committer.close()
+        CONSUMERS.close(self._reading.group)
+        self._control.close()
+
+
+def _partition(key: str) -> int:
+    return int(key.rpartition(":")[2])

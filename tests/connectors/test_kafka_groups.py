@@ -1,0 +1,156 @@
+"""Processes with one consumer group divide a topic among themselves, on a real broker."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from kafka_broker import KafkaBroker
+from kafka_source_samples import PLENTY, divided, everything, positions_of, source
+
+from streamling.dev.topics import Message
+from streamling.plugin.contract import Runtime
+from streamling.sources.kafka.source import KafkaSource
+from streamling.telemetry.metrics import Metrics
+
+pytestmark = pytest.mark.servers
+
+JSON = ", data_format: json, schema: {n: int64}"
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def some(kafka: KafkaBroker, topic: str, *numbers: int, partitions: int = 1) -> None:
+    kafka.produce(topic, [Message(b'{"n": %d}' % n, partition=n % partitions) for n in numbers])
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g{uuid.uuid4().hex}"
+
+
+def test_two_members_have_all_partitions_between_them_and_no_rows_twice(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic(partitions=4)
+    some(kafka, topic, *range(20), partitions=4)
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group) as first:
+        assert len(divided(first, 4)) == 4
+        with source(kafka.brokers, topic, JSON, consumer_group_id=group, own=False) as second:
+            mine = divided(first, 2)
+            theirs = divided(second, 2)
+            assert not mine & theirs
+            for events in (first, second):
+                events.open({})
+            rows = [row["n"] for events in (first, second) for row in everything(events)]  # type: ignore[index]
+            assert sorted(rows) == list(range(20))
+        assert len(divided(first, 4)) == 4
+
+
+def test_a_partition_is_not_given_away_while_an_epoch_has_something_of_it(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic(partitions=2)
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group) as first:
+        divided(first, 2)
+        with source(kafka.brokers, topic, JSON, consumer_group_id=group, own=False) as second:
+            until(lambda: len(first.assigned()) == 1)
+            time.sleep(1)
+            assert second.assigned() == frozenset()
+            divided(first, 1)
+            divided(second, 1)
+
+
+def test_the_next_owner_goes_on_where_latest_was_when_the_first_began(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic()
+    some(kafka, topic, 1, 2)
+    latest = f"{JSON}, starting_offsets: latest"
+    with source(kafka.brokers, topic, latest, consumer_group_id=group) as first:
+        stored = positions_of(first.offer(PLENTY))
+    some(kafka, topic, 3)
+    with source(kafka.brokers, topic, latest, stored, consumer_group_id=group) as second:
+        assert [row["n"] for row in everything(second)] == [3]  # type: ignore[index]
+
+
+def test_the_next_owner_leaves_nothing_out_of_a_partition_that_was_empty_at_latest(
+    kafka: KafkaBroker, group: str
+) -> None:
+    topic = kafka.topic()
+    latest = f"{JSON}, starting_offsets: latest"
+    with source(kafka.brokers, topic, latest, consumer_group_id=group) as first:
+        stored = positions_of(first.offer(PLENTY))
+        some(kafka, topic, 1)
+    with source(kafka.brokers, topic, latest, stored, consumer_group_id=group) as second:
+        assert [row["n"] for row in everything(second)] == [1]  # type: ignore[index]
+
+
+def gauges(metrics: Metrics) -> dict[str, float]:
+    return {dict(m.labels)["partition"]: m.value for m in metrics.snapshot() if m.name.endswith("messages_lag")}
+
+
+def watched(events: KafkaSource) -> Metrics:
+    metrics = Metrics()
+    events.attach(Runtime("app", {}, metrics))  # type: ignore[arg-type]
+    return metrics
+
+
+def test_the_lag_of_each_partition_is_what_is_not_durable_yet(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    some(kafka, topic, *range(10), partitions=2)
+    found: list[Metrics] = []
+    with source(
+        kafka.brokers, topic, JSON, before=lambda s: found.append(watched(s)), lag_report_interval_ms="50"
+    ) as events:
+        offer = events.offer(PLENTY)
+        assert offer is not None
+        until(lambda: gauges(found[0]) == {"0": 5.0, "1": 5.0})
+        events.committed(offer.slices[:1])
+        until(lambda: gauges(found[0]) == {"0": 0.0, "1": 5.0})
+        (measured,) = [m for m in found[0].snapshot() if dict(m.labels)["partition"] == "1"]
+        assert measured.name == "streamling_kafka_consumer.messages_lag"
+        assert dict(measured.labels).items() >= {"id": "Events", "topic": topic, "operator_type": "kafka"}.items()
+
+
+def test_rows_that_are_there_and_do_not_come_are_said_to_be_stalled(
+    kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic()
+    some(kafka, topic, 1, 2, 3)
+    with source(kafka.brokers, topic, JSON, stalled_after=1) as events:
+        offer = events.offer(PLENTY)
+        assert offer is not None
+        assert events.trouble() is None
+        until(lambda: events.trouble())
+        assert "3 are left" in (events.trouble() or "")
+        assert "source Events is stalled: no rows for" in caplog.text
+        events.committed(offer.slices)
+        until(lambda: events.trouble() is None)
+
+
+def test_an_idle_topic_is_worth_a_word_in_the_debug_log_only(
+    kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "streamling")
+    topic = kafka.topic()
+    with source(kafka.brokers, topic, JSON, first_fetch=1) as events:
+        until(lambda: events.offer(PLENTY) is not None or "initial fetch timed out after 1 s" in caplog.text)
+        some(kafka, topic, 1)
+        until(lambda: [row["n"] for row in everything(events)] == [1])  # type: ignore[index]
+    assert not [r for r in caplog.records if r.levelno > logging.DEBUG and "fetch" in r.message]
+
+
+def test_members_that_cannot_see_each_others_offsets_are_warned_of(
+    kafka: KafkaBroker, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic(partitions=2)
+    with (
+        source(kafka.brokers, topic, JSON, consumer_group_id=group, backend="InMemory") as first,
+        source(kafka.brokers, topic, JSON, consumer_group_id=group, backend="InMemory", own=False) as second,
+    ):
+        divided(first, 1)
+        divided(second, 1)
+        until(lambda: "has 2 members, and the state backend is seen by this process only" in caplog.text)

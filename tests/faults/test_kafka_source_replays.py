@@ -1,0 +1,72 @@
+"""An epoch that is repeated while its topic or its schema has changed: the same rows or fewer, and it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from avro_frames import framed
+from harness import Workspace
+from kafka_broker import KafkaBroker
+from schema_registry import SchemaRegistry
+
+from streamling.testing.crash import VARIABLE
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
+
+PLAIN = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+PIPELINE = """\
+sources:
+  expiring: {{type: kafka, topic: {expiring}}}
+  evolving: {{type: kafka, topic: {evolving}}}
+sinks:
+  first: {{type: file, from: expiring, path: first, format: parquet}}
+  second: {{type: file, from: expiring, path: second, format: json}}
+  third: {{type: file, from: evolving, path: third, format: parquet}}
+  fourth: {{type: file, from: evolving, path: fourth, format: json}}
+"""
+
+
+def with_default(value: int) -> str:
+    schema = json.loads(PLAIN)
+    schema["fields"].append({"name": "more", "type": "int", "default": value})
+    return json.dumps(schema)
+
+
+def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
+    place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry
+) -> None:
+    expiring, evolving = kafka.topic(), kafka.topic()
+    for topic in (expiring, evolving):
+        id_ = schema_registry.register(f"{topic}-value", PLAIN)
+        kafka.produce(topic, [framed(id_, PLAIN, {"id": n}) for n in range(100)])
+    schema_registry.register(f"{evolving}-value", with_default(1))
+    place.write(PIPELINE.format(expiring=expiring, evolving=evolving))
+    # Both sources give all their rows to the first epoch.
+    settings: dict[str, object] = {
+        "KAFKA_SOURCE__BROKERS": kafka.brokers,
+        "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": schema_registry.url,
+        "RECORD_BATCH_INTERVAL_MS": 1000,
+    }
+    killed = place.run(environment={VARIABLE: "before-finalize@1"}, **settings)
+    assert killed.code == -signal.SIGKILL, killed.stderr
+    committed = {name: len(place.rows(name, "parquet")) for name in ("first", "third")}
+    assert committed == {"first": 100, "third": 100}
+    for name in ("second", "fourth"):  # these two lose what they had
+        for path in [*place.files(name, "json"), *(place.directory / name).rglob("log/*.json")]:
+            path.unlink()
+    kafka.expire(expiring, before=60)
+    newest = schema_registry.register(f"{evolving}-value", with_default(2))
+    kafka.produce(evolving, [framed(newest, with_default(2), {"id": 100, "more": 100})])
+    kafka.produce(evolving, [framed(id_, PLAIN, {"id": 101})])
+    child = place.start(**settings)
+    child.until(lambda: len(place.rows("fourth", "json")) >= 102, "all rows")
+    child.signal(signal.SIGTERM)
+    finished = child.wait().succeeded()
+    assert "no longer has 60 of its offsets 0 to 100: it has 60 up to 100" in finished.stderr
+    assert [row["id"] for row in place.rows("first", "parquet")] == list(range(100))
+    assert [row["id"] for row in place.rows("second", "json")] == list(range(60, 100))
+    for name, format_ in (("third", "parquet"), ("fourth", "json")):
+        found = [(row["id"], row["more"]) for row in place.rows(name, format_)]
+        assert found == [*((n, 1) for n in range(100)), (100, 100), (101, 2)]
