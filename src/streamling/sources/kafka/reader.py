@@ -1,4 +1,13 @@
-"""Reads stretches of partitions, in the driver or in an executor."""
+"""Reads stretches of partitions, in the driver or in an executor.
+
+A small offer is read in the driver, by a consumer that is kept: it goes on where the last stretch ended, and has
+fetched what comes next in the meantime. A large one is cut into as many parts as there are cores, also if it is of a
+single partition; each worker then has a consumer of its own that starts at the first offset of its part. Consumers are
+kept there too, but the next part of a worker seldom begins where its last one ended.
+
+Messages are taken from the client by the thousand and looked at by list (`rows.py`), their bodies decoded in one go
+(`formats/avro_messages.py`). Most of what a row costs is the client's own work: fetching, parsing, making objects.
+"""
 
 from __future__ import annotations
 
