@@ -88,6 +88,17 @@ class Consumers:
         if other is not None:
             other.consumer.close()
 
+    def heard(self, group: str, partition: int, at: int) -> bool | None:
+        """Whether the consumer that stands there has got something; None if there is none. Asks nobody else."""
+        with self._lock:
+            kept = self._kept.get((group, partition))
+            if kept is None or kept.at != at:
+                return None
+            kept.since = time.monotonic()
+            if not kept.messages:
+                kept.messages = kept.consumer.consume(1, 0)
+            return bool(kept.messages)
+
     def close(self, group: str) -> None:
         with self._lock:
             gone = [self._kept.pop(key) for key in list(self._kept) if key[0] == group]
@@ -145,6 +156,13 @@ class KafkaReader:
             raise
         kept.at, kept.messages = end, reading.beyond
         CONSUMERS.put(self.group, partition, kept)
+
+    def heard(self, partition: int, at: int) -> bool:
+        """Whether something has come to a partition; from the first time on somebody listens to it."""
+        found = CONSUMERS.heard(self.group, partition, at)
+        if found is None:
+            CONSUMERS.put(self.group, partition, self._opened(partition, at))
+        return bool(found)
 
     def _opened(self, partition: int, first: int) -> _Kept:
         from confluent_kafka import Consumer, TopicPartition
