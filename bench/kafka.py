@@ -88,8 +88,6 @@ def _ours(place: Place, rows: int, query: str) -> _Run:
         wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
         ended = time.monotonic()
         found = epochs(log)
-    if os.environ.get("STREAMLING_BENCH_EPOCHS"):
-        print([(e.rows, e.ms) for e in found], file=sys.stderr)
     done, seconds = _steady(found)
     last_ones = usage.cpu_between(ended - seconds, ended)
     return _Run(rows / (ended - began), done / seconds, last_ones / done * 1e6, usage.rss_bytes / 1e6)

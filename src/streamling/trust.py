@@ -6,6 +6,7 @@ Clients bring lists of their own, each another one. With this they all trust the
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,13 @@ def trusted_certificates() -> str | None:
 
 def tls_context() -> ssl.SSLContext:
     """For HTTP clients. Raises UserError SETTING_INVALID."""
+    return _context(trusted_certificates())
+
+
+@cache
+def _context(file: str | None) -> ssl.SSLContext:
     import ssl
 
-    file = trusted_certificates()
     try:
         return ssl.create_default_context(cafile=file)
     except ssl.SSLError as error:

@@ -106,10 +106,13 @@ class Capacity:
 
 
 def start_workers(session: SparkSession) -> None:
-    """Start the worker daemon and fork a worker per task slot, so that the first large epoch finds them."""
+    """Start the worker daemon and fork a worker per core, so that the first large epoch finds them.
+
+    The other slots are left to the small epochs that go on meanwhile.
+    """
 
     def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    slots = session.sparkContext.defaultParallelism
-    session.range(0, slots, 1, slots).mapInArrow(touch, "id BIGINT").toArrow()
+    cores = os.cpu_count() or 1
+    session.range(0, cores, 1, cores).mapInArrow(touch, "id BIGINT").toArrow()

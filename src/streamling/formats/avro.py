@@ -62,6 +62,10 @@ _LOGICAL = {
     ("long", "local-timestamp-nanos"): _NANOS,
 }
 _256_BIT_DIGITS = (77, 78)
+# The reader tells values apart by their bytes.
+_ONLY_FIELDS = (
+    "null, and records of nothing else, can be fields, but neither items of lists and maps nor part of unions"
+)
 _DURATION_BYTES = 12
 
 Json = Any
@@ -301,9 +305,8 @@ class _Types:
 
     def _items(self, schema: dict[str, Json], key: str, path: str, namespace: str) -> DataType:
         found = self.type(schema.get(key), path, namespace)[0]
-        # The reader counts bytes; of a union there is at least the number of the branch.
-        if not isinstance(schema.get(key), list) and _without_bytes(found):
-            raise _unusable(path, "has no bytes, as null and records of nothing else: such lists and maps are not read")
+        if _without_bytes(found):
+            raise _unusable(path, f"has no bytes: {_ONLY_FIELDS}")
         return found
 
     def _union(self, branches: list[Json], path: str, namespace: str) -> tuple[DataType, bool]:
@@ -311,6 +314,8 @@ class _Types:
         if not others:
             return NULL, True
         types = [self.type(branch, path, namespace)[0] for branch in others]
+        if any(map(_without_bytes, types)):
+            raise _unusable(path, f"may be a record without bytes: {_ONLY_FIELDS}")
         if len(types) == 1:
             return types[0], nullable
         return struct_of(*(Field(n, t) for n, t in zip(branch_names(others), types, strict=True))), nullable

@@ -32,7 +32,7 @@ def readable(schema: Json) -> Json:
     Fields whose values have no bytes are left out.
     """
     if isinstance(schema, list):
-        return [_branch(readable(branch)) for branch in schema]
+        return [readable(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(schema.get("type"), dict | list):
@@ -44,13 +44,6 @@ def readable(schema: Json) -> Json:
     if not _read_as_meant(turned):
         turned = {key: value for key, value in turned.items() if key not in _LOGICAL}
     return turned
-
-
-def _branch(schema: Json) -> Json:
-    """A record that has no bytes of its own: the reader knows only bytes of no length."""
-    if isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]:
-        return {"type": "fixed", "name": schema["name"], "size": 0}
-    return schema
 
 
 def _read_as_meant(schema: Json) -> bool:
@@ -82,18 +75,21 @@ def turned(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _struct(column: pa.Array, type_: DataType) -> pa.Array:
-    if not type_.fields:
-        return pa.array([{} if valid else None for valid in column.is_valid().to_pylist()], pa.struct([]))
     children = []
     for field in type_.fields:
-        index = column.type.get_field_index(field.name) if pa.types.is_struct(column.type) else -1
-        if index >= 0:
-            children.append(turned(column.field(index), field.type))
-        elif field.type.kind == "struct":
-            children.append(_struct(column, field.type))  # it has no bytes, but it is there
-        else:
-            children.append(pa.nulls(len(column), arrow_type(field.type)))
+        index = column.type.get_field_index(field.name)
+        children.append(turned(column.field(index), field.type) if index >= 0 else _byteless(column, field.type))
     return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=column.is_null())
+
+
+def _byteless(around: pa.Array, type_: DataType) -> pa.Array:
+    """Values that the reader was not shown because they have no bytes: there where what they stand in is."""
+    if type_.kind != "struct":
+        return pa.nulls(len(around), arrow_type(type_))
+    if not type_.fields:
+        return pa.array([{} if valid else None for valid in around.is_valid().to_pylist()], pa.struct([]))
+    children = [_byteless(around, field.type) for field in type_.fields]
+    return pa.StructArray.from_arrays(children, [f.name for f in type_.fields], mask=around.is_null())
 
 
 def split(column: pa.Array) -> list[pa.Array]:

@@ -37,7 +37,7 @@ class Registry:
         self._url = connection.schema_registry_url.rstrip("/")
         self._client = httpx.Client(
             auth=(user, password.reveal()) if user and password else None,
-            verify=tls_context() if self._url.startswith("https") else False,
+            verify=tls_context(),  # also where the address has none: it may lead to one that has
             timeout=timeout,
             follow_redirects=True,
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},

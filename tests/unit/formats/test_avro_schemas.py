@@ -113,14 +113,17 @@ def test_nested_records_are_structs_whose_fields_keep_their_nullability() -> Non
     ]
 
 
+X = {"name": "x", "type": "int"}
+
+
 def test_a_union_of_several_types_is_a_struct_with_one_field_per_branch() -> None:
-    found = column(["null", "int", {"type": "record", "name": "a.b.Point", "fields": []}, "string"])
+    found = column(["null", "int", {"type": "record", "name": "a.b.Point", "fields": [X]}, "string"])
     assert found.nullable
-    assert str(found.type) == "struct<int: int32, Point: struct<>, string: string>"
+    assert str(found.type) == "struct<int: int32, Point: struct<x: int32>, string: string>"
 
 
 def test_branches_of_one_short_name_are_told_apart() -> None:
-    first = {"type": "record", "name": "P", "namespace": "a", "fields": []}
+    first = {"type": "record", "name": "P", "namespace": "a", "fields": [X]}
     found = column([first, {**first, "namespace": "b"}])
     assert [f.name for f in found.type.fields] == ["P", "P_2"]
 

@@ -1,4 +1,13 @@
-"""Reads stretches of partitions, in the driver or in an executor."""
+"""Reads stretches of partitions, in the driver or in an executor.
+
+A small offer is read in the driver, by a consumer that is kept: it goes on where the last stretch ended, and has
+fetched what comes next in the meantime. A large one is cut into as many parts as there are cores, also if it is of a
+single partition; each worker then has a consumer of its own that starts at the first offset of its part. Consumers are
+kept there too, but the next part of a worker seldom begins where its last one ended.
+
+Messages are taken from the client by the thousand and looked at by list (`rows.py`), their bodies decoded in one go
+(`formats/avro_messages.py`). Most of what a row costs is the client's own work: fetching, parsing, making objects.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +88,17 @@ class Consumers:
         if other is not None:
             other.consumer.close()
 
+    def heard(self, group: str, partition: int, at: int) -> bool | None:
+        """Whether the consumer that stands there has got something; None if there is none. Asks nobody else."""
+        with self._lock:
+            kept = self._kept.get((group, partition))
+            if kept is None or kept.at != at:
+                return None
+            kept.since = time.monotonic()
+            if not kept.messages:
+                kept.messages = kept.consumer.consume(1, 0)
+            return bool(kept.messages)
+
     def close(self, group: str) -> None:
         with self._lock:
             gone = [self._kept.pop(key) for key in list(self._kept) if key[0] == group]
@@ -136,6 +156,13 @@ class KafkaReader:
             raise
         kept.at, kept.messages = end, reading.beyond
         CONSUMERS.put(self.group, partition, kept)
+
+    def heard(self, partition: int, at: int) -> bool:
+        """Whether something has come to a partition; from the first time on somebody listens to it."""
+        found = CONSUMERS.heard(self.group, partition, at)
+        if found is None:
+            CONSUMERS.put(self.group, partition, self._opened(partition, at))
+        return bool(found)
 
     def _opened(self, partition: int, first: int) -> _Kept:
         from confluent_kafka import Consumer, TopicPartition

@@ -27,6 +27,10 @@ _LIKELY_BYTES = 1024
 # An offer that is read in the driver stands in memory as a whole.
 _SMALL_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 30
+# How often the broker is asked for the ends of partitions that nothing is heard of.
+_ASK_S = 1.0
+# Each has a connection of its own.
+_LISTENED_TO = 32
 # A broker that has just taken over a partition may know less of it, for a moment.
 _SHORT_S = 10.0
 
@@ -106,6 +110,8 @@ class KafkaSource:
         self._unnoted: set[int] = set()
         self._short_since: float | None = None
         self._quiet_since = time.monotonic()
+        self._asked = 0.0
+        self._listener = self.reader()
 
     def _key(self, partition: int | str) -> str:
         return f"{self._reading.node}:{self._reading.topic}:{partition}"
@@ -126,6 +132,9 @@ class KafkaSource:
             return None
         if len(self._next) < len(self._partitions):
             self._begin(broker)
+        if self._all_quiet():
+            return None
+        self._asked = time.monotonic()
         self._ends = {**self._ends, **broker.end(self._next)}
         self._look_back(broker)
         waiting = sorted(n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted)
@@ -145,6 +154,16 @@ class KafkaSource:
             self._say_quiet()
         left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
         return Offer(tuple(slices), waiting=left) if slices else None
+
+    def _all_quiet(self) -> bool:
+        """Nothing is left of what is known, and no consumer has heard of more. The broker knows better, and is asked a
+        bit later: offsets without messages, for instance, nobody hears of."""
+        if time.monotonic() - self._asked > _ASK_S or len(self._next) > _LISTENED_TO or self._unnoted:
+            return False
+        if any(self._ends[number] > at for number, at in self._next.items()):
+            return False
+        reader = self._listener
+        return not any(reader.heard(number, at) for number, at in self._next.items())
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
