@@ -94,7 +94,8 @@ def test_settings_in_the_documentation_load_without_warnings(block: Block, tmp_p
 def test_an_example_validates_without_warnings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     settings = Settings(plugin=Plugin(path="examples/plugins"))
-    assert [caution.message for caution in check(file, settings, probe=True).cautions] == []
+    served = "type: kafka" in file.read_text()  # its columns are in a registry, which only a run of the tests has
+    assert [caution.message for caution in check(file, settings, probe=not served).cautions] == []
 
 
 def test_the_tests_in_the_guide_to_plugins_pass() -> None:
