@@ -26,7 +26,12 @@ from streamling.spec.yaml import MapNode, compose
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-PIPELINES = sorted(p for p in (ROOT / "examples").rglob("*.yaml") if not p.name.endswith(".config.yaml"))
+# The one with servers is run as a whole by another test: its columns are in a registry.
+PIPELINES = sorted(
+    p
+    for p in (ROOT / "examples").rglob("*.yaml")
+    if not p.name.endswith(".config.yaml") and p.name != "orders_to_postgres.yaml"
+)
 CONFIGURATIONS = sorted((ROOT / "examples").glob("*.config.yaml"))
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)#\s]+)?(?:#(?P<heading>[^)\s]+))?\)")
@@ -94,8 +99,7 @@ def test_settings_in_the_documentation_load_without_warnings(block: Block, tmp_p
 def test_an_example_validates_without_warnings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     settings = Settings(plugin=Plugin(path="examples/plugins"))
-    served = "type: kafka" in file.read_text()  # its columns are in a registry, which only a run of the tests has
-    assert [caution.message for caution in check(file, settings, probe=not served).cautions] == []
+    assert [caution.message for caution in check(file, settings, probe=True).cautions] == []
 
 
 def test_the_tests_in_the_guide_to_plugins_pass() -> None:
