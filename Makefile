@@ -39,8 +39,9 @@ check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not spark and not faults and not servers" tests/unit
 
-soak: $(VENV)/.archive ## kill a pipeline twenty times and count its rows
+soak: $(VENV)/.archive ## kill pipelines again and again, one process and two, and count their rows
 	$(BIN)/python tests/faults/soak.py --kills 20
+	$(BIN)/python tests/faults/soak.py --kills 10 --instances
 
 bench: $(VENV)/.archive ## measure
 	$(BIN)/python -m bench

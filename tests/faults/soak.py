@@ -1,5 +1,7 @@
 """A long run of random faults against one pipeline: `python tests/faults/soak.py --kills 20 [--seed N]`.
 
+With `--instances` two processes share a topic instead: they are killed in turn, and one is suspended for a minute.
+
 Each round starts the pipeline, waits for a random moment and does something to it: kills the driver or the JVM, asks
 for a stop, suspends the process while another takes over. At the end the rows in both sinks are compared with the
 model. Exit code 1 if one is missing or doubled, or if a process ended in a way it should not.
@@ -17,14 +19,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
+for neighbour in ("pipelines", "services"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / neighbour))
 
 from harness import Child, Workspace, workspace
+from kafka_broker import KafkaBroker
+from local_stack import local_stack
+from two_instances import TwoInstances
 from two_sinks import differences, write
 
 # More than the longest rounds can deliver at this rate; the last run has no rate and takes the rest at once.
 ROWS_PER_KILL = 6000
 RATE = 300
+SUSPENDED_S = 60.0
 
 
 def kill_driver(place: Workspace, child: Child) -> str:
@@ -93,10 +100,16 @@ def soak(place: Workspace, kills: int) -> list[str]:
     return differences(place, rows)
 
 
+def soak_instances(place: Workspace, kills: int) -> list[str]:
+    with local_stack() as stack:
+        return TwoInstances(place, KafkaBroker(stack)).take_turns(kills, SUSPENDED_S)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=20, help="rounds (default: 20)")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of an earlier soak")
+    parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
@@ -105,7 +118,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="streamling-soak-"))
     try:
         with workspace(directory) as place:
-            found = soak(place, options.kills)
+            found = (soak_instances if options.instances else soak)(place, options.kills)
     except AssertionError as error:
         found = [str(error)]
     for line in found:
