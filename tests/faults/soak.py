@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-for neighbour in ("pipelines", "services"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / neighbour))
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
 
 from harness import Child, Workspace, workspace
 from kafka_broker import KafkaBroker
