@@ -44,6 +44,23 @@ class Watching:
     """Who sees the stored offsets: `process`, `host`, or `all`."""
 
 
+class _Every:
+    """Due once in so many seconds, for the first time when these have passed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        if time.monotonic() - self._last <= self._seconds:
+            return False
+        self.restart()
+        return True
+
+
 class Control:
     """`changed` is called when partitions have come or gone, or when something is wrong for good."""
 
@@ -143,13 +160,14 @@ class Control:
             try:
                 broker = Broker(self._connection, self._watching.topic)
                 self._known = frozenset(broker.partitions())
-                self.broker = broker
+                self.broker, self._trouble = broker, None
                 if self._watching.group is None:
                     self._gain(self._known)
                 return broker
             except TransientError as error:
                 wait = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
                 attempt += 1
+                self._trouble = error.message
                 log.warning("source %s: %s; trying again in %.1f s", self._watching.name, error.message, wait)
                 self._closing.wait(wait)
         return None
@@ -158,34 +176,35 @@ class Control:
         return Membership(self._connection, self._watching.topic, group, gained=self._gain, lost=self._lose)
 
     def _turns(self, broker: Broker, membership: Membership | None) -> None:
-        looked = reported = watched = joined = time.monotonic()
+        watching = self._watching
+        look, report = _Every(_LOOK_S), _Every(watching.report_every)
+        watch, unassigned = _Every(min(watching.stalled_after, 5.0)), _Every(_UNASSIGNED_S)
         while not self._closing.is_set():
             if membership is not None:
                 membership.poll(_TICK_S)
                 self._tell(membership)
             else:
                 self._closing.wait(_TICK_S)
-            now = time.monotonic()
             try:
-                if membership is None and now - looked > _LOOK_S:
-                    looked = now
+                if membership is None and look.due():
                     self._gain(frozenset(broker.partitions()))
-                if self.assigned():
-                    joined = now
-                elif membership is not None and now - joined > _UNASSIGNED_S:
-                    joined = now
-                    self._say_unassigned(broker)
-                if membership is not None and self._company:
-                    self._company = False
-                    self._look_at_company(broker)
-                if now - reported > self._watching.report_every:
-                    reported = now
+                if membership is not None:
+                    self._look_at_group(broker, unassigned)
+                if report.due():
                     self._report(broker)
-                if now - watched > min(self._watching.stalled_after, 5.0):
-                    watched = now
-                    self._watch(broker, now)
+                if watch.due():
+                    self._watch(broker)
             except TransientError as error:  # reading says so too, and louder
-                log.debug("source %s: %s", self._watching.name, error.message)
+                log.debug("source %s: %s", watching.name, error.message)
+
+    def _look_at_group(self, broker: Broker, unassigned: _Every) -> None:
+        if self.assigned():
+            unassigned.restart()
+        elif unassigned.due():
+            self._say_unassigned(broker)
+        if self._company:
+            self._company = False
+            self._look_at_company(broker)
 
     # Partitions
 
@@ -256,8 +275,9 @@ class Control:
             self._metrics.gauge(LAG, max(0, end - durable[number]), labels | {"partition": str(number)})
         self._reported = frozenset(durable)
 
-    def _watch(self, broker: Broker, now: float) -> None:
+    def _watch(self, broker: Broker) -> None:
         """Rows were seen, none for a long time, and there are more, or nobody knows."""
+        now = time.monotonic()
         with self._lock:
             durable = dict(self._durable)
         if self._moved is None or now - self._moved <= self._watching.stalled_after or not durable:
