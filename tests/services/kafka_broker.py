@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
 from local_stack import LocalServer
 
 from streamling.dev.stack import Stack
@@ -56,12 +56,6 @@ class KafkaBroker(LocalServer):
 
     def compact(self, topic: str, left: int) -> None:
         """Wait until so many messages of a topic with `COMPACTING` are left; what is newest is never looked at."""
-        # The broker looks every 15 s, unless it is told to look more often.
-        often = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
-        change = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[often])
-        admin = self._admin()  # its requests end with it
-        for done in admin.incremental_alter_configs([change]).values():
-            done.result(20)
         deadline = time.monotonic() + 60
         while len(self.consume(topic)) > left:
             assert time.monotonic() < deadline, "nothing was compacted"

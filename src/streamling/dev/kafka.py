@@ -24,6 +24,7 @@ controller.listener.names=CONTROLLER
 controller.quorum.voters=1@{host}:{controller}
 log.dirs=data
 log.retention.ms=-1
+log.cleaner.backoff.ms=500
 auto.create.topics.enable=false
 message.max.bytes=10485760
 # After a crash the broker is let in again when its old session has ended.

@@ -1,0 +1,96 @@
+"""What Postgres refuses: at the start or at a row, with a message that says what to do; and several sinks at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from harness import Workspace
+from postgres_server import Database, PostgresServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.servers]
+
+SOURCE = """\
+sources:
+  numbers:
+    type: generator
+    rows: 20
+    primary_key: id
+    columns: {id: id, name: "concat('n', id)", big: "id * 1000000000"}
+"""
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Database:
+    return postgres.database()
+
+
+def sink(name: str, more: str = "", table: str = "numbers") -> str:
+    return f"  {name}: {{type: postgres, from: numbers, schema: public, table: {table}{more}}}\n"
+
+
+def test_a_table_without_a_column_or_too_narrow_ends_the_start(place: Workspace, database: Database) -> None:
+    database.execute("CREATE TABLE numbers (id BIGINT PRIMARY KEY, big INTEGER)")
+    place.write(f"{SOURCE}sinks:\n{sink('out')}")
+    told = place.run(**database.settings()).failed().stderr
+    assert 'column "name" of relation "public.numbers" does not exist' in told
+    assert "out of range for type integer" in told
+    assert "TABLE_UNFIT" in told
+    assert told.count("Streamling Error") == 1
+
+
+def test_a_value_the_table_cannot_hold_ends_the_run_and_names_the_row(place: Workspace, database: Database) -> None:
+    database.execute("CREATE TABLE numbers (id BIGINT PRIMARY KEY, name VARCHAR(2) NOT NULL, big BIGINT)")
+    place.write(f"{SOURCE}sinks:\n{sink('out')}")
+    told = place.run(**database.settings()).failed().stderr
+    assert "value too long for type character varying(2)" in told
+    assert "SQLSTATE 22001" in told
+    assert "'name':'n10'" in told.replace('"', "'").replace(" ", "")
+    assert database.rows("SELECT count(*) FROM numbers") == [(0,)]
+
+
+def test_refused_rows_become_letters_and_the_others_arrive(place: Workspace, database: Database) -> None:
+    database.execute("CREATE TABLE numbers (id BIGINT PRIMARY KEY, name VARCHAR(2), big BIGINT)")
+    letters = ", on_error: dead_letter, dead_letter: {type: file, path: letters}"
+    place.write(f"{SOURCE}sinks:\n{sink('out', letters)}")
+    place.run(**database.settings()).succeeded()
+    assert database.rows("SELECT count(*) FROM numbers") == [(10,)]
+    (file,) = (place.directory / "letters").glob("*.jsonl")
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(letter["row"]["id"] for letter in found) == list(range(10, 20))
+    assert {(letter["stage"], letter["reason_code"], letter["node"]) for letter in found} == {
+        ("write", "value_too_large", "out")
+    }
+
+
+def test_a_wrong_password_ends_the_start_and_is_not_shown(place: Workspace, database: Database) -> None:
+    place.write(f"{SOURCE}sinks:\n{sink('out')}")
+    finished = place.run(**{**database.settings(), "POSTGRES_SINK__PASS": "sesame-open"}).failed()
+    assert "password authentication failed" in finished.stderr
+    assert "sesame-open" not in finished.stderr + finished.stdout
+
+
+def test_sinks_share_a_table_or_have_a_database_of_their_own(
+    place: Workspace, database: Database, postgres: PostgresServer
+) -> None:
+    other = postgres.database()
+    place.write(
+        f"{SOURCE}sinks:\n{sink('one')}{sink('two')}{sink('pg-second', table='apart')}"
+        "  dropped: {type: blackhole, from: numbers}\n"
+    )
+    own = {
+        f"POSTGRES_SINK_CONNECTIONS__PG_SECOND__{key}": value
+        for key, value in {
+            "HOST": other.host,
+            "PORT": other.port,
+            "USER": other.user,
+            "PASS": other.password,
+            "DB": other.name,
+        }.items()
+    }
+    finished = place.run(**database.settings(), **own).succeeded()
+    assert "sinks with one target flush one after the other: one, two" in finished.stderr
+    assert database.rows("SELECT count(*), sum(id) FROM numbers") == [(20, 190)]
+    assert other.rows("SELECT count(*) FROM apart") == [(20,)]
+    assert database.rows("SELECT to_regclass('apart') IS NULL") == [(True,)]
+    assert sorted(database.rows("SELECT sink FROM _streamling_ledger")) == [("one",), ("two",)]
