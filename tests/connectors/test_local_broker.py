@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 
 import pytest
 from kafka_broker import KafkaBroker
+from local_stack import LocalServer, local_stack
 
 from streamling.dev.topics import Message
 from streamling.errors import TOPIC_FAILED, StreamlingError
@@ -86,3 +88,12 @@ def test_a_message_that_is_too_large_is_an_error(kafka: KafkaBroker) -> None:
     with pytest.raises(StreamlingError, match="did not take a message") as caught:
         kafka.produce(topic, ["x" * 5000])
     assert caught.value.condition is TOPIC_FAILED
+
+
+def test_an_id_that_looks_like_an_option_is_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One random id in 64 begins with a dash."""
+    dashed = uuid.UUID(bytes=b"\xf8" + bytes(15))
+    monkeypatch.setattr("streamling.dev.kafka.uuid.uuid4", lambda: dashed)
+    with local_stack() as stack:
+        broker = LocalServer(stack, "kafka")
+        assert "cluster.id=-AAAA" in (broker.site.directory / "data" / "meta.properties").read_text()

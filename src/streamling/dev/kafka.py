@@ -42,7 +42,7 @@ share.coordinator.state.topic.min.isr=1
 # In one process, so that a storage is formatted to its end whatever becomes of the command that began it.
 _FORMAT_AND_RUN = """
 [ -e data/meta.properties ] ||
-    "$@" kafka.tools.StorageTool format --config server.properties --cluster-id "$0" --ignore-formatted || exit
+    "$@" kafka.tools.StorageTool format --config server.properties --cluster-id="$0" --ignore-formatted || exit
 exec "$@" kafka.Kafka server.properties
 """
 
