@@ -29,8 +29,9 @@ def test_the_table_is_what_the_topic_says(
         **database.settings(),
     }
     rows, schema = EXAMPLES / "data" / "order_events.jsonl", EXAMPLES / "data" / "order.avsc"
+    stack = str(kafka.site.directory.parent)
     produce = ("dev", "produce", topic, str(rows), "--avro", str(schema), "--key", "id", "--op-column", "_gs_op")
-    place.run(*produce, **settings).succeeded()
+    place.run(*produce, "--directory", stack).succeeded()
     example = (EXAMPLES / "orders_to_postgres.yaml").read_text()
     place.write(example.replace("topic: orders", f"topic: {topic}"))
     child = place.start(**settings)
