@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from schema_registry import SchemaRegistry
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, SCHEMA_OUTDATED, SOURCE_FAILED, StreamlingError
 from streamling.plugin.contract import BadRow, Counted, Room
+from streamling.sources.kafka.client import Broker
 
 pytestmark = pytest.mark.servers
 
@@ -315,6 +318,30 @@ def test_what_is_left_is_known(kafka: KafkaBroker) -> None:
         extent = events.extent()
     assert extent is not None
     assert (extent.done, extent.total, extent.unit) == (1, 3, "rows")
+
+
+def test_idle_partitions_are_listened_to_and_the_broker_is_left_alone(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.produce(topic, numbers(1, 2, 3))
+    asked: list[float] = []
+    end = Broker.end
+
+    def counted(broker: Broker, partitions: Collection[int]) -> dict[int, int]:
+        asked.append(time.monotonic())
+        return end(broker, partitions)
+
+    monkeypatch.setattr(Broker, "end", counted)
+    with source(kafka.brokers, topic, JSON) as events:
+        assert sorted(found(everything(events))) == [1, 2, 3]
+        began = time.monotonic()
+        while time.monotonic() - began < 3:
+            assert events.offer(PLENTY) is None
+            time.sleep(0.02)
+        assert len([at for at in asked if at > began]) <= 4
+        kafka.produce(topic, numbers(4))
+        assert found(eventually(events, 1)) == [4]
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: KafkaBroker) -> None:

@@ -95,15 +95,23 @@ class Consumers:
             if kept is None or kept.at != at:
                 return None
             kept.since = time.monotonic()
-            if not kept.messages:
-                kept.messages = kept.consumer.consume(1, 0)
-            return bool(kept.messages)
+            if not any(_beyond(message, at) for message in kept.messages):
+                kept.messages += kept.consumer.consume(1, 0)
+            return any(_beyond(message, at) for message in kept.messages)
 
     def close(self, group: str) -> None:
         with self._lock:
             gone = [self._kept.pop(key) for key in list(self._kept) if key[0] == group]
         for kept in gone:
             kept.consumer.close()
+
+
+def _beyond(message: Any, at: int) -> bool:
+    """Whether it tells of something behind an offset. That the log ends there is told too, once, and kept."""
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    return error is None or error.code() != KafkaError._PARTITION_EOF or message.offset() > at
 
 
 CONSUMERS = Consumers()
