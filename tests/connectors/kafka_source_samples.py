@@ -107,7 +107,7 @@ def everything(source: KafkaSource, room: Room = PLENTY) -> list[Row | BadRow]:
 
 
 def eventually(source: KafkaSource, count: int, *, seconds: float = 10) -> list[Row | BadRow]:
-    """So many rows: the broker answers a commit before what was committed can be read."""
+    """So many rows: a message is heard of a moment after it was written, or after its transaction was committed."""
     found: list[Row | BadRow] = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:

@@ -60,7 +60,7 @@ def test_rows_of_all_partitions_come_in_the_order_of_their_offsets(kafka: KafkaB
         assert found(read(events, offer)) == [n for p in range(3) for n in range(p, 30, 3)]
         assert events.offer(PLENTY) is None
         kafka.produce(topic, numbers(99))
-        assert found(everything(events)) == [99]
+        assert found(eventually(events, 1)) == [99]
 
 
 def test_offers_keep_to_the_room_there_is(kafka: KafkaBroker) -> None:
@@ -170,7 +170,7 @@ def test_without_stored_offsets_reading_starts_where_it_is_told(kafka: KafkaBrok
     with source(kafka.brokers, topic, f"{JSON}, starting_offsets: '1800000000000'") as events:
         assert everything(events) == []
         kafka.produce(topic, numbers(5))
-        assert found(everything(events)) == [5]
+        assert found(eventually(events, 1)) == [5]
 
 
 def test_aborted_transactions_are_not_read_and_open_ones_not_yet(kafka: KafkaBroker) -> None:
@@ -188,7 +188,7 @@ def test_aborted_transactions_are_not_read_and_open_ones_not_yet(kafka: KafkaBro
         assert extent is not None
         assert extent.done == 5
         kafka.produce(topic, numbers(4))
-        assert found(everything(events)) == [4]
+        assert found(eventually(events, 1)) == [4]
 
 
 def test_offsets_that_are_gone_stop_the_start_or_are_passed(
