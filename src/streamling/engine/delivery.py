@@ -48,6 +48,8 @@ class Outlet:
     offered: int = 0
     refused: tuple[BadRow, ...] = ()
     """Rows of the epoch under way that the sink cannot write."""
+    trouble: str | None = None
+    """Why the sink does not take the epoch under way, while that is tried again."""
 
     @property
     def name(self) -> str:
@@ -61,6 +63,9 @@ class Outlet:
     @property
     def limit_reached(self) -> bool:
         return bool(self.limit) and self.written >= (self.limit or 0)
+
+    def note_trouble(self, trouble: str | None) -> None:
+        self.trouble = trouble
 
 
 class Delivery:
@@ -95,10 +100,10 @@ class Delivery:
             done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
             for error in (error for future in done if (error := future.exception())):
                 failures.append(error)
-                if not self._failed.is_set():
-                    # A sink that retries without end must not hide one that is dead.
-                    self._failed.set()
-                    log.error("a sink has failed, the others finish what they can: %s", error)
+                # A sink that retries without end must not hide one that is dead, nor one that is dead another.
+                others = "" if self._failed.is_set() else ", the others finish what they can"
+                self._failed.set()
+                log.error("a sink has failed%s: %s", others, error)
             for future in done:
                 del waiting[future]
             if not done:
@@ -132,6 +137,7 @@ class Delivery:
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
             clean_up=lambda: outlet.sink.abort(epoch),
+            tell=outlet.note_trouble,
         )
 
     def _pause(self, seconds: float) -> None:

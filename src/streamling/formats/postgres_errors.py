@@ -42,13 +42,31 @@ _LASTING_REFUSALS = (
     "certificate verify failed",
     "root certificate file",
     "not permitted to log in",
+    "does not match host name",
+    "no such database",  # these two are pgbouncer's
+    "no such user",
 )
+# What helps where an error lasts: by class or by the whole state, the longer one first.
+_HINTS = {
+    "28": "check user and password",
+    "3D": "check the name of the database, or make it",
+    "42501": "give the user the right, then start again: nothing of the epoch was written",
+    "42703": "the table was changed while the pipeline ran: a new start compares it with the input",
+    "42P01": "the table was dropped while the pipeline ran: a new start makes it",
+    "42": "the table may have been changed while the pipeline ran: a new start compares it with the input",
+    "P0": "a trigger or function of the database has raised this; mend it, then start again",
+}
 
 
 def verdict(state: str | None, text: str) -> Verdict:
     if not state:
         return Verdict.LASTING if any(words in text for words in _LASTING_REFUSALS) else Verdict.PASSING
     return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.LASTING
+
+
+def remedy(state: str | None) -> str | None:
+    """What to do about an error that lasts, if that can be said of its state."""
+    return (_HINTS.get(state) or _HINTS.get(state[:2])) if state else None
 
 
 def reason(state: str) -> str:
