@@ -163,6 +163,35 @@ def test_a_pool_without_a_free_session_is_waited_for_and_then_an_error_that_pass
     assert items(database) == [(1, "b", 1)]
 
 
+def test_tls_is_as_strict_as_the_setting_says(
+    pooler: PgBouncer, pooled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encrypted(**settings: object) -> bool:
+        with sink(pooled, **settings) as made:
+            return bool(made._session._connection.pgconn.ssl_in_use)
+
+    assert not encrypted(sslmode="disable")
+    assert encrypted(sslmode="require"), "whoever it is"
+    assert encrypted(sslmode=""), "the driver prefers it"
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    assert not encrypted(sslmode="")
+    for mode in ("verify-ca", "verify-full"):
+        with pytest.raises(PermanentError, match="certificate verify failed") as caught:
+            encrypted(sslmode=mode, host="localhost")
+        assert "SSL_CERT_FILE" in (caught.value.hint or "")
+    monkeypatch.setenv("SSL_CERT_FILE", str(pooler.authority))
+    assert encrypted(sslmode="verify-full", host="localhost")
+    assert encrypted(sslmode="verify-ca")
+    with pytest.raises(PermanentError, match=r'"localhost".* does not match host name "127.0.0.1"') as caught:
+        encrypted(sslmode="verify-full")
+    assert "postgres_sink_connections.out" in (caught.value.hint or "")
+
+
+def test_a_server_without_tls_is_refused_where_it_is_wanted(database: Database) -> None:
+    with pytest.raises(PermanentError, match="does not support SSL"), sink(database, sslmode="require"):
+        pass
+
+
 def test_a_wrong_password_or_database_ends_the_start(pooled: Database) -> None:
     for wrong in ({"pass": "guess"}, {"user": "nobody_we_know"}, {"db": "nowhere"}):
         with pytest.raises(PermanentError), sink(pooled, **wrong):

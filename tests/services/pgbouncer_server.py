@@ -1,5 +1,7 @@
 """A real pgbouncer before the Postgres of the tests: transaction pooling, with few connections for all clients.
 
+Who asks for TLS gets it, with a certificate for `localhost` and for no other name; the server behind it has none.
+
 Taken from the PATH, or on Debian and its relatives from their package, unpacked into the cache directory of the user.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+import trustme
 from postgres_server import Database, PostgresServer
 
 from streamling.dev.onlooker import Onlooker
@@ -46,6 +49,9 @@ auth_type = scram-sha-256
 auth_file = users.txt
 pool_mode = transaction
 default_pool_size = {size}
+client_tls_sslmode = allow
+client_tls_key_file = key.pem
+client_tls_cert_file = chain.pem
 """
 
 
@@ -66,6 +72,8 @@ class PgBouncer:
 
     def __init__(self, directory: Path, command: Sequence[str], environment: dict[str, str], port: int) -> None:
         self._directory, self._command, self._environment, self._port = directory, command, environment, port
+        self.authority = directory / "authority.pem"
+        """The file that vouches for it."""
         self.start()
 
     def before(self, database: Database) -> Database:
@@ -119,14 +127,23 @@ def pgbouncer(server: PostgresServer) -> Iterator[PgBouncer]:
         configuration = _CONFIGURATION.format(server=server.site.ports["postgres"], port=port, size=POOL_SIZE)
         (directory / "pgbouncer.ini").write_text(configuration)
         (directory / "users.txt").write_text(f'"{USER}" "{password(server.site)}"\n')
+        _certify(directory)
         if os.geteuid() == 0:
-            for place in (directory, directory / "pgbouncer.ini", directory / "users.txt"):
+            for place in (directory, *directory.glob("*.*")):
                 shutil.chown(place, "nobody")
         running = PgBouncer(directory, [str(path), "-q", "pgbouncer.ini"], environment, port)
         try:
             yield running
         finally:
             running.kill()
+
+
+def _certify(directory: Path) -> None:
+    authority = trustme.CA()
+    leaf = authority.issue_cert("localhost")
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    leaf.private_key_pem.write_to_path(directory / "key.pem")
+    leaf.cert_chain_pems[0].write_to_path(directory / "chain.pem")
 
 
 def _libraries(home: Path) -> list[str]:

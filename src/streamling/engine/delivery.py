@@ -98,14 +98,13 @@ class Delivery:
         overdue = False
         while waiting:
             done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
-            for error in (error for future in done if (error := future.exception())):
-                failures.append(error)
-                # A sink that retries without end must not hide one that is dead, nor one that is dead another.
-                others = "" if self._failed.is_set() else ", the others finish what they can"
-                self._failed.set()
-                log.error("a sink has failed%s: %s", others, error)
             for future in done:
-                del waiting[future]
+                names = ", ".join(o.name for o in waiting.pop(future))
+                if error := future.exception():
+                    failures.append(error)
+                    # A sink that retries without end must not hide one that is dead, nor one that is dead another.
+                    self._failed.set()
+                    log.error("sink %s has failed, others finish what they can: %s", names, error)
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
                 log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)

@@ -18,9 +18,9 @@ from typing import Any
 
 from streamling import __version__
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
-from streamling.formats.postgres_errors import Verdict, remedy, told, verdict
+from streamling.formats.postgres_errors import Verdict, distrusted, remedy, told, verdict
 from streamling.spec.secret import Secret
-from streamling.trust import trusted_certificates
+from streamling.trust import HOW_TO_TRUST, trusted_certificates
 
 log = logging.getLogger(__name__)
 Values = Sequence[Any] | Mapping[str, Any]
@@ -222,8 +222,8 @@ class Session:
         if found is Verdict.ROW:
             return RowRefused(error)
         kind = TransientError if found is Verdict.PASSING else PermanentError
-        text = f"{what}: {told(error)}"
-        return kind(self._condition, text, node=self._node, hint=self._hint(error.sqlstate), cause=error)
+        hint = HOW_TO_TRUST if distrusted(str(error)) else self._hint(error.sqlstate)
+        return kind(self._condition, f"{what}: {told(error)}", node=self._node, hint=hint, cause=error)
 
     def _passing(self, text: str) -> TransientError:
         return TransientError(self._condition, text, node=self._node)
@@ -258,7 +258,12 @@ class _Guard:
 
 def _names_authorities() -> bool:
     """Whether the driver has been told in its own ways whom to trust."""
-    return "PGSSLROOTCERT" in os.environ or (Path.home() / ".postgresql" / "root.crt").exists()
+    if "PGSSLROOTCERT" in os.environ:
+        return True
+    try:
+        return (Path.home() / ".postgresql" / "root.crt").exists()
+    except RuntimeError:  # an account without a home, as containers have it
+        return False
 
 
 def quoted(name: str) -> str:

@@ -31,6 +31,7 @@ _VERDICTS = {
     "23": Verdict.ROW,
 }
 _ROW_REASONS = {"22001": "value_too_large", "22003": "value_too_large", "23502": "constraint_violation"}
+_DISTRUST = "certificate verify failed"
 # A refused connection has no state. These words of the server do not come and go; all others may.
 _LASTING_REFUSALS = (
     "authentication failed",
@@ -39,7 +40,7 @@ _LASTING_REFUSALS = (
     "no password supplied",
     "permission denied",
     "server does not support SSL",
-    "certificate verify failed",
+    _DISTRUST,
     "root certificate file",
     "not permitted to log in",
     "does not match host name",
@@ -62,6 +63,11 @@ def verdict(state: str | None, text: str) -> Verdict:
     if not state:
         return Verdict.LASTING if any(words in text for words in _LASTING_REFUSALS) else Verdict.PASSING
     return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.LASTING
+
+
+def distrusted(text: str) -> bool:
+    """Whether it was us who refused: nobody we trust vouches for the server."""
+    return _DISTRUST in text
 
 
 def remedy(state: str | None) -> str | None:
