@@ -419,7 +419,7 @@ def test_a_server_that_does_not_answer_the_login_is_waited_for_as_long_as_is_sai
             pass
 
 
-def test_who_may_not_make_the_table_is_told_what_the_server_said(database: Database) -> None:
+def test_who_may_not_make_the_table_is_told_so_and_uses_one_that_is_there(database: Database) -> None:
     user = f"guest_{database.name}"
     database.execute(
         f"CREATE ROLE {user} LOGIN PASSWORD 'guest'; CREATE SCHEMA shop; GRANT USAGE ON SCHEMA shop TO {user}"
@@ -429,6 +429,16 @@ def test_who_may_not_make_the_table_is_told_what_the_server_said(database: Datab
             pass
     assert "give the user the right" in (caught.value.hint or "")
     assert caught.value.node == "out"
+    with sink(database):
+        pass
+    database.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON shop.items TO {user}; "
+        f"GRANT SELECT, INSERT, UPDATE ON shop._streamling_ledger TO {user}"
+    )
+    with sink(database, user=user, **{"pass": "guest"}) as made:
+        write(made, [(n, "a", n, "i") for n in range(1000)], epoch(None, {"next": 1}))
+        write(made, [(n, None, None, "d") for n in range(1, 1000)], epoch({"next": 1}, {"next": 2}))
+    assert items(database) == [(0, "a", 0)]
 
 
 def test_a_constraint_checked_at_the_commit_ends_the_run_and_leaves_nothing(database: Database) -> None:

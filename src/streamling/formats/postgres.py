@@ -42,7 +42,7 @@ _BEGIN = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How to reach it. Times in seconds; 0 = without limit."""
+    """How to reach it. Times in seconds; 0 = without limit, of a connection as long as is usual."""
 
     host: str
     port: int
@@ -102,7 +102,7 @@ class Session:
         self._fresh()
         server = self._server
         # A pooler takes the word at once, and gives a connection when it has one: that is waited for here.
-        with self._bounded(server.connect_s) as connection, connection.cursor() as cursor:
+        with self._bounded(server.connect_s or _CONNECT_S) as connection, connection.cursor() as cursor:
             cursor.execute(_BEGIN.format(server.statement_s * 1000, server.idle_in_transaction_s * 1000))
             cursor.nextset()
             *_, read_only = cursor.fetchone()
@@ -172,8 +172,10 @@ class Session:
             "password": server.password.reveal(),
             "connect_timeout": max(1, int(server.connect_s or _CONNECT_S)),
             "application_name": f"streamling/{__version__} {self._name}",
+            # A machine that is gone is found out within two minutes, whether it owes an answer or an acknowledgement.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
+            "tcp_user_timeout": 120_000,
         }
         if server.sslmode is not None:
             options["sslmode"] = server.sslmode

@@ -49,8 +49,6 @@ _LASTING_REFUSALS = (
 )
 # What helps where an error lasts: by class or by the whole state, the longer one first.
 _HINTS = {
-    "28": "check user and password",
-    "3D": "check the name of the database, or make it",
     "42501": "give the user the right, then start again: nothing of the epoch was written",
     "42703": "the table was changed while the pipeline ran: a new start compares it with the input",
     "42P01": "the table was dropped while the pipeline ran: a new start makes it",
