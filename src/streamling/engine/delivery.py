@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.dataflow import Frames
 from streamling.engine.progress import Progress
-from streamling.engine.retry import retry
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.nodes import PlannedNode
 from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, Sink, Task
+from streamling.retry import retry
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:

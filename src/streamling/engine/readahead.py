@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
-from streamling.engine.retry import retry
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plugin.abilities import Batch, HearsCounts, HearsMarkers, Recalls, Shared, Watched
 from streamling.plugin.contract import Json, Offer, Room, Slice, Source
+from streamling.retry import retry
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:

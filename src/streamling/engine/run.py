@@ -19,7 +19,6 @@ from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.progress import Progress
-from streamling.engine.retry import retry
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
@@ -40,6 +39,7 @@ from streamling.plugin.abilities import (
 from streamling.plugin.contract import Guarantee, Placement, Sink, SinkContext, Source, Transform, TransformContext
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
+from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics

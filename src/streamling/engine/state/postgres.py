@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from streamling.engine.retry import retry
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
 from streamling.formats.postgres import RowRefused, Server, Session, quoted
 from streamling.plugin.contract import Json
+from streamling.retry import retry
 
 if TYPE_CHECKING:
     from streamling.spec.blocks import PostgresState as Block
