@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session
+from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
 from streamling.formats.postgres_errors import reason
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import (
@@ -28,15 +28,7 @@ from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.rounds import Round, rounds
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import (
-    Table,
-    add_columns,
-    compare,
-    is_there,
-    made_at_once,
-    make_schema,
-    make_table,
-)
+from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
