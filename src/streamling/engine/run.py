@@ -386,7 +386,9 @@ def _wish(options: object) -> Wish | None:
 
 
 def _sink_wish(options: object, sink: Sink) -> Wish | None:
-    return Wish(sink.batch.rows, sink.batch.seconds) if isinstance(sink, Batches) else _wish(options)
+    if not isinstance(sink, Batches):
+        return _wish(options)
+    return Wish(sink.batch.rows, sink.batch.seconds) if sink.batch is not None else None
 
 
 def _source_wish(options: object, settings: Settings) -> Wish | None:
