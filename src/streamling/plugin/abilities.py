@@ -138,7 +138,7 @@ class TakesColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a sink waits for: so many rows, or so many seconds. None = does not matter."""
+    """What a batching node waits for: so many rows, or so many seconds. None = does not matter."""
 
     rows: int | None
     seconds: float | None

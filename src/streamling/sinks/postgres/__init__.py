@@ -14,12 +14,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from streamling.errors import INVALID_VALUE
-from streamling.formats.postgres import Server
+from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Batch, Kind, register
 from streamling.sinks.postgres.sink import PostgresSink, Writing
-from streamling.sinks.postgres.tables import Table
 from streamling.spec.blocks import PostgresConnection
 from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
 from streamling.spec.duration import Duration
