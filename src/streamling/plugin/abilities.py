@@ -146,6 +146,6 @@ class Batch:
 
 @runtime_checkable
 class Batches(Protocol):
-    """A sink that waits for a batch also where its node says nothing of it."""
+    """A sink that says itself what it waits for; None: it takes what there is."""
 
-    batch: Batch
+    batch: Batch | None

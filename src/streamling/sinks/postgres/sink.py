@@ -47,7 +47,7 @@ class Writing:
     conditions: Mapping[str, str]
     deduplicate: bool
     adds_columns: bool
-    batch: Batch
+    batch: Batch | None
     batch_rows: int
 
 
