@@ -18,7 +18,7 @@ from streamling.engine.bad_rows import BadRows
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
-from streamling.engine.progress import Progress
+from streamling.engine.progress import Progress, Troubled
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
@@ -198,7 +198,9 @@ class Run:
             progress=self._progress,
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
-        self._progress.running(measured, sources, bounded=all(s.bounded for s in prepared.sources.values()))
+        troubled: dict[str, Troubled] = {s.node: s for s in sources}
+        troubled |= {o.node.ref: o for o in self._outlets}
+        self._progress.running(measured, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
