@@ -65,4 +65,4 @@ class IntoFiles:
             yield Message(b'{"id": %d}' % n, partition=n % PARTITIONS)
 
     def _ids(self, format_: str) -> Counter[int]:
-        return Counter(row["id"] for row in self._place.rows(format_, format_))
+        return Counter(n for table in self._place.tables(format_, format_) for n in table["id"].to_pylist())
