@@ -28,7 +28,7 @@ POINTS = (
     "before-group-commit",
 )
 TABLES = ("public.current", "public.audit", "public._streamling_ledger", "streamling.state")
-PARTITIONS, KEYS, RATE = 4, 300, 200
+PARTITIONS, KEYS, RATE = 4, 300, 80
 PIPELINE = """\
 sources:
   events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}}}
@@ -51,7 +51,7 @@ class IntoTables:
         self._settings = {
             "KAFKA_SOURCE__BROKERS": kafka.brokers,
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
-            "EPOCH__ROWS": 100,
+            "EPOCH__ROWS": 250,
             "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 5,
             **database.settings(),
             **database.state_settings(),
