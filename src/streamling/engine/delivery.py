@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.engine.bad_rows import BadRows
-from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
 from streamling.engine.progress import Progress
-from streamling.engine.retry import retry
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.nodes import PlannedNode
+from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, Sink, Task
+from streamling.retry import retry
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Outlet:
 
     node: PlannedNode
     sink: Sink
-    wish: Wish | None
+    wish: Batch | None
     limit: int | None
     written: int = 0
     arrived: int = 0

@@ -12,26 +12,35 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.bad_rows import BadRows
-from streamling.engine.closing import Wish
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
 from streamling.engine.progress import Progress, Troubled
-from streamling.engine.retry import retry
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
+from streamling.engine.state.store import BUDGET_S
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
-from streamling.plugin.abilities import Batches, HearsFinalizers, HearsMarkers, Measured, Runtime, Shared, UsesRuntime
+from streamling.plugin.abilities import (
+    Batch,
+    Batches,
+    HearsFinalizers,
+    HearsMarkers,
+    Measured,
+    Runtime,
+    Shared,
+    UsesRuntime,
+)
 from streamling.plugin.contract import Guarantee, Placement, Sink, SinkContext, Source, Transform, TransformContext
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
+from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from streamling.engine.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 # With an interval of 0 rows are wanted at once; asking for them without a pause would cost a core.
 _SHORTEST_POLL_S = 0.005
@@ -136,9 +146,9 @@ class Run:
 
     def _claim(self, store: StateStore, prepared: Prepared) -> None:
         """Positions of another pipeline with sources of the same name would be taken for ours."""
-        other = claim(store, self._file)
+        other = _patiently(lambda: claim(store, self._file))
         sources = tuple(node.ref for node in prepared.plan.sources)
-        if other is not None and any(key.startswith(sources) for key in store.items()):
+        if other is not None and any(key.startswith(sources) for key in _patiently(store.items)):
             log.warning(
                 "the stored positions of application_id '%s' come from another pipeline file, %s: sources of the same "
                 "name go on from there. Give each pipeline an application_id of its own",
@@ -158,7 +168,7 @@ class Run:
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
-        epoch_generation = generation(store)
+        epoch_generation = _patiently(lambda: generation(store))
         self._attach(prepared, store)
         stop = StopRequest()
         _join(prepared, stop)
@@ -339,6 +349,11 @@ class Run:
         )
 
 
+def _patiently(action: Callable[[], Result]) -> Result:
+    """The state was there a moment ago, and is given the time that it has later on."""
+    return retry(action, what="state backend", stopping=lambda: False, budget_s=BUDGET_S)
+
+
 def _join(prepared: Prepared, stop: StopRequest) -> None:
     """Early: a group takes seconds to divide a topic, and so does the session to start."""
     for source in prepared.sources.values():
@@ -380,24 +395,24 @@ def _quietly(action: Callable[[], object]) -> None:
         log.debug("while leaving: %s", error)
 
 
-def _wish(options: object) -> Wish | None:
+def _wish(options: object) -> Batch | None:
     rows, interval = getattr(options, "batch_size", None), getattr(options, "batch_flush_interval", None)
     if rows is None and interval is None:
         return None
-    return Wish(rows, interval.total_seconds() if interval is not None else None)
+    return Batch(rows, interval.total_seconds() if interval is not None else None)
 
 
-def _sink_wish(options: object, sink: Sink) -> Wish | None:
-    return Wish(sink.batch.rows, sink.batch.seconds) if isinstance(sink, Batches) else _wish(options)
+def _sink_wish(options: object, sink: Sink) -> Batch | None:
+    return sink.batch if isinstance(sink, Batches) else _wish(options)
 
 
-def _source_wish(options: object, settings: Settings) -> Wish | None:
+def _source_wish(options: object, settings: Settings) -> Batch | None:
     """A source that asks for one of both has the other from the settings; one that asks for neither gathers nothing."""
     wish = _wish(options)
     if wish is None:
         return None
     interval = settings.record_batch_interval_ms / 1000
-    return Wish(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
+    return Batch(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
 
 
 def _limit(options: object, sink: Sink, settings: Settings) -> int | None:

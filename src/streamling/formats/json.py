@@ -33,6 +33,13 @@ def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
     return [template % row for row in zip(*columns, strict=True)]
 
 
+def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
+    """One row as an object: what dead letters tell of it."""
+    row = rows.slice(index, 1)
+    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row)
+    return json.loads(text)
+
+
 def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:
     """Each value as JSON text; None where there is none."""
     plain, render = _prepared(array, logical)

@@ -111,20 +111,23 @@ class Session:
             raise self._passing(f"Postgres at {self._server} is read only: it is no primary now")
 
     def commit(self) -> None:
-        self._execute("COMMIT")
+        self.execute("COMMIT")
         self._used = time.monotonic()
 
     def rollback(self) -> None:
         if self._connection is None:
             return
         try:
-            self._execute("ROLLBACK")
+            self.execute("ROLLBACK")
         except (StreamlingError, RowRefused) as error:  # with the connection goes the transaction
             log.debug("while rolling back: %s", error)
             self._drop()
 
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self._execute(statement, values)
+        """What the statement gives; nothing if it is none that gives rows."""
+        with self._bounded() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def execute(self, statement: str, values: Values = ()) -> int:
         """Returns the number of rows that were touched."""
@@ -140,11 +143,6 @@ class Session:
 
     def close(self) -> None:
         self._drop()
-
-    def _execute(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        with self._bounded() as connection, connection.cursor() as cursor:
-            cursor.execute(statement, values)
-            return list(cursor.fetchall()) if cursor.description else []
 
     # The connection
 
@@ -271,3 +269,32 @@ def _names_authorities() -> bool:
 def quoted(name: str) -> str:
     """A name as an identifier in a statement, where `%s` stands for values."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    schema: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def value(self) -> str:
+        """For a function that takes the name of a table."""
+        return self.sql.replace("%%", "%")
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def make_schema(session: Session, schema: str) -> None:
+    """Asked for first: who may not create schemas may still use one that is there."""
+    if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+
+
+def is_there(session: Session, table: Table) -> bool:
+    ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
+    return bool(found)

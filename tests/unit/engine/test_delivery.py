@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from doubles import LedgerSink, plan_of
 
-from streamling.engine import retry
+from streamling import retry
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.progress import Progress

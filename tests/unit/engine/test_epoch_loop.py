@@ -13,10 +13,10 @@ import pytest
 from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 from streamling.engine import loop as loop_module
-from streamling.engine.closing import Wish
 from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
+from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
@@ -194,7 +194,7 @@ def stopped(r: Rig, *, drains: bool) -> None:
     assert not thread.is_alive()
 
 
-LATER = Wish(rows=1000, seconds=1000)
+LATER = Batch(rows=1000, seconds=1000)
 
 
 def test_a_stop_with_drain_writes_and_records_what_was_read() -> None:
@@ -337,6 +337,23 @@ def test_an_epoch_that_comes_late_while_it_is_abandoned_is_not_cut_anew() -> Non
     r.run()
     assert [wanted for _, wanted in r.dataflow.calls] == [["second"]]
     assert first.rows == r.sinks["second"].rows == list(range(8))
+
+
+def test_a_sink_that_is_away_when_it_is_asked_for_an_old_epoch_is_asked_again() -> None:
+    r = rig(8, {"first": LedgerSink(), "second": LedgerSink()})
+    for sink in r.sinks.values():
+        sink.before_commit = crash
+    r.crash()
+    away = iter([True, False, True])
+
+    def answer() -> None:
+        if next(away, False):
+            raise TransientError(SINK_FAILED, "not now")
+
+    r.sinks["first"].before_answer = answer
+    r.run()
+    assert next(away, None) is None
+    assert r.sinks["first"].rows == r.sinks["second"].rows == list(range(8))
 
 
 def test_an_epoch_of_a_source_that_is_gone_waits_until_it_comes_back() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session
+from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
 from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import (
@@ -28,15 +28,7 @@ from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.rounds import Round, rounds
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import (
-    Table,
-    add_columns,
-    compare,
-    is_there,
-    made_at_once,
-    make_schema,
-    make_table,
-)
+from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
 from streamling.spec.keys import connection_name
 from streamling.spec.pipeline import NodeSpec
 
@@ -56,7 +48,7 @@ class Writing:
     conditions: Mapping[str, str]
     deduplicate: bool
     adds_columns: bool
-    batch: Batch
+    batch: Batch | None
     batch_rows: int
 
 
@@ -269,12 +261,16 @@ class PostgresSink:
             yield from self._halves(rows, Round(step.deletes[part], step.upserts[part]))
 
     def _bad(self, rows: pa.Table, place: int, error: RowRefused) -> BadRow:
+        from streamling.formats.json import json_row
+
         column = f", column '{error.column}'" if error.column else ""
         text = f"table {self._writing.table}{column}: {error}"
-        return BadRow(reason(error.state), text, {}, row=_json(rows.slice(place, 1)))
+        return BadRow(reason(error.state), text, {}, row=json_row(rows, place))
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, tuple[BadRow, ...]]:
         import pyarrow.compute as pc
+
+        from streamling.formats.json import json_row
 
         missing = None
         for name in self._key:
@@ -284,9 +280,8 @@ class PostgresSink:
             return rows, ()
         refused = []
         for place in pc.indices_nonzero(missing).to_pylist():
-            row = rows.slice(place, 1)
-            names = ", ".join(name for name in self._key if row.column(name).null_count)
-            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=_json(row)))
+            names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
+            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=json_row(rows, place)))
         return rows.filter(pc.invert(missing)), tuple(refused)
 
     def _tell_of_deletes(self, rows: pa.Table) -> None:
@@ -297,12 +292,3 @@ class PostgresSink:
         if pc.any(pc.equal(pc.utf8_lower(rows.column(OPERATION_COLUMN)), "d")).as_py():
             self._told_of_deletes = True
             log.warning("%s: without a primary key nothing can be deleted; deletions are left out", self._described)
-
-
-def _json(row: pa.Table) -> Any:
-    import json
-
-    from streamling.formats.json import json_rows
-
-    (text,) = json_rows(row.combine_chunks().to_batches()[0])
-    return json.loads(text)
