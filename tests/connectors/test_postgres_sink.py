@@ -31,6 +31,7 @@ from streamling.plan.types import (
     struct_of,
 )
 from streamling.plugin.contract import Applied
+from streamling.sinks.postgres import sink as module
 from streamling.sinks.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.servers
@@ -287,7 +288,7 @@ def test_a_refused_row_is_found_and_the_others_are_written(database: Database) -
     rows[400] = (400, None, 1, "i")
     rows[899] = (899, "ok", 5000, "i")
     rows.append((None, "x", 1, "i"))
-    with sink(database) as made:
+    with sink(database, ", on_error: skip") as made:
         ack = write(made, rows)
     assert [(bad.reason, bad.row["id"]) for bad in ack.refused] == [  # type: ignore[index, call-overload]
         ("null_key", None),
@@ -301,9 +302,27 @@ def test_a_refused_row_is_found_and_the_others_are_written(database: Database) -
     assert len(items(database)) == 897
 
 
+def test_the_first_refused_row_is_enough_where_it_ends_the_run(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_REMIND_S", 0)
+    database.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name varchar(1), score bigint)"
+    )
+    rows = [(n, "long", n, "i") for n in range(300)]
+    with sink(database) as made:
+        ack = made.writer().write(LOOSE, TASK, [batch(rows)])
+        assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
+        made.abort(LOOSE)
+        assert "looking for" not in caplog.text
+    with sink(database, ", on_error: skip") as made:
+        assert len(write(made, rows).refused) == 300
+        assert "looking for refused rows, 200 of 300 so far" in caplog.text
+
+
 def test_text_with_nul_is_refused_and_not_tried_for_ever(database: Database) -> None:
     for count in (1, 1000):
-        with sink(database) as made:
+        with sink(database, ", on_error: skip") as made:
             ack = write(made, [(n, "a\0b" if n == 0 else "x", n, "i") for n in range(count)])
         assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
     assert len(items(database)) == 999

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
@@ -30,6 +32,7 @@ from streamling.sinks.postgres.rounds import Round, rounds
 from streamling.sinks.postgres.statements import Statements
 from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
 from streamling.spec.keys import connection_name
+from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
+# Each refused row takes some statements: if they are many, nobody shall think that it hangs.
+_REMIND_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ class PostgresSink:
         except RowRefused as error:
             log.debug("%s: a row is refused, looking for it: %s", self._described, error)
             self._session.execute("ROLLBACK TO rows")
-            bad = tuple(self._one_by_one(keyed))
+            bad = self._refused(keyed)
             return (*refused, *bad), count - len(bad)
         return refused, count
 
@@ -234,6 +239,18 @@ class PostgresSink:
             self._statements.delete(self._session, rows.take(step.deletes))
         if len(step.upserts):
             self._statements.upsert(self._session, rows.take(step.upserts))
+
+    def _refused(self, rows: pa.Table) -> tuple[BadRow, ...]:
+        """The rows that are refused; all others are written, unless the first of them ends the run."""
+        if self._node.options.on_error is OnError.FAIL:
+            return tuple(islice(self._one_by_one(rows), 1))
+        found, told = [], time.monotonic()
+        for bad in self._one_by_one(rows):
+            found.append(bad)
+            if time.monotonic() - told > _REMIND_S:
+                told, count = time.monotonic(), len(found)
+                log.warning("%s: looking for refused rows, %d of %d so far", self._described, count, rows.num_rows)
+        return tuple(found)
 
     def _one_by_one(self, rows: pa.Table) -> Iterator[BadRow]:
         """Write everything but the rows that are refused; each step in halves until they are found."""
