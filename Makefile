@@ -39,9 +39,10 @@ check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not spark and not faults and not servers" tests/unit
 
-soak: $(VENV)/.archive ## kill pipelines again and again, one process and two, and count their rows
-	$(BIN)/python tests/faults/soak.py --kills 20
-	$(BIN)/python tests/faults/soak.py --kills 10 --instances
+soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and again, and count their rows
+	$(BIN)/python tests/faults/soak.py --faults 10
+	$(BIN)/python tests/faults/soak.py --faults 6 --instances
+	$(BIN)/python tests/faults/soak.py --faults 60 --postgres
 
 bench: $(VENV)/.archive ## measure
 	$(BIN)/python -m bench

@@ -1,37 +1,45 @@
-"""A long run of random faults against one pipeline: `python tests/faults/soak.py --kills 20 [--seed N]`.
-
-With `--instances` two processes share a topic instead: they are killed in turn, and one is suspended for a minute.
+"""A long run of random faults against one pipeline: `python tests/faults/soak.py --faults 20 [--seed N]`.
 
 Each round starts the pipeline, waits for a random moment and does something to it: kills the driver or the JVM, asks
 for a stop, suspends the process while another takes over. At the end the rows in both sinks are compared with the
 model. Exit code 1 if one is missing or doubled, or if a process ended in a way it should not.
+
+With `--instances` two processes share a topic and write files. With `--postgres` they keep tables and positions in
+Postgres, and faults of the database and the broker come to those of the processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import secrets
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
 
 from harness import Child, Workspace, workspace
+from into_files import IntoFiles
+from into_tables import POINTS, TABLES, IntoTables
 from kafka_broker import KafkaBroker
-from local_stack import local_stack
+from local_stack import LocalServer, local_stack
+from postgres_server import PostgresServer
 from two_instances import TwoInstances
 from two_sinks import differences, write
 
 # More than the longest rounds can deliver at this rate; the last run has no rate and takes the rest at once.
-ROWS_PER_KILL = 6000
+ROWS_PER_FAULT = 6000
 RATE = 300
-SUSPENDED_S = 60.0
+Fault = Callable[[], str]
+
+
+# One process
 
 
 def kill_driver(place: Workspace, child: Child) -> str:
@@ -80,14 +88,11 @@ def _ended(child: Child, code: int) -> str:
     return f"exit {finished.code} after {child.epochs} epochs"
 
 
-def soak(place: Workspace, kills: int) -> list[str]:
+def soak(place: Workspace, rounds: int) -> list[str]:
     """The differences that are left in the end."""
-    rows = kills * ROWS_PER_KILL
+    rows = rounds * ROWS_PER_FAULT
     write(place, rows, rate=RATE)
-    # Every fault at least once, if there are enough rounds.
-    faults = [FAULTS[n % len(FAULTS)] for n in range(kills)]
-    random.shuffle(faults)
-    for number, fault in enumerate(faults, 1):
+    for number, fault in enumerate(shuffled(FAULTS, rounds), 1):
         large = random.random() < 0.3
         child = place.start(**({"EPOCH__DRIVER_ROWS": 0} if large else {}))
         if random.random() < 0.8:
@@ -100,31 +105,143 @@ def soak(place: Workspace, kills: int) -> list[str]:
     return differences(place, rows)
 
 
-def soak_instances(place: Workspace, kills: int) -> list[str]:
+def shuffled(faults: Sequence[Callable[..., str]], rounds: int) -> list[Callable[..., str]]:
+    """Every fault at least once, if there are enough rounds."""
+    chosen = list(itertools.islice(itertools.cycle(faults), rounds))
+    random.shuffle(chosen)
+    return chosen
+
+
+# Two processes
+
+
+class Instances:
+    """What can be done to one of two processes."""
+
+    def __init__(self, pair: TwoInstances[IntoFiles] | TwoInstances[IntoTables]) -> None:
+        self._pair = pair
+        self.faults: list[Fault] = [self.kill, self.terminate, self.suspend]
+
+    def kill(self) -> str:
+        number = self._chosen()
+        self._pair.kill(number)
+        return f"instance {number}"
+
+    def terminate(self) -> str:
+        number = self._chosen()
+        self._pair.terminate(number)
+        return f"instance {number}"
+
+    def suspend(self) -> str:
+        number, more_s = self._chosen(busy=True), random.uniform(0, 5)
+        self._pair.at_work(1 - number)
+        self._pair.suspend(number, more_s)
+        return f"instance {number}, {more_s:.1f} s longer than until the other had all"
+
+    def soak(self, rounds: int) -> list[str]:
+        with self._pair.running():
+            for number, fault in enumerate(shuffled(self.faults, rounds), 1):
+                began = time.monotonic()
+                told = fault()
+                if hurried := random.random() < 0.25:
+                    time.sleep(random.uniform(0, 2))
+                else:
+                    self._pair.progress()
+                after = "at once the next" if hurried else f"all there after {time.monotonic() - began:.0f} s"
+                print(f"{number:>3} {fault.__name__:<16}{told}; {after}", flush=True)
+        return self._pair.target.differences()
+
+    def _chosen(self, *, busy: bool = False) -> int:
+        number = random.randrange(2)
+        if busy or random.random() < 0.8:
+            self._pair.at_work(number)
+        return number
+
+
+class InstancesIntoTables(Instances):
+    """The same, and what can be done to the servers they use."""
+
+    def __init__(self, pair: TwoInstances[IntoTables], kafka: KafkaBroker, postgres: PostgresServer) -> None:
+        super().__init__(pair)
+        self._tables, self._kafka, self._postgres = pair.target, kafka, postgres
+        self._points = itertools.cycle(random.sample(POINTS, len(POINTS)))
+        servers = [self.kill_postgres, self.stop_postgres, self.restart_broker, self.lock, self.disconnect]
+        self.faults += [self.crash, self.crash, *servers]
+
+    def crash(self) -> str:
+        number, point = random.randrange(2), f"{next(self._points)}@{random.randint(1, 3)}"
+        self._pair.crash(number, lambda: self._tables.start(point))
+        return f"instance {number} at {point}"
+
+    def kill_postgres(self) -> str:
+        self._postgres.kill()
+        return self._back(self._postgres)
+
+    def stop_postgres(self) -> str:
+        self._postgres.shut_down_at_once()
+        return self._back(self._postgres)
+
+    def restart_broker(self) -> str:
+        random.choice([self._kafka.stop, self._kafka.kill])()
+        return self._back(self._kafka)
+
+    def lock(self) -> str:
+        table, seconds = random.choice(TABLES), random.uniform(1, 12)
+        with self._tables.database.connect() as connection, connection.transaction():
+            connection.execute(f"LOCK TABLE {table}")
+            time.sleep(seconds)
+        return f"{table}, {seconds:.1f} s"
+
+    def disconnect(self) -> str:
+        share = random.choice([0.3, 1.0])
+        backends = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'streamling/%%'"
+        found = [pid for (pid,) in self._tables.database.rows(backends) if random.random() < share]
+        for pid in found:
+            self._tables.database.rows("SELECT pg_terminate_backend(%s)", pid)
+        return f"{len(found)} connections"
+
+    @staticmethod
+    def _back(server: LocalServer) -> str:
+        seconds = random.uniform(0, 5)
+        time.sleep(seconds)
+        server.start()
+        return f"{seconds:.1f} s away"
+
+
+def soak_instances(place: Workspace, rounds: int) -> list[str]:
     with local_stack() as stack:
-        return TwoInstances(place, KafkaBroker(stack)).take_turns(kills, SUSPENDED_S)
+        return Instances(TwoInstances(place, IntoFiles(place, KafkaBroker(stack)))).soak(rounds)
+
+
+def soak_postgres(place: Workspace, rounds: int) -> list[str]:
+    with local_stack() as stack:
+        kafka, postgres = KafkaBroker(stack), PostgresServer(stack)
+        tables = IntoTables(place, kafka, postgres.database(), seed=random.getrandbits(32))
+        return InstancesIntoTables(TwoInstances(place, tables), kafka, postgres).soak(rounds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=20, help="rounds (default: 20)")
+    parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of an earlier soak")
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
+    parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     random.seed(seed)
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="streamling-soak-"))
+    chosen = soak_postgres if options.postgres else soak_instances if options.instances else soak
     try:
         with workspace(directory) as place:
-            found = (soak_instances if options.instances else soak)(place, options.kills)
+            found = chosen(place, options.faults)
     except AssertionError as error:
         found = [str(error)]
     for line in found:
         print(line)
     verdict = f"DIFFERENT, see {directory}" if found else "exact: every row once in both sinks"
-    print(f"{verdict}; {options.kills} kills, {time.monotonic() - began:.0f} s, seed {seed}")
+    print(f"{verdict}; {options.faults} faults, {time.monotonic() - began:.0f} s, seed {seed}")
     return 1 if found else 0
 
 

@@ -32,19 +32,12 @@ def kill(place: Workspace, point: str, rows: int, settings: dict[str, int]) -> N
 
 
 def test_kills_at_every_point_leave_each_row_once(place: Workspace) -> None:
-    rows, small = 3000, {"EPOCH__ROWS": 100}
+    rows, small, large = 150_000, {"EPOCH__ROWS": 100}, {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
     write(place, rows)
     for number, point in enumerate(PLACES):
         # In the first epoch of a process, or in a later one.
         kill(place, f"{point}@{1 + 2 * (number % 2)}", rows, small)
-    place.run(**small).succeeded()
-    assert_exact(place, rows)
-
-
-def test_kills_while_executors_write_leave_each_row_once(place: Workspace) -> None:
-    rows, large = 150_000, {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
-    write(place, rows)
-    for number, point in enumerate(AT_SINKS):
+    for number, point in enumerate(AT_SINKS):  # while executors write
         kill(place, f"{point}@{2 - number % 2}", rows, large)
     place.run(**large).succeeded()
     assert_exact(place, rows)

@@ -51,7 +51,7 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
     }
     killed = place.run(environment={VARIABLE: "before-finalize@1"}, **settings)
     assert killed.code == -signal.SIGKILL, killed.stderr
-    committed = {name: len(place.rows(name, "parquet")) for name in ("first", "third")}
+    committed = {name: place.count(name, "parquet") for name in ("first", "third")}
     assert committed == {"first": 100, "third": 100}
     for name in ("second", "fourth"):  # these two lose what they had
         for path in [*place.files(name, "json"), *(place.directory / name).rglob("log/*.json")]:
@@ -61,7 +61,7 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
     kafka.produce(evolving, [framed(newest, with_default(2), {"id": 100, "more": 100})])
     kafka.produce(evolving, [framed(id_, PLAIN, {"id": 101})])
     child = place.start(**settings)
-    child.until(lambda: len(place.rows("fourth", "json")) >= 102, "all rows")
+    child.until(lambda: place.count("fourth", "json") >= 102, "all rows")
     child.signal(signal.SIGTERM)
     finished = child.wait().succeeded()
     assert "no longer has 60 of its offsets 0 to 100: it has 60 up to 100" in finished.stderr

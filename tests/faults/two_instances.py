@@ -1,113 +1,126 @@
-"""Two processes of one pipeline share a topic of four partitions while they are killed in turn."""
+"""Two processes of one pipeline share a topic while things are done to them."""
 
 from __future__ import annotations
 
-import itertools
 import signal
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic, Protocol, TypeVar
 
-from harness import Child, Workspace
-from kafka_broker import KafkaBroker
+from harness import PATIENCE_S, Child, Workspace
 
-from streamling.dev.topics import Message
-
-PARTITIONS = 4
-RATE = 300
-PIPELINE = """\
-sources:
-  events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64}}, primary_key: id}}
-transforms:
-  chosen: {{type: sql, primary_key: id, sql: "SELECT id, id * 2 AS twice FROM events WHERE id % 5 <> 2"}}
-sinks:
-  parquet: {{type: file, from: chosen, path: parquet, format: parquet, batch_flush_interval: 500ms}}
-  json: {{type: file, from: chosen, path: json, format: json, batch_flush_interval: 500ms}}
-"""
-FORMATS = ("parquet", "json")
+# A process is missed after ten seconds; then its partitions are handed over, and its epoch is settled.
+PROGRESS_S = 180.0
 
 
-class TwoInstances:
-    """The pipeline, its topic with a producer that goes on, and the two processes."""
+class Target(Protocol):
+    """A pipeline that reads a topic, and what it writes to."""
 
-    def __init__(self, place: Workspace, kafka: KafkaBroker) -> None:
-        self._place, self._kafka = place, kafka
-        self._topic = kafka.topic(partitions=PARTITIONS)
-        self._settings: dict[str, object] = {
-            "KAFKA_SOURCE__BROKERS": kafka.brokers,
-            "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
-        }
-        self._sent = 0
-        place.write(PIPELINE.format(topic=self._topic))
+    def start(self) -> Child: ...
 
-    def start(self) -> Child:
-        return self._place.start(**self._settings)
+    def producing(self) -> AbstractContextManager[None]:
+        """Messages come while this lasts."""
 
-    def take_turns(self, kills: int, suspended_s: float) -> list[str]:
-        """What is different in the end from each message once in each sink."""
-        with self._producing():
-            both = [self.start(), self.start()]
-            for child in both:
-                child.until(lambda child=child: "got partitions" in child.stderr, "partitions of its own")  # type: ignore[misc]
-            for turn in range(kills):
-                self._await_progress()
-                both[turn % 2].signal(signal.SIGKILL)
-                both[turn % 2].wait()
-                both[turn % 2] = self.start()
-            self._await_progress()
-            self._place.suspend(both[0])
-            time.sleep(suspended_s)
-            both[0].signal(signal.SIGCONT)
-            self._await_progress()
-        self._await(lambda: not self._differences(), 180)
-        for child in both:
-            child.signal(signal.SIGTERM)
-            child.wait().succeeded()
-        return self._differences()
+    def arrival(self) -> Callable[[], bool]:
+        """Says whether all has arrived that was sent by now."""
+
+    def differences(self) -> list[str]:
+        """Between what is there and what was sent."""
+
+
+AnyTarget = TypeVar("AnyTarget", bound=Target)
+
+
+class TwoInstances(Generic[AnyTarget]):
+    """Instance 0 and instance 1. One that ends when nobody asked it to is an error."""
+
+    def __init__(self, place: Workspace, target: AnyTarget) -> None:
+        self._place, self.target = place, target
+        self._both: list[Child] = []
 
     @contextmanager
-    def _producing(self) -> Iterator[None]:
-        ended = threading.Event()
-
-        def produce() -> None:
-            while not ended.is_set():
-                numbers = range(self._sent, self._sent + RATE // 10)
-                messages = [Message(b'{"id": %d}' % n, partition=n % PARTITIONS) for n in numbers]
-                self._sent += self._kafka.produce(self._topic, messages)
-                ended.wait(0.1)
-
-        thread = threading.Thread(target=produce)
-        thread.start()
-        try:
+    def running(self, *starts: Callable[[], Child]) -> Iterator[None]:
+        """Both at work while messages come; at the end all is delivered, and both have stopped in order."""
+        with self.target.producing():
+            self._both = [start() for start in starts] or [self.target.start(), self.target.start()]
             yield
+        self.until(lambda: not self.target.differences(), "everything once", fatal=False)
+        for child in self._both:
+            child.signal(signal.SIGTERM)
+            child.wait().succeeded()
+
+    def at_work(self, number: int) -> None:
+        """It has delivered something."""
+        self._both[number].until_epochs(1)
+
+    def kill(self, number: int) -> None:
+        self._end(number, signal.SIGKILL)
+        self._both[number] = self.target.start()
+
+    def terminate(self, number: int) -> None:
+        self._end(number, signal.SIGTERM)
+        self._both[number] = self.target.start()
+
+    def suspend(self, number: int, more_s: float = 0.0) -> None:
+        """Until the other has what was its own, and some seconds more; then it wakes up."""
+        child, other = self._both[number], self._both[1 - number]
+        before = other.stderr.count("got partitions")
+        self._place.suspend(child)
+        try:
+            other.until(lambda: other.stderr.count("got partitions") > before, "the partitions of the other")
+            time.sleep(more_s)
         finally:
-            ended.set()
-            thread.join()
+            child.signal(signal.SIGCONT)
 
-    def _await_progress(self) -> None:
-        """What is there by now arrives, in whichever process: so both have worked, or one in place of both."""
-        target = self._sent
-        self._await(lambda: all(max(self._ids(f), default=0) >= target for f in FORMATS), 120)
+    def crash(self, number: int, start: Callable[[], Child]) -> None:
+        """Kill it; so does the next one in its place die, by itself."""
+        self._end(number, signal.SIGKILL)
+        self._both[number] = start()
+        self._died(self._both[number])
+        self._both[number] = self.target.start()
 
-    def _await(self, condition: object, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():  # type: ignore[operator]
+    def relay(self, starts: Sequence[Callable[[], Child]]) -> None:
+        """Both die by themselves, and so does who takes their place, until two are at work that do not."""
+        waiting, dying = list(starts), {0, 1}
+        deadline = time.monotonic() + PATIENCE_S
+        while dying:
+            assert time.monotonic() < deadline, self._told("nobody has died")
+            for number in sorted(dying):
+                if self._both[number].process.poll() is None:
+                    continue
+                self._died(self._both[number])
+                if not waiting:
+                    dying.remove(number)
+                self._both[number] = waiting.pop(0)() if waiting else self.target.start()
+                deadline = time.monotonic() + PATIENCE_S
+            time.sleep(0.1)
+
+    def progress(self) -> None:
+        """What was sent by now arrives, in whichever process: so both have worked, or one in place of both."""
+        self.until(self.target.arrival(), "what was sent")
+
+    def until(self, condition: Callable[[], bool], what: str, *, fatal: bool = True) -> None:
+        deadline = time.monotonic() + PROGRESS_S
+        while not condition():
+            for child in self._both:
+                assert child.process.poll() is None, self._told("one has ended")
             if time.monotonic() > deadline:
+                assert not fatal, self._told(f"never saw: {what}")
                 return
-            time.sleep(0.5)
+            time.sleep(0.3)
 
-    def _ids(self, format_: str) -> Counter[int]:
-        return Counter(row["id"] for row in self._place.rows(format_, format_))
+    def _end(self, number: int, signal_: signal.Signals) -> None:
+        child = self._both[number]
+        child.signal(signal_)
+        finished = child.wait()
+        owed = -signal_ if signal_ is signal.SIGKILL else 0
+        assert finished.code == owed, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
 
-    def _differences(self) -> list[str]:
-        owed = Counter(n for n in range(self._sent) if n % 5 != 2)
-        found = []
-        for format_ in FORMATS:
-            ids = self._ids(format_)
-            missing, doubled = owed - ids, ids - owed
-            if missing or doubled:
-                some = f"missing {list(itertools.islice(missing, 5))}, too many {list(itertools.islice(doubled, 5))}"
-                found.append(f"{format_}: {missing.total()} missing, {doubled.total()} too many; {some}")
-        return found
+    def _died(self, child: Child) -> None:
+        finished = child.wait()
+        assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
+
+    def _told(self, what: str) -> str:
+        ends = [f"exit code {child.process.poll()}\n{child.stderr[-4000:]}" for child in self._both]
+        return "\n\n".join([what, *ends])

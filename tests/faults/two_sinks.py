@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness import Row, Workspace, read_file
+from harness import Row, Workspace
 
 _PIPELINE = """\
 sources:
@@ -60,7 +60,7 @@ def assert_exact(place: Workspace, rows: int, *, times: int = 1) -> None:
 
 
 def assert_some_missing_none_doubled(place: Workspace, rows: int, when: str) -> None:
-    held = [[id_ for file in place.files(f, f) for id_ in read_file(file, f)["id"].to_pylist()] for f in FORMATS]
+    held = [[id_ for table in place.tables(f, f) for id_ in table["id"].to_pylist()] for f in FORMATS]
     assert [len(ids) - len(set(ids)) for ids in held] == [0, 0], when
     assert min(len(ids) for ids in held) < rows * 3 // 4, when
 

@@ -169,6 +169,7 @@ class Workspace:
         self.directory = directory
         self._settings = settings
         self._children: list[Child] = []
+        self._read: dict[tuple[Path, int, int], pa.Table] = {}
 
     def write(self, text: str) -> Workspace:
         (self.directory / "pipeline.yaml").write_text(text)
@@ -193,8 +194,22 @@ class Workspace:
 
     def rows(self, path: str, format_: str) -> list[Row]:
         """What the files of a sink hold, in the order of their names, which is the order of epochs and parts."""
-        tables = [read_file(file, format_) for file in self.files(path, format_)]
-        return [row for table in tables for row in table.to_pylist()]
+        return [row for table in self.tables(path, format_) for row in table.to_pylist()]
+
+    def count(self, path: str, format_: str) -> int:
+        """How many rows the files of a sink hold; cheap enough to wait for them."""
+        return sum(table.num_rows for table in self.tables(path, format_))
+
+    def tables(self, path: str, format_: str) -> list[pa.Table]:
+        """Each file of a sink, read once as long as it stays as it is."""
+        found = []
+        for file in self.files(path, format_):
+            state = file.stat()
+            key = (file, state.st_mtime_ns, state.st_size)
+            if key not in self._read:
+                self._read[key] = read_file(file, format_)
+            found.append(self._read[key])
+        return found
 
     def files(self, path: str, format_: str) -> list[Path]:
         return sorted((self.directory / path).glob(f"*.{_FORMATS[format_]}"))

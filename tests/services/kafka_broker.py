@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -40,6 +43,24 @@ class KafkaBroker(LocalServer):
     def produce(self, topic: str, messages: Iterable[Message | bytes | str | None]) -> int:
         """Messages, or values alone, in this order. Returns when the broker has them."""
         return self.topics.send(topic, [m if isinstance(m, Message) else Message(_bytes(m)) for m in messages])
+
+    @contextmanager
+    def producing(self, topic: str, messages: Iterator[Message], rate: float) -> Iterator[None]:
+        """While this lasts messages are sent, so many per second, in this order also over restarts of the broker. All
+        that were taken are stored when it ends."""
+        ended = threading.Event()
+
+        def until_ended() -> Iterator[Message]:
+            while not ended.is_set():
+                yield next(messages)
+
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(self.topics.send, topic, until_ended(), rate=rate)
+            try:
+                yield
+            finally:
+                ended.set()
+            sending.result()
 
     def consume(self, topic: str, count: int | None = None) -> Sequence[Message]:
         """What is on the topic now, each partition in order; with a count that many, however long it takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -89,6 +90,18 @@ class PostgresServer(LocalServer):
         self._database("postgres").execute(f"CREATE DATABASE {name}")
         return self._database(name)
 
+    def shut_down_at_once(self) -> None:
+        """As `pg_ctl stop -m immediate` does: every process ends where it is, and the next start recovers."""
+        super().kill()
+
+    def kill(self) -> None:
+        """As a power cut does: every process of it, the first one before it could start others."""
+        self.pause()
+        self._paused = self._processes()
+        self._signal(signal.SIGKILL)
+        while any(_lives(process) for process in self._paused):
+            time.sleep(0.05)
+
     def pause(self) -> None:
         """Every process of it stands still: connections stay, nobody answers."""
         self._paused = self._processes()
@@ -111,3 +124,9 @@ class PostgresServer(LocalServer):
 
     def _database(self, name: str) -> Database:
         return Database("127.0.0.1", self._port, USER, password(self.site), name)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -18,6 +18,8 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
 from typing import TypeVar
 
 from streamling.engine.bad_rows import BadRows, Refused, Stage
@@ -29,11 +31,12 @@ from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Journal, Pending
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.state.store import BUDGET_S
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
 from streamling.plugin.abilities import HearsFinalizers
-from streamling.plugin.contract import Applied, Epoch, Json, Slice
+from streamling.plugin.contract import Applied, Epoch, Json, Sink, Slice
 from streamling.retry import retry
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
@@ -49,8 +52,6 @@ _TAKEOVER_S = 10.0
 _FENCED_IN_VAIN = 3
 # Sources that hang in a system that does not answer must not use up the time of the last epoch.
 _LET_GO_S = 4.0
-# State errors may pass within this time; then the run ends and a supervisor starts it again.
-_STATE_BUDGET_S = 60.0
 
 
 class EpochLoop:
@@ -256,13 +257,13 @@ class EpochLoop:
         tried in the same way for ever. Before that every sink makes sure the old epoch cannot come late.
         """
         epoch = pending.epoch
-        answers = {o.node.ref: o.sink.applied(epoch.slices) for o in self._outlets}
+        answers = self._asked(lambda sink: sink.applied(epoch.slices))
         if Applied.UNKNOWN in answers.values() and self._divided(epoch):
             for part in pending.apart():
                 self._settle(part)
             return
         if all(answer is Applied.NO for answer in answers.values()):
-            answers = {o.node.ref: o.sink.abandon(epoch) for o in self._outlets}
+            answers = self._asked(lambda sink: sink.abandon(epoch))
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
             self._state(lambda: self._journal.drop(pending))
@@ -273,7 +274,21 @@ class EpochLoop:
 
     def _divided(self, epoch: Epoch) -> bool:
         """Whether a sink has some slices of the epoch and lacks others: several owners have been at them."""
-        return any(len({o.sink.applied((s,)) for s in epoch.slices}) > 1 for o in self._outlets)
+        answers = [self._asked(methodcaller("applied", (s,))) for s in epoch.slices]
+        return any(len({answer[o.node.ref] for answer in answers}) > 1 for o in self._outlets)
+
+    def _asked(self, question: Callable[[Sink], Applied]) -> dict[str, Applied]:
+        """What every sink says, however long it takes: its target may be away as at any other time, or locked by the
+        very owner it is asked about."""
+        return {
+            outlet.node.ref: retry(
+                partial(question, outlet.sink),
+                what=f"sink '{outlet.name}'",
+                stopping=lambda: self._stop.requested,
+                sleep=self._stop.pause,
+            )
+            for outlet in self._outlets
+        }
 
     def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
@@ -348,7 +363,7 @@ class EpochLoop:
 
     def _state(self, action: Callable[[], Result]) -> Result:
         # Tried on while stopping too: what the sinks have must still be recorded.
-        return retry(action, what="state backend", stopping=lambda: False, budget_s=_STATE_BUDGET_S)
+        return retry(action, what="state backend", stopping=lambda: False, budget_s=BUDGET_S)
 
     def _account(self, epoch: Epoch, rows: int, seconds: float) -> None:
         self.epochs += 1

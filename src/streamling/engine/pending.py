@@ -63,10 +63,21 @@ class Journal:
             expected[EPOCH_KEY] = epoch.number - 1 or None
             if self._store.exchange(expected, records | {EPOCH_KEY: epoch.number}):
                 return Pending(epoch, plan, records)
+            if announced := self._announced(epoch, plan):
+                return announced
             number = self.next_number()
             if number == epoch.number:
                 raise _moved(epoch)
             epoch = replace(epoch, number=number)
+
+    def _announced(self, epoch: Epoch, plan: str) -> Pending | None:
+        """What an earlier attempt has left whose answer was lost, while another process went on counting."""
+        stored = self._store.items()
+        records = {key: stored.get(key) for key in map(_record_key, epoch.slices)}
+        numbers = [r["number"] for r in records.values() if isinstance(r, dict) and r["epoch"] == epoch.id]
+        if not numbers or len(numbers) < len(records):
+            return None
+        return Pending(replace(epoch, number=int(str(numbers[0]))), plan, records)
 
     def finalize(self, pending: Pending) -> None:
         """Move the positions and forget the record, at once. Raises Fenced if another owner was quicker."""

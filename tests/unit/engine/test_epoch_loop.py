@@ -339,6 +339,23 @@ def test_an_epoch_that_comes_late_while_it_is_abandoned_is_not_cut_anew() -> Non
     assert first.rows == r.sinks["second"].rows == list(range(8))
 
 
+def test_a_sink_that_is_away_when_it_is_asked_for_an_old_epoch_is_asked_again() -> None:
+    r = rig(8, {"first": LedgerSink(), "second": LedgerSink()})
+    for sink in r.sinks.values():
+        sink.before_commit = crash
+    r.crash()
+    away = iter([True, False, True])
+
+    def answer() -> None:
+        if next(away, False):
+            raise TransientError(SINK_FAILED, "not now")
+
+    r.sinks["first"].before_answer = answer
+    r.run()
+    assert next(away, None) is None
+    assert r.sinks["first"].rows == r.sinks["second"].rows == list(range(8))
+
+
 def test_an_epoch_of_a_source_that_is_gone_waits_until_it_comes_back() -> None:
     store, sink = MemoryState(), LedgerSink()
     before = Rig({"gone": NumberSource("gone", there=3)}, {"out": sink}, store=store)

@@ -77,6 +77,17 @@ def test_numbers_go_on_from_what_is_stored(store: MemoryState, journal: Journal)
     assert Journal(store, recording=True).next_number() == 2
 
 
+def test_a_record_whose_answer_was_lost_is_known_again_although_another_process_went_on(
+    store: MemoryState, journal: Journal
+) -> None:
+    own, others = epoch("own", slice_("a", None, 1)), epoch("other", slice_("b", None, 1))
+    done = journal.record(own, "p")  # and nobody hears of it
+    Journal(store, recording=True).record(others, "p")
+    assert journal.record(own, "p") == done
+    journal.finalize(done)
+    assert [p.epoch.id for p in journal.pending("app", "gen", of("node"))] == ["other"]
+
+
 def test_a_number_that_another_process_has_taken_becomes_the_next_one(store: MemoryState, journal: Journal) -> None:
     journal.record(epoch("theirs", slice_("a", None, 1), number=1), "p")
     mine = journal.record(epoch("mine", slice_("b", None, 1), number=1), "p")

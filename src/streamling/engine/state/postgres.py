@@ -178,7 +178,7 @@ def state_session(block: Block, name: str) -> Session:
         connect_s=block.acquire_timeout_secs,
         idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
     )
-    return Session(server, name=name, condition=STATE_UNREADABLE, hint=_HINT)
+    return Session(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
 
 
 def _effect(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
+# State errors may pass within this time; then the run ends and a supervisor starts it again.
+BUDGET_S = 60.0
 
 
 class StateStore(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
 from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
-from streamling.formats.postgres_errors import reason
+from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import (
     Ack,
@@ -29,6 +29,7 @@ from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.rounds import Round, rounds
 from streamling.sinks.postgres.statements import Statements
 from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
+from streamling.spec.keys import connection_name
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PostgresSink:
 
     def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
         self._node, self._writing = node, writing
-        self._session = Session(server, name=node.name)
+        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
         self.target: str | None = f"{server}/{writing.table}"
         self.batch = writing.batch
         self._open_epoch: str | None = None
@@ -87,6 +88,12 @@ class PostgresSink:
     @property
     def _described(self) -> str:
         return self._node.described()
+
+    def _advice(self, state: str | None) -> str | None:
+        if state is not None:
+            return remedy(state)
+        own = f"postgres_sink_connections.{connection_name(self._node.name)}"
+        return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
 
     def _make(self, columns: Sequence[TableColumn]) -> None:
         session, table = self._session, self._writing.table
@@ -179,7 +186,12 @@ class PostgresSink:
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         if self._open_epoch == epoch.id:
-            self._session.commit()
+            try:
+                self._session.commit()
+            except RowRefused as error:
+                text = f"{self._described}: table {self._writing.table} refuses the epoch at its end: {error}"
+                hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
+                raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
         return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
 

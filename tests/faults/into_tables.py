@@ -1,0 +1,126 @@
+"""From a topic into Postgres, with positions there too.
+
+Two tables: one kept by key, with inserts, updates and deletes in their order; one without a key, where a row that is
+written twice is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from harness import Child, Workspace
+from kafka_broker import KafkaBroker
+from postgres_server import Database
+
+from streamling.dev.topics import Message
+from streamling.testing.crash import VARIABLE
+
+SINKS = ("current", "audit")
+POINTS = (
+    "after-record",
+    *(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in SINKS),
+    "before-finalize",
+    "after-finalize",
+    "before-group-commit",
+)
+TABLES = ("public.current", "public.audit", "public._streamling_ledger", "streamling.state")
+PARTITIONS, KEYS, RATE = 4, 300, 80
+PIPELINE = """\
+sources:
+  events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}}}
+transforms:
+  doubled: {{type: sql, primary_key: id, sql: "SELECT id, n, n * 2 AS twice FROM events"}}
+sinks:
+  current: {{type: postgres, from: doubled, schema: public, table: current, batch_flush_interval: 200ms}}
+  audit: {{type: postgres, from: events, schema: public, table: audit, batch_flush_interval: 200ms}}
+"""
+
+
+class IntoTables:
+    """The pipeline, what was sent to it, and its tables."""
+
+    def __init__(self, place: Workspace, kafka: KafkaBroker, database: Database, seed: int) -> None:
+        self._place, self._kafka, self.database = place, kafka, database
+        self._topic = kafka.topic(partitions=PARTITIONS)
+        self._random = random.Random(seed)
+        self._sent: list[tuple[int, str]] = []  # key and operation of change n
+        self._settings = {
+            "KAFKA_SOURCE__BROKERS": kafka.brokers,
+            "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
+            "EPOCH__ROWS": 250,
+            "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 5,
+            **database.settings(),
+            **database.state_settings(),
+        }
+        place.write(PIPELINE.format(topic=self._topic))
+        database.execute("CREATE TABLE audit (id bigint, n bigint)")
+
+    def start(self, crash: str | None = None) -> Child:
+        return self._place.start(environment={VARIABLE: crash} if crash else {}, **self._settings)
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        with self._kafka.producing(self._topic, self._changes(), RATE):
+            yield
+        # The last change of each partition is no deletion: when it has arrived, all before it have.
+        self._kafka.produce(self._topic, [self._change(partition, "c") for partition in range(PARTITIONS)])
+
+    def arrival(self) -> Callable[[], bool]:
+        last: dict[int, int] = {}
+        for n in reversed(range(len(self._sent))):
+            id_, operation = self._sent[n]
+            if operation != "d":
+                last.setdefault(id_ % PARTITIONS, n)
+            if len(last) == PARTITIONS:
+                break
+
+        def arrived() -> bool:
+            held = dict(self.database.rows(f"SELECT mod(id, {PARTITIONS}), max(n) FROM audit GROUP BY 1"))
+            return all(held.get(partition, -1) >= n for partition, n in last.items())
+
+        return arrived
+
+    def differences(self) -> list[str]:
+        held = dict(self.database.rows("SELECT id, (n, twice)::text FROM current"))
+        owed = {id_: f"({n},{2 * n})" for id_, n in self._model().items()}
+        wrong = sorted(id_ for id_ in held.keys() | owed.keys() if held.get(id_) != owed.get(id_))
+        found = [f"current: {len(wrong)} keys are wrong"] if wrong else []
+        for id_ in wrong[:5]:
+            changes = [f"{n}{operation}" for n, (key, operation) in enumerate(self._sent) if key == id_]
+            found.append(f"  {id_} holds {held.get(id_)} instead of {owed.get(id_)}; last {' '.join(changes[-4:])}")
+        return found + self._doubled()
+
+    def _doubled(self) -> list[str]:
+        held = Counter(n for (n,) in self.database.rows("SELECT n FROM audit"))
+        # Without a key nothing can be deleted, so deletions are left out.
+        owed = Counter(n for n, (_, operation) in enumerate(self._sent) if operation != "d")
+        missing, doubled = owed - held, held - owed
+        if not missing and not doubled:
+            return []
+        return [f"audit: missing {_some(missing)}; too many {_some(doubled)}"]
+
+    def _model(self) -> dict[int, int]:
+        rows: dict[int, int] = {}
+        for n, (id_, operation) in enumerate(self._sent):
+            if operation == "d":
+                rows.pop(id_, None)
+            else:
+                rows[id_] = n
+        return rows
+
+    def _changes(self) -> Iterator[Message]:
+        while True:
+            yield self._change(self._random.randrange(KEYS), self._random.choice("cuud"))
+
+    def _change(self, id_: int, operation: str) -> Message:
+        payload = json.dumps({"id": id_, "n": len(self._sent)}).encode()
+        self._sent.append((id_, operation))
+        return Message(payload, headers=(("dbz.op", operation.encode()),), partition=id_ % PARTITIONS)
+
+
+def _some(numbers: Counter[int]) -> str:
+    return f"{numbers.total()} {sorted(numbers)[:5]}"
