@@ -191,7 +191,7 @@ def wide_cast(value: Value, type_: DataType, *, safe: bool) -> Value:
     if source != STRING and source not in INTEGERS and source.kind not in _DECIMALS:
         raise Refusal(f"there is no cast from {value.type} to {type_}", hint=_FLOAT_HINTS.get(source.kind))
     if isinstance(value.constant, int):
-        return _literal(value.constant, type_)
+        return _literal(value.constant, type_, safe=safe)
     return Value(_in_range(_scaled(value, type_, safe=safe), value.type, type_, safe=safe), type_, nullable)
 
 
@@ -212,9 +212,11 @@ def _scaled(value: Value, type_: DataType, *, safe: bool) -> str:
     return text if exact else once(text, "v", lambda name: _padded(name, scale))
 
 
-def _literal(number: int, type_: DataType) -> Value:
+def _literal(number: int, type_: DataType, *, safe: bool) -> Value:
     low, high = bounds(type_)
     if not low <= number <= high:
+        if safe:
+            return Value("CAST(NULL AS STRING)", type_)
         raise Refusal(f"{number} is out of the range of {type_}")
     places = f".{'0' * type_.scale}" if type_.scale and number else ""
     return Value(string_literal(f"{number}{places}"), type_, nullable=False)
