@@ -140,6 +140,8 @@ class Instances:
 
     def soak(self, rounds: int) -> list[str]:
         with self._pair.running():
+            for number in (0, 1):
+                self._pair.at_work(number)
             for number, fault in enumerate(shuffled(self.faults, rounds), 1):
                 began = time.monotonic()
                 told = fault()

@@ -345,6 +345,8 @@ def _spark_schema(schema: Schema) -> StructType:
 def _table(schema: Schema, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     import pyarrow as pa
 
+    if not batches:  # a chunk of no rows: Spark cannot take a nested column that has no chunk at all
+        return arrow_schema(schema).empty_table()
     return pa.Table.from_batches(list(batches), arrow_schema(schema))
 
 
