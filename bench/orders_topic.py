@@ -97,9 +97,10 @@ def inserts(rows: int) -> Iterator[Event]:
     return ((place * _STRIDE % rows, place % _KINDS, b"c") for place in range(rows))
 
 
-def updates(rows: int) -> Iterator[Event]:
-    """Every order once more, each with other values."""
-    return ((place * _STRIDE % rows, (place + 1) % _KINDS, b"u") for place in range(rows))
+def changes(rows: int) -> Iterator[Event]:
+    """The same, and then every order once more, with other values."""
+    yield from inserts(rows)
+    yield from ((place * _STRIDE % rows, (place + 1) % _KINDS, b"u") for place in range(rows))
 
 
 def filled(stack: Stack, events: Callable[[int], Iterator[Event]], rows: int) -> Place:
