@@ -85,16 +85,19 @@ class BadRows:
 
         Called again for the same epoch and node with the same rows, it leaves the same letters.
         """
-        if ref in self._boxes:
-            count = self._keep(epoch, ref, stage, refused.bad())
-        else:
-            count = refused.refused
-            self._warnings[ref].skipped(refused.first_bad, count)
-        if count:
-            self._progress.passed(ref, set_aside=count)
+        kept = self.keep(epoch, ref, stage, refused.bad())
+        self.note(ref, Refused(kept, refused.first_bad) if ref in self._boxes else refused)
 
-    def _keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
-        first = next(rows, None)
+    def note(self, ref: str, refused: Refused) -> None:
+        """Count rows that are skipped or kept, and tell of the skipped ones."""
+        if ref not in self._boxes:
+            self._warnings[ref].skipped(refused.first_bad, refused.refused)
+        if refused.refused:
+            self._progress.passed(ref, set_aside=refused.refused)
+
+    def keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+        """Store letters, if the node wants any; on return they are durable. Returns how many."""
+        first = next(rows, None) if ref in self._boxes else None
         if first is None:
             return 0
         node, kept = self._nodes[ref], 0

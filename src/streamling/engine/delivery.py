@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.engine.bad_rows import BadRows
+from streamling.engine.bad_rows import BadRows, Stage
 from streamling.engine.dataflow import Frames
 from streamling.engine.progress import Progress
 from streamling.engine.spark_errors import spark_errors
@@ -154,6 +154,8 @@ class Delivery:
         crash_point("after-write", outlet.node.ref)
         outlet.refused = tuple(bad for ack in acks for bad in ack.refused)
         self._bad_rows.check(outlet.node.ref, outlet.refused)
+        # Before the sink is done with the epoch: afterwards nobody would ask it again for what it refused.
+        self._bad_rows.keep(epoch, outlet.node.ref, Stage.WRITE, iter(outlet.refused))
         crash_point("before-commit", outlet.node.ref)
         written, arrived = outlet.sink.commit(epoch, acks), sum(ack.rows for ack in acks)
         outlet.written += written

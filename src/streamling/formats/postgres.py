@@ -100,15 +100,23 @@ class Session:
     def begin(self) -> None:
         """Raises TransientError on a server that only reads: it is not the primary any longer."""
         self._fresh()
+        try:
+            read_only = self._begun()
+        except BaseException:  # what has begun may be of no use, and nobody would end it
+            self._drop()
+            raise
+        if read_only != "off":
+            self._drop()
+            raise self._passing(f"Postgres at {self._server} is read only: it is no primary now")
+
+    def _begun(self) -> str:
         server = self._server
         # A pooler takes the word at once, and gives a connection when it has one: that is waited for here.
         with self._bounded(server.connect_s or _CONNECT_S) as connection, connection.cursor() as cursor:
             cursor.execute(_BEGIN.format(server.statement_s * 1000, server.idle_in_transaction_s * 1000))
             cursor.nextset()
             *_, read_only = cursor.fetchone()
-        if read_only != "off":
-            self._drop()
-            raise self._passing(f"Postgres at {self._server} is read only: it is no primary now")
+            return str(read_only)
 
     def commit(self) -> None:
         self.execute("COMMIT")

@@ -21,12 +21,14 @@ _VERDICTS = {
     "57P01": Verdict.PASSING,  # the server is being shut down
     "57P02": Verdict.PASSING,  # it has crashed
     "57P03": Verdict.PASSING,  # it is starting
+    "57P05": Verdict.PASSING,  # a session of ours was idle for too long
     "57014": Verdict.PASSING,  # statement timeout
     "40001": Verdict.PASSING,  # serialization
     "40P01": Verdict.PASSING,  # deadlock
     "55P03": Verdict.PASSING,  # lock timeout
     "25006": Verdict.PASSING,  # read only: this is no longer the primary
     "25P03": Verdict.PASSING,  # a transaction of ours stood idle for too long
+    "25P04": Verdict.PASSING,  # or took too long
     "22": Verdict.ROW,
     "23": Verdict.ROW,
 }

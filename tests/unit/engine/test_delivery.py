@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -19,7 +21,10 @@ from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.progress import Progress
 from streamling.engine.stop import StopRequest
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
-from streamling.plugin.contract import Ack, Epoch, Placement, SinkCapabilities, Slice, Task
+from streamling.plan.pipeline import Plan, make_plan
+from streamling.plugin import registry
+from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, SinkCapabilities, Slice, Task
+from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
 
@@ -45,9 +50,11 @@ def outlets(**sinks: LedgerSink) -> list[Outlet]:
     return [Outlet(node, sinks[node.ref], None, None) for node in plan.sinks]
 
 
-def flush(chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest | None = None) -> None:
+def flush(
+    chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest | None = None, plan: Plan | None = None
+) -> None:
     context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
-    plan, progress = plan_of(["numbers"], [o.node.ref for o in chosen]), Progress()
+    plan, progress = plan or plan_of(["numbers"], [o.node.ref for o in chosen]), Progress()
     progress.planned(plan)
     bad_rows = BadRows(plan, "app", progress)
     delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stop or StopRequest(), progress, bad_rows)
@@ -55,6 +62,28 @@ def flush(chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest 
         delivery.flush(EPOCH, frames or Frames(), chosen)
     finally:
         delivery.close()
+
+
+class PickySink(LedgerSink):
+    """Refuses the second row."""
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+        super().write(epoch, task, batches)
+        return Ack(1, None, (BadRow("odd", "it is odd", {}, row={"n": 2}),))
+
+
+def test_letters_are_stored_before_the_sink_is_done_with_their_epoch(tmp_path: Path) -> None:
+    letters = f"on_error: dead_letter, dead_letter: {{type: file, path: '{tmp_path}'}}"
+    text = (
+        "sources: {numbers: {type: generator, columns: {n: id}, primary_key: n}}\n"
+        f"sinks: {{out: {{type: postgres, from: numbers, schema: s, table: t, {letters}}}}}"
+    )
+    plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+    sink, seen = PickySink(), list[str]()
+    sink.before_commit = lambda epoch: seen.extend(path.read_text() for path in tmp_path.glob("*.jsonl"))
+    flush([Outlet(node, sink, None, None) for node in plan.sinks], plan=plan)
+    (letter,) = seen
+    assert json.loads(letter)["row"] == {"n": 2}
 
 
 def test_sinks_flush_side_by_side() -> None:

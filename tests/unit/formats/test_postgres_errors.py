@@ -10,7 +10,7 @@ from streamling.formats.postgres_errors import Verdict, remedy, verdict
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ("08006 08P01 53100 53300 57P01 57P02 57P03 57014 40001 40P01 55P03 25006 25P03", Verdict.PASSING),
+        ("08006 08P01 53100 53300 57P01 57P02 57P03 57P05 57014 40001 40P01 55P03 25006 25P03 25P04", Verdict.PASSING),
         ("22001 22003 22P02 22021 23502 23503 23505 23514", Verdict.ROW),
         ("42501 42703 42P01 42804 P0001 28P01 3D000 0A000 XX000 57P04", Verdict.LASTING),
     ],

@@ -66,7 +66,7 @@ class PostgresSink:
         self.target: str | None = f"{server}/{writing.table}"
         self.batch = writing.batch
         self._open_epoch: str | None = None
-        self._written: tuple[str, int] = ("", 0)
+        self._written: tuple[str, Ack] | None = None
         self._told_of_deletes = False
 
     # Before the first epoch
@@ -165,16 +165,18 @@ class PostgresSink:
         self._open_epoch = epoch.id
         found = self._locked(epoch)
         if found is Applied.YES:
-            count = self._written[1] if self._written[0] == epoch.id else 0  # ours: the answer to the commit was lost
-            return Ack(sum(batch.num_rows for batch in held), count)
+            if self._written is not None and self._written[0] == epoch.id:  # the answer to our commit was lost
+                return self._written[1]
+            return Ack(sum(batch.num_rows for batch in held), 0)
         if found is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
         rows = pa.Table.from_batches(held) if held else None
         refused, count = self._apply(rows) if rows is not None and rows.num_rows else ((), 0)
         self._ledger.move(self._session, epoch)
-        self._written = (epoch.id, count)
-        return Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
+        ack = Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
+        self._written = (epoch.id, ack)
+        return ack
 
     def _locked(self, epoch: Epoch) -> Applied | None:
         try:
@@ -269,7 +271,7 @@ class PostgresSink:
             self._session.execute("RELEASE half")
             return
         except RowRefused as error:
-            self._session.execute("ROLLBACK TO half")
+            self._session.execute("ROLLBACK TO half; RELEASE half")  # else the next one would stand inside of it
             if len(places) == 1:
                 yield self._bad(rows, int(places[0]), error)
                 return
