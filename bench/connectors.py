@@ -1,4 +1,5 @@
-"""Spark's own connectors for Kafka and Avro, with a Spark that they fit: there is no set of them for ours."""
+"""Spark's own connectors for Kafka and Avro, and a driver of Postgres, with a Spark that they fit: there is no set of
+them for ours."""
 
 from __future__ import annotations
 
@@ -48,6 +49,13 @@ _JARS = (
         "commons-pool2",
         "2.12.1",
     ),
+    Artifact(
+        "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+        1116727,
+        "org.postgresql",
+        "postgresql",
+        "42.7.8",
+    ),
 )
 
 
@@ -67,4 +75,4 @@ def jars() -> list[Path]:
     def fetch(directory: Path, lock: IO[bytes]) -> Path:
         return fetched(f"connectors of Spark {_SPARK}", _JARS, directory, lock, Onlooker())[0].parent
 
-    return sorted(installed(f"spark-connectors-{_SPARK}", fetch, Onlooker()).glob("*.jar"))
+    return sorted(installed(f"spark-connectors-{_SPARK}-jdbc", fetch, Onlooker()).glob("*.jar"))

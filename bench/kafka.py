@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,8 @@ from pathlib import Path
 
 from bench import connectors
 from bench.figure import Figure
-from bench.orders_topic import SCHEMA, Place, filled, servers
-from bench.processes import Epoch, epochs, pipeline, wait_for, watched
+from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
+from bench.processes import Epoch, epochs, measured, pipeline, wait_for, watched
 
 _PROJECTION = (
     "SELECT id, upper(customer) AS customer, product, country, note, amount * 2 AS amount, price, created, quantity"
@@ -60,7 +59,7 @@ def kafka() -> Iterator[Figure]:
     rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
     python, jars = connectors.python(), connectors.jars()
     with servers() as stack:
-        place = filled(stack, rows)
+        place = filled(stack, mixed, rows)
         _bare(place, rows)  # the broker's files are in memory from here on, for everybody
         for name, query in _QUERIES.items():
             bare, ours, spark = _bare(place, rows), _ours(place, rows, query), _structured(python, jars, place, query)
@@ -106,7 +105,7 @@ def _steady(found: Sequence[Epoch]) -> tuple[int, float]:
 
 def _bare(place: Place, rows: int) -> _Run:
     command = [sys.executable, str(_PLAIN / "kafka_loop.py"), place.brokers, place.topic, str(rows)]
-    (steady,), wall, cpu, rss = _measured(command)
+    (steady,), wall, cpu, rss = measured(command)
     return _Run(rows / wall, steady[0] / steady[1], cpu[0] / steady[0] * 1e6, rss)
 
 
@@ -115,25 +114,5 @@ def _structured(python: Path, jars: Sequence[Path], place: Place, query: str) ->
     # The header is looked at there as well.
     query = query.replace(" FROM", ", _gs_op FROM")
     command = [str(python), script, place.brokers, place.topic, ",".join(map(str, jars)), SCHEMA, query]
-    (cold, warm), wall, cpu, rss = _measured(command)
+    (cold, warm), wall, cpu, rss = measured(command)
     return _Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)
-
-
-def _measured(command: Sequence[str]) -> tuple[list[tuple[int, float]], float, list[float], float]:
-    """The lines a script prints, `rows seconds`; the time until the first of them; CPU seconds of each; megabytes."""
-    began = time.monotonic()
-    found: list[tuple[int, float]] = []
-    wall, cpu = 0.0, []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        if process.stdout is None:
-            raise AssertionError
-        with watched(process.pid) as usage:
-            for line in process.stdout:
-                now = time.monotonic()
-                rows, seconds = line.split()
-                found.append((int(rows), float(seconds)))
-                wall = wall or now - began
-                cpu.append(usage.cpu_between(now - float(seconds), now))
-    if process.returncode:
-        raise RuntimeError(f"{Path(command[1]).name} ended with {process.returncode}")
-    return found, wall, cpu, usage.rss_bytes / 1e6

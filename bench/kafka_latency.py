@@ -10,12 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from bench.figure import Figure
-from bench.orders_topic import Place, body, place_of, servers
+from bench.orders_topic import place_of, produce, servers
 from bench.processes import cpu_seconds, pipeline, wait_for
-from streamling.formats.avro_blocks import number
 
 _PIPELINE = """\
 sources:
@@ -26,7 +23,6 @@ sinks:
   out: {{type: bench.latency, from: shouted, path: {path}}}
 """
 _RATE = 1000
-_STEP_S = 0.01
 _WARM_UP_S, _MEASURED_S = 30.0, 30.0
 _SETTLED_S, _IDLE_S = 10.0, 30.0
 _MEDIAN_BAR_MS, _P99_BAR_MS, _IDLE_BAR = 200, 500, 0.015
@@ -39,27 +35,14 @@ def kafka_latency() -> Iterator[Figure]:
         place, path = place_of(stack, f"latency-{time.time_ns()}"), Path(directory, "rows")
         text = _PIPELINE.format(topic=place.topic, path=json.dumps(str(path)))
         with pipeline(text, {**place.settings, **plugin}) as (process, _log):
-            _produce(place, 1.0)
+            produce(place, _RATE, 1.0)
             wait_for(process, lambda: path.exists() and path.stat().st_size > 0, 120)
-            _produce(place, _WARM_UP_S)
+            produce(place, _RATE, _WARM_UP_S)
             since = time.time_ns() // 1000
-            _produce(place, _MEASURED_S)
+            produce(place, _RATE, _MEASURED_S)
             time.sleep(_SETTLED_S)
             yield _latency(path, since)
             yield _idle(process)
-
-
-def _produce(place: Place, seconds: float) -> None:
-    producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0})
-    frame, began, sent = b"\0" + place.schema_id.to_bytes(4), time.monotonic(), 0
-    while sent < seconds * _RATE:
-        for id_ in range(sent, int((time.monotonic() - began) * _RATE)):
-            value = frame + number(id_) + body(0, time.time_ns() // 1000)
-            producer.produce(place.topic, value, headers=[("dbz.op", b"c")])
-            sent += 1
-        producer.poll(_STEP_S)
-    if producer.flush(30):
-        raise RuntimeError("the broker did not take all records")
 
 
 def _latency(path: Path, since: int) -> Figure:

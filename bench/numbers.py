@@ -18,6 +18,8 @@ from bench.figure import Figure
 from bench.files import files
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
+from bench.postgres import postgres
+from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 
 _SMALL = """\
@@ -191,4 +193,6 @@ ALL = {
     "files": files,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
+    "postgres": postgres,
+    "postgres-latency": postgres_latency,
 }

@@ -1,14 +1,15 @@
-"""A local broker and registry, and a topic of orders on them. The topic is filled once and kept in the cache.
+"""Local servers, and topics of orders on them. A topic is filled once and kept in the cache.
 
 A record has an id, four texts, a double, a decimal, a long and an int, in Avro, framed with the id of its schema. The
-header `dbz.op` says of three in ten that they are changes or deletions.
+header `dbz.op` says what happened to the order.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,7 +42,11 @@ SCHEMA = json.dumps(
 )
 # So many different records, apart from their ids.
 _KINDS = 10_000
+# Between two looks at the clock of a producer that keeps to a rate.
+_STEP_S = 0.01
 _OPERATIONS = (b"c", b"c", b"u", b"c", b"c", b"d", b"c", b"u", b"c", b"c")
+# A prime: multiples of it reach every id once, in an order that no index likes.
+_STRIDE = 611_953
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Place:
 
 @contextmanager
 def servers() -> Iterator[Stack]:
-    """Broker and registry, with what earlier measurements have left on them."""
+    """All of them, with what earlier measurements have left on them."""
     stack = Stack(cache() / "stack")
     # The usual ports are for people, and other stacks may be starting.
     ports = {name: port for name, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True) if not stack.runs(name)}
@@ -78,36 +83,72 @@ def place_of(stack: Stack, topic: str) -> Place:
     return Place(brokers, registry, topic, int(answer.json()["id"]), settings)
 
 
-def filled(stack: Stack, rows: int) -> Place:
-    """The topic that has so many orders."""
+Event = tuple[int, int, bytes]
+"""The id of an order, its kind, and what happened to it."""
+
+
+def mixed(rows: int) -> Iterator[Event]:
+    """One event per order; three in ten are changes or deletions."""
+    return ((id_, id_ % _KINDS, _OPERATIONS[id_ % len(_OPERATIONS)]) for id_ in range(rows))
+
+
+def inserts(rows: int) -> Iterator[Event]:
+    """Every order once, out of order."""
+    return ((place * _STRIDE % rows, place % _KINDS, b"c") for place in range(rows))
+
+
+def changes(rows: int) -> Iterator[Event]:
+    """The same, and then every order once more, with other values."""
+    yield from inserts(rows)
+    yield from ((place * _STRIDE % rows, (place + 1) % _KINDS, b"u") for place in range(rows))
+
+
+def filled(stack: Stack, events: Callable[[int], Iterator[Event]], rows: int) -> Place:
+    """The topic that has these orders."""
     topics = Topics(SERVERS["kafka"].address(stack.site("kafka")))
-    topic, done = f"orders-{rows}", stack.directory / f"orders-{rows}.filled"
+    topic = f"orders-{events.__name__}-{rows}"
+    done = stack.directory / f"{topic}.filled"
     if not done.exists():
         if topics.partitions(topic) is not None:  # an earlier attempt was cut off
             topics.delete(topic)
-        _fill(place_of(stack, topic), rows)
+        _fill(place_of(stack, topic), events(rows))
         done.touch()
     return place_of(stack, topic)
 
 
-def _fill(place: Place, rows: int) -> None:
+def _fill(place: Place, events: Iterator[Event]) -> None:
     settings = {"enable.idempotence": True, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
     producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0, "batch.size": 1 << 20, **settings})
     frame = b"\0" + place.schema_id.to_bytes(4)
     kinds = [body(kind) for kind in range(_KINDS)]
-    headers = [[("dbz.op", operation)] for operation in _OPERATIONS]
-    for id_ in range(rows):
-        value = frame + number(id_) + kinds[id_ % _KINDS]
+    headers = {operation: [("dbz.op", operation)] for operation in _OPERATIONS}
+    for count, (id_, kind, operation) in enumerate(events):
+        value = frame + number(id_) + kinds[kind]
         while True:
             try:
-                producer.produce(place.topic, value, headers=headers[id_ % len(headers)])
+                producer.produce(place.topic, value, headers=headers[operation])
                 break
             except BufferError:  # the client's queue is full
                 producer.poll(0.1)
-        if id_ % 1000 == 0:
+        if count % 1000 == 0:
             producer.poll(0)
     if producer.flush(120):
         raise RuntimeError("the broker did not take all records")
+
+
+def produce(place: Place, rate: int, seconds: float, *, first: int = 0) -> int:
+    """So many orders a second, with the time they were made at; returns how many."""
+    producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0})
+    frame, began, sent = b"\0" + place.schema_id.to_bytes(4), time.monotonic(), 0
+    while sent < seconds * rate:
+        for id_ in range(first + sent, first + int((time.monotonic() - began) * rate)):
+            value = frame + number(id_) + body(0, time.time_ns() // 1000)
+            producer.produce(place.topic, value, headers=[("dbz.op", b"c")])
+            sent += 1
+        producer.poll(_STEP_S)
+    if producer.flush(30):
+        raise RuntimeError("the broker did not take all records")
+    return sent
 
 
 def body(kind: int, created: int = 1_700_000_000_000) -> bytes:

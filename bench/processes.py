@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,3 +155,23 @@ def wait_for(process: subprocess.Popen[str], condition: object, timeout: float) 
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the pipeline ended early or took over {timeout:.0f} s (exit {process.poll()})")
         time.sleep(0.1)
+
+
+def measured(command: Sequence[str]) -> tuple[list[tuple[int, float]], float, list[float], float]:
+    """The lines a script prints, `rows seconds`; the time until the first of them; CPU seconds of each; megabytes."""
+    began = time.monotonic()
+    found: list[tuple[int, float]] = []
+    wall, cpu = 0.0, []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        if process.stdout is None:
+            raise AssertionError
+        with watched(process.pid) as usage:
+            for line in process.stdout:
+                now = time.monotonic()
+                rows, seconds = line.split()
+                found.append((int(rows), float(seconds)))
+                wall = wall or now - began
+                cpu.append(usage.cpu_between(now - float(seconds), now))
+    if process.returncode:
+        raise RuntimeError(f"{Path(command[1]).name} ended with {process.returncode}")
+    return found, wall, cpu, usage.rss_bytes / 1e6

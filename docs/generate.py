@@ -79,6 +79,23 @@ SETTINGS = {
             "lag_report_interval_ms",
         )
     ),
+    "postgres": tuple(
+        f"postgres_sink.{name}"
+        for name in (
+            "host",
+            "port",
+            "user",
+            "pass",
+            "db",
+            "sslmode",
+            "batch_size",
+            "batch_flush_interval",
+            "statement_timeout_secs",
+            "pool_acquire_timeout_secs",
+            "pool_idle_timeout_secs",
+            "pool_max_lifetime_secs",
+        )
+    ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
 LIMITS = ("shutdown_budget_secs", "log_filter")
@@ -234,7 +251,8 @@ def _settings(names: tuple[str, ...]) -> list[str]:
 
 
 def _setting(model: type[BaseModel], path: list[str]) -> FieldInfo:
-    field = model.model_fields[path[0]]
+    fields = model.model_fields
+    field = fields.get(path[0]) or next(field for field in fields.values() if field.alias == path[0])
     if len(path) == 1:
         return field
     if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from kafka_broker import KafkaBroker
 from local_stack import local_stack
+from pgbouncer_server import NotToBeHad, PgBouncer, pgbouncer
 from postgres_server import PostgresServer
 from schema_registry import SchemaRegistry
 from secure_servers import SecureServers, secure_servers
@@ -43,3 +45,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServers]:
 def postgres(shared_stack: Stack) -> PostgresServer:
     """Databases are for each test its own; a test that stops the server starts it again."""
     return PostgresServer(shared_stack)
+
+
+@pytest.fixture(scope="session")
+def pooler(postgres: PostgresServer) -> Iterator[PgBouncer]:
+    """Before the same server. A test that kills it starts it again."""
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(pgbouncer(postgres))
+        except NotToBeHad as error:
+            pytest.skip(str(error))
+        yield started

@@ -31,12 +31,13 @@ def sink(
     key: tuple[str, ...] = ("id",),
     generation: str = "g",
     node: str = "out",
+    table: str = "items",
     **settings: object,
 ) -> Iterator[PostgresSink]:
-    """A sink into `shop.items`, opened."""
+    """A sink into this table of the schema `shop`, opened."""
     text = (
         "sources: {rows: {type: generator, columns: {id: id}, primary_key: id}}\n"
-        f"sinks: {{{node}: {{type: postgres, from: rows, schema: shop, table: items{more}}}}}"
+        f"sinks: {{{node}: {{type: postgres, from: rows, schema: shop, table: {table}{more}}}}}"
     )
     pipeline = load_pipeline(text, "p.yaml", registry.kinds())
     assert not pipeline.problems, pipeline.problems

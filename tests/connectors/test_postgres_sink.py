@@ -31,6 +31,8 @@ from streamling.plan.types import (
     struct_of,
 )
 from streamling.plugin.contract import Applied
+from streamling.sinks.postgres import sink as module
+from streamling.sinks.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.servers
 
@@ -286,7 +288,7 @@ def test_a_refused_row_is_found_and_the_others_are_written(database: Database) -
     rows[400] = (400, None, 1, "i")
     rows[899] = (899, "ok", 5000, "i")
     rows.append((None, "x", 1, "i"))
-    with sink(database) as made:
+    with sink(database, ", on_error: skip") as made:
         ack = write(made, rows)
     assert [(bad.reason, bad.row["id"]) for bad in ack.refused] == [  # type: ignore[index, call-overload]
         ("null_key", None),
@@ -300,9 +302,27 @@ def test_a_refused_row_is_found_and_the_others_are_written(database: Database) -
     assert len(items(database)) == 897
 
 
+def test_the_first_refused_row_is_enough_where_it_ends_the_run(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_REMIND_S", 0)
+    database.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name varchar(1), score bigint)"
+    )
+    rows = [(n, "long", n, "i") for n in range(300)]
+    with sink(database) as made:
+        ack = made.writer().write(LOOSE, TASK, [batch(rows)])
+        assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
+        made.abort(LOOSE)
+        assert "looking for" not in caplog.text
+    with sink(database, ", on_error: skip") as made:
+        assert len(write(made, rows).refused) == 300
+        assert "looking for refused rows, 200 of 300 so far" in caplog.text
+
+
 def test_text_with_nul_is_refused_and_not_tried_for_ever(database: Database) -> None:
     for count in (1, 1000):
-        with sink(database) as made:
+        with sink(database, ", on_error: skip") as made:
             ack = write(made, [(n, "a\0b" if n == 0 else "x", n, "i") for n in range(count)])
         assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
     assert len(items(database)) == 999
@@ -389,6 +409,70 @@ def test_a_lock_held_by_somebody_is_waited_for_and_then_an_error_that_passes(dat
             made.abort(LOOSE)
         write(made, [(1, "b", 1, "u")])
     assert items(database) == [(1, "b", 1)]
+
+
+def test_a_connection_that_is_old_or_was_idle_is_replaced(database: Database) -> None:
+    def backend(made: PostgresSink) -> object:
+        write(made, [(1, "a", 1, "u")])
+        return made._session._connection.info.backend_pid
+
+    for setting, clock in (("pool_max_lifetime_secs", "_opened"), ("pool_idle_timeout_secs", "_used")):
+        with sink(database, **{setting: 5}) as made:
+            first = backend(made)
+            assert backend(made) == first
+            setattr(made._session, clock, getattr(made._session, clock) - 6)
+            assert backend(made) != first
+        with sink(database, **{setting: 0}) as made:
+            first = backend(made)
+            setattr(made._session, clock, 0.0)
+            assert backend(made) == first
+
+
+def test_a_server_that_does_not_answer_the_login_is_waited_for_as_long_as_is_said(database: Database) -> None:
+    with silent_proxy(database.host, database.port) as proxy:
+        proxy.deaf = True
+        with (
+            pytest.raises(TransientError, match="timeout expired"),
+            sink(database, port=proxy.port, pool_acquire_timeout_secs=2),
+        ):
+            pass
+
+
+def test_who_may_not_make_the_table_is_told_so_and_uses_one_that_is_there(database: Database) -> None:
+    user = f"guest_{database.name}"
+    database.execute(
+        f"CREATE ROLE {user} LOGIN PASSWORD 'guest'; CREATE SCHEMA shop; GRANT USAGE ON SCHEMA shop TO {user}"
+    )
+    with pytest.raises(PermanentError, match=r"permission denied for schema shop.*42501") as caught:
+        with sink(database, user=user, **{"pass": "guest"}):
+            pass
+    assert "give the user the right" in (caught.value.hint or "")
+    assert caught.value.node == "out"
+    with sink(database):
+        pass
+    database.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON shop.items TO {user}; "
+        f"GRANT SELECT, INSERT, UPDATE ON shop._streamling_ledger TO {user}"
+    )
+    with sink(database, user=user, **{"pass": "guest"}) as made:
+        write(made, [(n, "a", n, "i") for n in range(1000)], epoch(None, {"next": 1}))
+        write(made, [(n, None, None, "d") for n in range(1, 1000)], epoch({"next": 1}, {"next": 2}))
+    assert items(database) == [(0, "a", 0)]
+
+
+def test_a_constraint_checked_at_the_commit_ends_the_run_and_leaves_nothing(database: Database) -> None:
+    database.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.names (name text PRIMARY KEY); "
+        "CREATE TABLE shop.items (id bigint PRIMARY KEY, "
+        "name text REFERENCES shop.names DEFERRABLE INITIALLY DEFERRED, score bigint)"
+    )
+    with sink(database) as made:
+        with pytest.raises(PermanentError, match=r"refuses the epoch.*violates foreign key.*23503"):
+            write(made, [(1, "a", 1, "i")])
+        made.abort(LOOSE)
+        database.execute("INSERT INTO shop.names VALUES ('a')")
+        write(made, [(1, "a", 1, "i")])
+    assert items(database) == [(1, "a", 1)]
 
 
 def test_errors_that_last_end_at_once_and_name_what_the_server_said(database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from harness import Workspace
@@ -18,6 +19,41 @@ sources:
     primary_key: id
     columns: {id: id, name: "concat('n', id)", big: "id * 1000000000"}
 """
+
+
+ROWS = 2000
+FLOWING = f"""\
+sources:
+  numbers:
+    type: generator
+    rows: {ROWS}
+    rate: 400
+    columns: {{id: id, name: "concat('n', id)", big: "id * 1000000000"}}
+"""
+REVOKED = "  revoked: {type: postgres, from: numbers, schema: own, table: revoked}\n"
+BREAK = """
+CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$;
+CREATE TRIGGER no BEFORE INSERT ON raised FOR EACH ROW EXECUTE FUNCTION no();
+ALTER TABLE renamed RENAME name TO title;
+ALTER TABLE required ADD must text NOT NULL DEFAULT '';
+ALTER TABLE required ALTER must DROP DEFAULT;
+ALTER TABLE narrowed ALTER big TYPE integer USING 0;
+REVOKE INSERT ON own.revoked FROM {guest};
+"""
+MEND = """
+DROP TRIGGER no ON raised;
+ALTER TABLE renamed RENAME title TO name;
+ALTER TABLE required DROP must;
+ALTER TABLE narrowed ALTER big TYPE bigint;
+GRANT INSERT ON own.revoked TO {guest};
+"""
+REFUSALS = {
+    "raised": "not today.*SQLSTATE P0001",
+    "renamed": 'column "name" .* does not exist.*SQLSTATE 42703',
+    "required": 'table public.required, column .must.: null value in column "must".*SQLSTATE 23502',
+    "narrowed": "table public.narrowed.*integer out of range.*SQLSTATE 22003",
+    "revoked": "permission denied for table revoked.*SQLSTATE 42501",
+}
 
 
 @pytest.fixture
@@ -68,6 +104,42 @@ def test_a_wrong_password_ends_the_start_and_is_not_shown(place: Workspace, data
     finished = place.run(**{**database.settings(), "POSTGRES_SINK__PASS": "sesame-open"}).failed()
     assert "password authentication failed" in finished.stderr
     assert "sesame-open" not in finished.stderr + finished.stdout
+
+
+def test_what_the_database_refuses_for_good_is_told_for_every_sink_and_mended_by_a_new_start(
+    place: Workspace, database: Database
+) -> None:
+    """Five ways to be refused in the middle of a run, at once; then a lock that is held longer than a statement may
+    take. Without keys, so that a row that came twice would be there twice."""
+    guest = f"guest_{database.name}"
+    database.execute(f"CREATE ROLE {guest} LOGIN PASSWORD 'guest'; CREATE SCHEMA own AUTHORIZATION {guest}")
+    names = ("raised", "renamed", "required", "narrowed", "fine")
+    place.write(f"{FLOWING}sinks:\n{''.join(sink(name, table=name) for name in names)}{REVOKED}")
+    settings = {
+        **database.settings(),
+        "POSTGRES_SINK_CONNECTIONS__REVOKED__USER": guest,
+        "POSTGRES_SINK_CONNECTIONS__REVOKED__PASS": "guest",
+    }
+    broken = place.start(**settings)
+    broken.until_epochs(1)
+    database.execute(BREAK.format(guest=guest))
+    told = broken.wait().failed().stderr
+    for name, words in REFUSALS.items():
+        assert re.search(rf"sink {name} has failed.*{words}", told), f"{name}: {words}\n{told[-6000:]}"
+    assert re.search(r"Error: postgres sink '\w+': ", told)
+    assert "  hint: " in told
+    assert "sink fine has failed" not in told
+    database.execute(MEND.format(guest=guest))
+    with database.connect() as other:
+        other.execute("BEGIN; LOCK TABLE fine, raised")
+        waiting = place.start(**settings, POSTGRES_SINK__STATEMENT_TIMEOUT_SECS=1)
+        again = "sink 'raised' failed (attempt 2)"
+        waiting.until(lambda: again in waiting.stderr, again)
+        assert "canceling statement due to statement timeout" in waiting.stderr
+    waiting.wait().succeeded()
+    assert "sink 'raised' recovered after" in waiting.stderr
+    for table in (*names, "own.revoked"):
+        assert database.rows(f"SELECT count(*), count(DISTINCT id), max(id) FROM {table}") == [(ROWS, ROWS, ROWS - 1)]
 
 
 def test_sinks_share_a_table_or_have_a_database_of_their_own(

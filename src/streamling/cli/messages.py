@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from streamling.formats.registry import Registry
 
 _STANDARD_INPUT = "-"
-_REGISTRY_SECONDS = 10.0
 # How many messages `tail` shows if nobody says; as other programs of that name.
 _SHOWN = 10
 app = new_app()
@@ -163,7 +162,7 @@ def _registry(stack: Stack) -> Registry:
     from streamling.spec.blocks import KafkaConnection
 
     url = SERVERS["registry"].address(stack.site("registry"))
-    return Registry(KafkaConnection(schema_registry_url=url), timeout=_REGISTRY_SECONDS)
+    return Registry(KafkaConnection(schema_registry_url=url))
 
 
 def _with_avro(recipe: Recipe, file: Path, topic: str, stack: Stack) -> Recipe:

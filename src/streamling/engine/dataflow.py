@@ -55,6 +55,7 @@ class Dataflow:
         self._session, self._plan, self._sources, self._transforms = session, plan, sources, transforms
         self._bad_rows = bad_rows
         self._readers = {ref: source.reader() for ref, source in sources.items()}
+        self._most_readers = {ref: s.readers if isinstance(s, LimitsReaders) else None for ref, s in sources.items()}
         self._reports: Any = None
         self._views = threading.RLock()
         self._checked: set[str] = set()
@@ -177,8 +178,7 @@ class Dataflow:
         task = ReadTask(self._readers[node.ref], parts, source.columns, node.ref, policy, epoch.id, self._reports)
         # Spark wants a plain function.
         read: BatchTask = lambda rows: task(rows)  # noqa: E731
-        most = source.readers if isinstance(source, LimitsReaders) else None
-        tasks = min(most or len(parts), len(parts))
+        tasks = min(self._most_readers[node.ref] or len(parts), len(parts))
         return self._session.range(0, len(parts), 1, tasks).mapInArrow(read, _spark_schema(source.columns))
 
     def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
@@ -345,6 +345,8 @@ def _spark_schema(schema: Schema) -> StructType:
 def _table(schema: Schema, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     import pyarrow as pa
 
+    if not batches:  # a chunk of no rows: Spark cannot take a nested column that has no chunk at all
+        return arrow_schema(schema).empty_table()
     return pa.Table.from_batches(list(batches), arrow_schema(schema))
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.engine.bad_rows import BadRows
-from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Frames
 from streamling.engine.progress import Progress
-from streamling.engine.retry import retry
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.nodes import PlannedNode
+from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, Sink, Task
+from streamling.retry import retry
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ class Outlet:
 
     node: PlannedNode
     sink: Sink
-    wish: Wish | None
+    wish: Batch | None
     limit: int | None
     written: int = 0
     arrived: int = 0
     offered: int = 0
     refused: tuple[BadRow, ...] = ()
     """Rows of the epoch under way that the sink cannot write."""
+    trouble: str | None = None
+    """Why the sink does not take the epoch under way, while that is tried again."""
 
     @property
     def name(self) -> str:
@@ -61,6 +63,9 @@ class Outlet:
     @property
     def limit_reached(self) -> bool:
         return bool(self.limit) and self.written >= (self.limit or 0)
+
+    def note_trouble(self, trouble: str | None) -> None:
+        self.trouble = trouble
 
 
 class Delivery:
@@ -93,14 +98,13 @@ class Delivery:
         overdue = False
         while waiting:
             done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
-            for error in (error for future in done if (error := future.exception())):
-                failures.append(error)
-                if not self._failed.is_set():
-                    # A sink that retries without end must not hide one that is dead.
-                    self._failed.set()
-                    log.error("a sink has failed, the others finish what they can: %s", error)
             for future in done:
-                del waiting[future]
+                names = ", ".join(o.name for o in waiting.pop(future))
+                if error := future.exception():
+                    failures.append(error)
+                    # A sink that retries without end must not hide one that is dead, nor one that is dead another.
+                    self._failed.set()
+                    log.error("sink %s has failed, others finish what they can: %s", names, error)
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
                 log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)
@@ -132,6 +136,7 @@ class Delivery:
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
             clean_up=lambda: outlet.sink.abort(epoch),
+            tell=outlet.note_trouble,
         )
 
     def _pause(self, seconds: float) -> None:

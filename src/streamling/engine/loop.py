@@ -31,13 +31,13 @@ from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Journal, Pending
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
-from streamling.engine.retry import retry
 from streamling.engine.state.store import BUDGET_S
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
 from streamling.plugin.abilities import HearsFinalizers
 from streamling.plugin.contract import Applied, Epoch, Json, Sink, Slice
+from streamling.retry import retry
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -16,8 +16,6 @@ from streamling.spec.pipeline import Role
 
 class Troubled(Protocol):
     """Something of a node that may be in trouble for a while."""
-
-    node: str
 
     @property
     def trouble(self) -> str | None: ...
@@ -43,7 +41,7 @@ class NodeProgress:
     """Rows that `on_error` has taken out."""
     extent: Extent | None = None
     trouble: str | None = None
-    """What keeps a source from getting on, at the moment."""
+    """What keeps a source or a sink from getting on, at the moment."""
 
     @property
     def throughput(self) -> int | None:
@@ -82,14 +80,14 @@ class Progress:
         self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
-        self._troubled: Sequence[Troubled] = ()
+        self._troubled: Mapping[str, Troubled] = {}
         self._bounded = False
         self._epochs = self._rows = 0
         self._last_epoch_ms: float | None = None
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            troubles = {source.node: source.trouble for source in self._troubled}
+            troubles = {ref: troubled.trouble for ref, troubled in self._troubled.items()}
             nodes = tuple(
                 replace(node, extent=self._extents[ref]() if ref in self._extents else None, trouble=troubles.get(ref))
                 for ref, node in self._nodes.items()
@@ -114,7 +112,7 @@ class Progress:
     def running(
         self,
         extents: Mapping[str, Callable[[], Extent | None]],
-        troubled: Sequence[Troubled],
+        troubled: Mapping[str, Troubled],
         *,
         bounded: bool,
     ) -> None:

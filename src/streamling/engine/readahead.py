@@ -15,13 +15,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.capacity import Caps
-from streamling.engine.closing import InHand, Wish, still_gathering
+from streamling.engine.closing import InHand, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
-from streamling.engine.retry import retry
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.abilities import HearsCounts, HearsMarkers, Recalls, Shared, Watched
+from streamling.plugin.abilities import Batch, HearsCounts, HearsMarkers, Recalls, Shared, Watched
 from streamling.plugin.contract import Json, Offer, Room, Slice, Source
+from streamling.retry import retry
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ReadAhead:
         poll_s: float,
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
-        wish: Wish | None = None,
+        wish: Batch | None = None,
         waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`waiting` hears how many rows the source could offer at once behind an offer."""

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.engine.bad_rows import BadRows
-from streamling.engine.closing import Wish
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
 from streamling.engine.preparation import Prepared, prepare
-from streamling.engine.progress import Progress
-from streamling.engine.retry import retry
+from streamling.engine.progress import Progress, Troubled
 from streamling.engine.session import open_session, spark_conf
 from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
@@ -29,10 +27,20 @@ from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.state.store import BUDGET_S
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
-from streamling.plugin.abilities import Batches, HearsFinalizers, HearsMarkers, Measured, Runtime, Shared, UsesRuntime
+from streamling.plugin.abilities import (
+    Batch,
+    Batches,
+    HearsFinalizers,
+    HearsMarkers,
+    Measured,
+    Runtime,
+    Shared,
+    UsesRuntime,
+)
 from streamling.plugin.contract import Guarantee, Placement, Sink, SinkContext, Source, Transform, TransformContext
 from streamling.plugin.functions import Udf
 from streamling.plugin.side_outputs import SideOutput
+from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
@@ -192,7 +200,9 @@ class Run:
             progress=self._progress,
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
-        self._progress.running(measured, sources, bounded=all(s.bounded for s in prepared.sources.values()))
+        troubled: dict[str, Troubled] = {s.node: s for s in sources}
+        troubled |= {o.node.ref: o for o in self._outlets}
+        self._progress.running(measured, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
@@ -385,24 +395,24 @@ def _quietly(action: Callable[[], object]) -> None:
         log.debug("while leaving: %s", error)
 
 
-def _wish(options: object) -> Wish | None:
+def _wish(options: object) -> Batch | None:
     rows, interval = getattr(options, "batch_size", None), getattr(options, "batch_flush_interval", None)
     if rows is None and interval is None:
         return None
-    return Wish(rows, interval.total_seconds() if interval is not None else None)
+    return Batch(rows, interval.total_seconds() if interval is not None else None)
 
 
-def _sink_wish(options: object, sink: Sink) -> Wish | None:
-    return Wish(sink.batch.rows, sink.batch.seconds) if isinstance(sink, Batches) else _wish(options)
+def _sink_wish(options: object, sink: Sink) -> Batch | None:
+    return sink.batch if isinstance(sink, Batches) else _wish(options)
 
 
-def _source_wish(options: object, settings: Settings) -> Wish | None:
+def _source_wish(options: object, settings: Settings) -> Batch | None:
     """A source that asks for one of both has the other from the settings; one that asks for neither gathers nothing."""
     wish = _wish(options)
     if wish is None:
         return None
     interval = settings.record_batch_interval_ms / 1000
-    return Wish(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
+    return Batch(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
 
 
 def _limit(options: object, sink: Sink, settings: Settings) -> int | None:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,18 @@ def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
     prefixes = [f"{_escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
+
+
+def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
+    """One row as an object: what dead letters tell of it. A decimal that no double is equal to is text there."""
+    row = rows.slice(index, 1)
+    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row)
+    return json.loads(text, parse_float=_exact)
+
+
+def _exact(digits: str) -> float | str:
+    number = float(digits)
+    return number if Decimal(repr(number)) == Decimal(digits) else digits
 
 
 def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:

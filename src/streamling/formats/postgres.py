@@ -10,21 +10,26 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from streamling import __version__
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
-from streamling.formats.postgres_errors import Verdict, told, verdict
+from streamling.formats.postgres_errors import Verdict, distrusted, remedy, told, verdict
 from streamling.spec.secret import Secret
+from streamling.trust import HOW_TO_TRUST, trusted_certificates
 
 log = logging.getLogger(__name__)
 Values = Sequence[Any] | Mapping[str, Any]
 """For `%s`, or for `%(name)s`."""
+Hint = Callable[[str | None], str | None]
+"""What to do about an error with this SQLSTATE. None: it has come from the driver, or at the login."""
 
 _CONNECT_S = 10
+_VERIFYING = ("verify-ca", "verify-full")
 # The driver does not even send what the server would refuse: the character NUL.
 _NO_TEXT = "22021"
 # In one message, so that a transaction takes one answer to begin.
@@ -37,7 +42,7 @@ _BEGIN = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How to reach it. Times in seconds; 0 = without limit."""
+    """How to reach it. Times in seconds; 0 = without limit, of a connection as long as is usual."""
 
     host: str
     port: int
@@ -69,9 +74,15 @@ class Session:
     """Statements, in transactions. Errors are ours: Transient, Permanent, or RowRefused inside of a transaction."""
 
     def __init__(
-        self, server: Server, *, name: str, condition: Condition = SINK_FAILED, hint: str | None = None
+        self,
+        server: Server,
+        *,
+        name: str,
+        condition: Condition = SINK_FAILED,
+        node: str | None = None,
+        hint: Hint = remedy,
     ) -> None:
-        self._server, self._name, self._condition, self._hint = server, name, condition, hint
+        self._server, self._name, self._condition, self._node, self._hint = server, name, condition, node, hint
         self._connection: Any = None
         self._opened = self._used = 0.0
 
@@ -90,29 +101,33 @@ class Session:
         """Raises TransientError on a server that only reads: it is not the primary any longer."""
         self._fresh()
         server = self._server
-        with self._bounded() as connection, connection.cursor() as cursor:
+        # A pooler takes the word at once, and gives a connection when it has one: that is waited for here.
+        with self._bounded(server.connect_s or _CONNECT_S) as connection, connection.cursor() as cursor:
             cursor.execute(_BEGIN.format(server.statement_s * 1000, server.idle_in_transaction_s * 1000))
             cursor.nextset()
             *_, read_only = cursor.fetchone()
         if read_only != "off":
             self._drop()
-            raise TransientError(self._condition, f"Postgres at {self._server} is read only: it is no primary now")
+            raise self._passing(f"Postgres at {self._server} is read only: it is no primary now")
 
     def commit(self) -> None:
-        self._execute("COMMIT")
+        self.execute("COMMIT")
         self._used = time.monotonic()
 
     def rollback(self) -> None:
         if self._connection is None:
             return
         try:
-            self._execute("ROLLBACK")
+            self.execute("ROLLBACK")
         except (StreamlingError, RowRefused) as error:  # with the connection goes the transaction
             log.debug("while rolling back: %s", error)
             self._drop()
 
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self._execute(statement, values)
+        """What the statement gives; nothing if it is none that gives rows."""
+        with self._bounded() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def execute(self, statement: str, values: Values = ()) -> int:
         """Returns the number of rows that were touched."""
@@ -128,11 +143,6 @@ class Session:
 
     def close(self) -> None:
         self._drop()
-
-    def _execute(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        with self._bounded() as connection, connection.cursor() as cursor:
-            cursor.execute(statement, values)
-            return list(cursor.fetchall()) if cursor.description else []
 
     # The connection
 
@@ -160,11 +170,15 @@ class Session:
             "password": server.password.reveal(),
             "connect_timeout": max(1, int(server.connect_s or _CONNECT_S)),
             "application_name": f"streamling/{__version__} {self._name}",
+            # A machine that is gone is found out within two minutes, whether it owes an answer or an acknowledgement.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
+            "tcp_user_timeout": 120_000,
         }
         if server.sslmode is not None:
             options["sslmode"] = server.sslmode
+        if server.sslmode in _VERIFYING and not _names_authorities() and (trusted := trusted_certificates()):
+            options["sslrootcert"] = trusted
         try:
             # Prepared statements belong to a session, and a pooler may give us another one.
             return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
@@ -178,14 +192,14 @@ class Session:
                 connection.close()
 
     @contextmanager
-    def _bounded(self) -> Iterator[Any]:
+    def _bounded(self, most_s: float = 0) -> Iterator[Any]:
         """The connection, for one statement. A link that has died in silence never answers: it is cut after twice the
-        time that the server has for a statement."""
+        time that the server has for a statement, or after `most_s`."""
         import psycopg
 
         if self._connection is None:
-            raise TransientError(self._condition, f"the connection to Postgres at {self._server} is gone")
-        limit = 2 * self._server.statement_s
+            raise self._passing(f"the connection to Postgres at {self._server} is gone")
+        limit = min(filter(None, (2 * self._server.statement_s, most_s)), default=0.0)
         guard = _Guard(self._connection, limit)
         try:
             with guard:
@@ -195,7 +209,7 @@ class Session:
                 self._drop()
                 text = f"a statement at Postgres {self._server} did not complete within {limit:g} s"
                 log.warning("%s; its connection is thrown away", text)
-                raise TransientError(self._condition, text, cause=error) from error
+                raise self._passing(text) from error
             raise self._failure(error, f"Postgres at {self._server}") from error
 
     def _failure(self, error: Any, what: str) -> Exception:
@@ -208,7 +222,11 @@ class Session:
         if found is Verdict.ROW:
             return RowRefused(error)
         kind = TransientError if found is Verdict.PASSING else PermanentError
-        return kind(self._condition, f"{what}: {told(error)}", hint=self._hint, cause=error)
+        hint = HOW_TO_TRUST if distrusted(str(error)) else self._hint(error.sqlstate)
+        return kind(self._condition, f"{what}: {told(error)}", node=self._node, hint=hint, cause=error)
+
+    def _passing(self, text: str) -> TransientError:
+        return TransientError(self._condition, text, node=self._node)
 
 
 class _Guard:
@@ -238,6 +256,45 @@ class _Guard:
                 link.close()
 
 
+def _names_authorities() -> bool:
+    """Whether the driver has been told in its own ways whom to trust."""
+    if "PGSSLROOTCERT" in os.environ:
+        return True
+    try:
+        return (Path.home() / ".postgresql" / "root.crt").exists()
+    except RuntimeError:  # an account without a home, as containers have it
+        return False
+
+
 def quoted(name: str) -> str:
     """A name as an identifier in a statement, where `%s` stands for values."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    schema: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def value(self) -> str:
+        """For a function that takes the name of a table."""
+        return self.sql.replace("%%", "%")
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def make_schema(session: Session, schema: str) -> None:
+    """Asked for first: who may not create schemas may still use one that is there."""
+    if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+
+
+def is_there(session: Session, table: Table) -> bool:
+    ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
+    return bool(found)

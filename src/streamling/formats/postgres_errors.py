@@ -31,6 +31,7 @@ _VERDICTS = {
     "23": Verdict.ROW,
 }
 _ROW_REASONS = {"22001": "value_too_large", "22003": "value_too_large", "23502": "constraint_violation"}
+_DISTRUST = "certificate verify failed"
 # A refused connection has no state. These words of the server do not come and go; all others may.
 _LASTING_REFUSALS = (
     "authentication failed",
@@ -39,16 +40,37 @@ _LASTING_REFUSALS = (
     "no password supplied",
     "permission denied",
     "server does not support SSL",
-    "certificate verify failed",
+    _DISTRUST,
     "root certificate file",
     "not permitted to log in",
+    "does not match host name",
+    "no such database",  # these two are pgbouncer's
+    "no such user",
 )
+# What helps where an error lasts: by class or by the whole state, the longer one first.
+_HINTS = {
+    "42501": "give the user the right, then start again: nothing of the epoch was written",
+    "42703": "the table was changed while the pipeline ran: a new start compares it with the input",
+    "42P01": "the table was dropped while the pipeline ran: a new start makes it",
+    "42": "the table may have been changed while the pipeline ran: a new start compares it with the input",
+    "P0": "a trigger or function of the database has raised this; mend it, then start again",
+}
 
 
 def verdict(state: str | None, text: str) -> Verdict:
     if not state:
         return Verdict.LASTING if any(words in text for words in _LASTING_REFUSALS) else Verdict.PASSING
     return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.LASTING
+
+
+def distrusted(text: str) -> bool:
+    """Whether it was us who refused: nobody we trust vouches for the server."""
+    return _DISTRUST in text
+
+
+def remedy(state: str | None) -> str | None:
+    """What to do about an error that lasts, if that can be said of its state."""
+    return (_HINTS.get(state) or _HINTS.get(state[:2])) if state else None
 
 
 def reason(state: str) -> str:

@@ -14,6 +14,8 @@ from streamling.trust import HOW_TO_TRUST, tls_context
 
 _MOST_REFERENCES = 100
 _RETRIABLE = (408, 429)
+# A registry answers at once or is in trouble; who reads then tries again anyway.
+_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class RegisteredSchema:
 class Registry:
     """A registry as the settings of a Kafka connection name it. Every request takes `timeout` seconds at most."""
 
-    def __init__(self, connection: KafkaConnection, *, timeout: float) -> None:
+    def __init__(self, connection: KafkaConnection, *, timeout: float = _ANSWER_S) -> None:
         import httpx
 
         password = connection.schema_registry_password

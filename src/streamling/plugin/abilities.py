@@ -138,7 +138,7 @@ class TakesColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a sink waits for: so many rows, or so many seconds. None = does not matter."""
+    """What a batching node waits for: so many rows, or so many seconds. None = does not matter."""
 
     rows: int | None
     seconds: float | None
@@ -146,6 +146,6 @@ class Batch:
 
 @runtime_checkable
 class Batches(Protocol):
-    """A sink that waits for a batch also where its node says nothing of it."""
+    """A sink that says itself what it waits for; None: it takes what there is."""
 
-    batch: Batch
+    batch: Batch | None

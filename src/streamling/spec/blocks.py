@@ -243,12 +243,22 @@ class PostgresConnection(Block):
 class PostgresSink(PostgresConnection):
     """The connection of Postgres sinks and how they write."""
 
-    batch_size: Int = Field(default=100, ge=1, description="Rows per statement and write stream.")
-    batch_flush_interval: Duration = Field(default=timedelta(seconds=1), description="Longest wait of a batch.")
-    statement_timeout_secs: Int = Field(default=60, ge=0, description="Longest statement; 0 means no limit.")
-    pool_acquire_timeout_secs: Int = Field(default=30, ge=0, description="Wait for a pooled connection.")
-    pool_idle_timeout_secs: Int = Field(default=600, ge=0, description="Idle connections are closed after this.")
-    pool_max_lifetime_secs: Int = Field(default=1800, ge=0, description="Connections are replaced after this.")
+    batch_size: Int = Field(default=100, ge=1, description="Default of the option of Postgres sinks.")
+    batch_flush_interval: Duration = Field(
+        default=timedelta(seconds=1), description="Default of the option of Postgres sinks."
+    )
+    statement_timeout_secs: Int = Field(
+        default=60, ge=0, description="Longest statement, a wait for a lock included; 0: no limit."
+    )
+    pool_acquire_timeout_secs: Int = Field(
+        default=30, ge=0, description="Longest wait for a login, and for a session of a pooler; 0 means 10."
+    )
+    pool_idle_timeout_secs: Int = Field(
+        default=600, ge=0, description="A connection not used for longer is replaced before its next use; 0: never."
+    )
+    pool_max_lifetime_secs: Int = Field(
+        default=1800, ge=0, description="A connection older than this is replaced before its next use; 0: never."
+    )
 
 
 class PrintSink(Block):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 Point = Literal[
     "after-record",
@@ -20,15 +20,7 @@ Point = Literal[
     "after-finalize",
     "before-group-commit",
 ]
-POINTS: Final[tuple[Point, ...]] = (
-    "after-record",
-    "after-write",
-    "before-commit",
-    "after-commit",
-    "before-finalize",
-    "after-finalize",
-    "before-group-commit",
-)
+POINTS: Final[tuple[Point, ...]] = get_args(Point)
 VARIABLE: Final = "STREAMLING_TEST_CRASH"
 
 _lock = threading.Lock()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,6 @@ sinks:
     type: blackhole
     from: nobody
 """
-
-
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    """Commands set up logging for a process of their own."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers, root.level = handlers, level
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,6 @@ from streamling.engine.state import SqliteState
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers, root.level = handlers, level
 
 
 def examined(capfd: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,14 +37,6 @@ def plan(tmp_path: Path) -> Plan:
     file = tmp_path / "p.yaml"
     file.write_text(PIPELINE)
     return check(file, Settings(), probe=False)
-
-
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers, root.level = handlers, level
 
 
 def test_the_place_of_a_node_is_shown_without_secrets(plan: Plan) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from streamling.engine.bad_rows import BadRows, Refused
 from streamling.engine.capacity import Capacity
-from streamling.engine.closing import Wish
 from streamling.engine.dataflow import Reading
 from streamling.engine.delivery import Outlet
 from streamling.engine.loop import EpochLoop
@@ -29,7 +28,7 @@ from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.types import INT64, Field, Schema
 from streamling.plugin import registry
-from streamling.plugin.abilities import HearsFinalizers
+from streamling.plugin.abilities import Batch, HearsFinalizers
 from streamling.plugin.contract import (
     Ack,
     Applied,
@@ -244,7 +243,7 @@ class Rig:
     column: str = "id"
     more: str = ""
     limit: int | None = None
-    wish: Wish | None = None
+    wish: Batch | None = None
     driver_rows: int = 10
     stop: StopRequest = field(default_factory=StopRequest)
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)

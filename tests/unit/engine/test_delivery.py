@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from doubles import LedgerSink, plan_of
 
-from streamling.engine import retry
+from streamling import retry
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.progress import Progress
@@ -89,6 +91,36 @@ def test_a_sink_that_fails_does_not_keep_the_others_from_finishing() -> None:
     with pytest.raises(PermanentError, match="no"):
         flush(outlets(bad=bad, good=good))
     assert good.rows == [1, 2]
+
+
+def test_every_sink_that_fails_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    sinks, both = {name: LedgerSink() for name in ("one", "two")}, threading.Barrier(2, timeout=5)
+
+    def fail(epoch: Epoch, name: str) -> None:
+        both.wait()
+        raise PermanentError(SINK_FAILED, f"{name} is gone")
+
+    for name, sink in sinks.items():
+        sink.before_commit = partial(fail, name=name)
+    with pytest.raises(PermanentError):
+        flush(outlets(**sinks))
+    for name in sinks:
+        assert re.search(rf"sink {name} has failed.*: {name} is gone", caplog.text)
+
+
+def test_a_sink_is_in_trouble_while_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_FIRST_S", 0.001)
+    sink, seen = LedgerSink(), list[str | None]()
+    (outlet,) = outlets(out=sink)
+
+    def fail_twice(epoch: Epoch) -> None:
+        seen.append(outlet.trouble)
+        if len(seen) < 3:
+            raise TransientError(SINK_FAILED, f"not now {len(seen)}")
+
+    sink.before_commit = fail_twice
+    flush([outlet])
+    assert [*seen, outlet.trouble] == [None, "not now 1", "not now 2", None]
 
 
 def test_a_transient_failure_is_aborted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import pytest
 from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 from streamling.engine import loop as loop_module
-from streamling.engine.closing import Wish
 from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
+from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
@@ -194,7 +194,7 @@ def stopped(r: Rig, *, drains: bool) -> None:
     assert not thread.is_alive()
 
 
-LATER = Wish(rows=1000, seconds=1000)
+LATER = Batch(rows=1000, seconds=1000)
 
 
 def test_a_stop_with_drain_writes_and_records_what_was_read() -> None:

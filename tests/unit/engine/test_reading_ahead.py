@@ -11,9 +11,9 @@ import pytest
 from doubles import NumberReader, NumberSource, until
 
 from streamling.engine.capacity import Caps
-from streamling.engine.closing import Wish
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
+from streamling.plugin.abilities import Batch
 from streamling.plugin.contract import BadRow, Json, Offer, Room
 from streamling.spec.options import OnError
 
@@ -40,7 +40,7 @@ def ahead(started: list[ReadAhead]):
         rows: int = 100,
         bytes_: int = MANY,
         wake=lambda: None,
-        wish: Wish | None = None,
+        wish: Batch | None = None,
     ) -> ReadAhead:
         caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
         reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish)
@@ -429,7 +429,7 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(starte
 
 def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     source = NumberSource(there=4, ends=False)
-    reader = ahead(source, driver_rows=100, wish=Wish(7, 3600.0))
+    reader = ahead(source, driver_rows=100, wish=Batch(7, 3600.0))
     until(lambda: reader.in_hand().rows == 4)
     assert 3000 < reader.in_hand().gathering <= 3600
     source.there = 7

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamling.engine.retry import pause, retry
 from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, StreamlingError, TransientError
+from streamling.retry import pause, retry
 
 FAILED = TransientError(SINK_FAILED, "not now")
 
@@ -85,7 +85,7 @@ def test_the_first_attempt_is_made_even_when_stopping() -> None:
 
 def test_a_budget_is_not_exceeded_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("streamling.engine.retry.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("streamling.retry.time.monotonic", lambda: clock[0])
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds

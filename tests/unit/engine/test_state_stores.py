@@ -26,8 +26,10 @@ from streamling.spec.blocks import BackendType, StateBackend
 from streamling.spec.blocks import SqliteState as SqliteBlock
 from streamling.spec.settings import Settings
 
+ON_SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgres", "pooler")]
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
+
+@pytest.fixture(params=["memory", "sqlite", *ON_SERVERS])
 def handles(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StateStore, StateStore]]:
     """Two handles to one namespace, as two processes would have them."""
     first: StateStore
@@ -39,6 +41,8 @@ def handles(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[St
             first, second = (SqliteState(tmp_path / "state.db", "app") for _ in range(2))
         case _:
             database = request.getfixturevalue("postgres").database()
+            if request.param == "pooler":
+                database = request.getfixturevalue("pooler").before(database)
             first, second = (PostgresState(database.state_block(), "app") for _ in range(2))
     yield first, second
     first.close()

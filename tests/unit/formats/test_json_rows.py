@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamling.formats.arrow import arrow_schema
-from streamling.formats.json import json_rows
+from streamling.formats.json import json_row, json_rows
 from streamling.plan.types import STRING, Field, Schema, decimal, decimal_arb, list_of, map_of, struct_of
 
 
@@ -160,3 +160,10 @@ def test_decimals_of_up_to_76_digits_are_numbers_and_longer_ones_text() -> None:
         '"struct":{"a":7,"b":"8","c":"9"}}',
         '{"wide":null,"arbitrary":null,"list":null,"map":null,"struct":null}',
     ]
+
+
+def test_one_row_is_an_object_that_keeps_every_digit() -> None:
+    prices = pa.array([Decimal("0.50"), Decimal("12345678901234567890.1234567890")], pa.decimal128(38, 10))
+    batch = pa.RecordBatch.from_arrays([prices, pa.array([2**63 - 1, 1])], names=["price", "n"])
+    assert json_row(batch, 0) == {"price": 0.5, "n": 2**63 - 1}
+    assert json_row(pa.Table.from_batches([batch]), 1) == {"price": "12345678901234567890.1234567890", "n": 1}

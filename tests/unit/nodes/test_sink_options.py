@@ -33,13 +33,16 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
+from streamling.plugin import Batch, registry
 from streamling.sinks.clickhouse import ClickHouseSinkOptions
 from streamling.sinks.kafka import KafkaSinkOptions, MessageCompression
 from streamling.sinks.postgres import OnConflict, PostgresOptions
+from streamling.sinks.postgres.sink import PostgresSink
 from streamling.sinks.postgres_aggregate import AggregateFunction, PostgresAggregateOptions
 from streamling.sinks.webhook import WebhookOptions
 from streamling.spec.blocks import Compression
 from streamling.spec.options import SinkOptions
+from streamling.spec.settings import Settings
 
 POSTGRES = "type: postgres\nfrom: s\nschema: public\ntable: t\n"
 AGGREGATE = "type: postgres_aggregate\nfrom: s\nschema: public\nlanding_table: l\nagg_table: a\n"
@@ -113,6 +116,26 @@ def test_a_postgres_sink_updates_and_deduplicates_unless_told_otherwise() -> Non
     assert isinstance(options, PostgresOptions)
     assert (options.on_conflict, options.deduplicate, options.update_where) == (OnConflict.UPDATE, True, {})
     assert (options.batch_size, options.batch_flush_interval) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "batch"),
+    [
+        ("", {}, None),
+        ("batch_size: 5", {}, Batch(5, 1.0)),
+        ("batch_flush_interval: 3s", {}, Batch(100, 3.0)),
+        ("", {"batch_size": 7}, Batch(7, 1.0)),
+        ("batch_size: 5", {"batch_flush_interval": "2s"}, Batch(5, 2.0)),
+    ],
+)
+def test_rows_wait_for_others_only_where_that_is_asked_for(
+    fields: str, settings: dict[str, object], batch: Batch | None
+) -> None:
+    connection = {"host": "h", "port": 1, "user": "u", "pass": "p", "db": "d"}
+    known = Settings.model_validate({"postgres_sink": {**connection, **settings}})
+    sink = registry.build(node("sink", POSTGRES + fields), known)
+    assert isinstance(sink, PostgresSink)
+    assert sink.batch == batch
 
 
 def test_a_postgres_sink_needs_a_schema_and_a_table() -> None:

@@ -7,7 +7,9 @@ in `expressions/results`, with the value that the first row gives.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import math
+import random
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -24,7 +26,9 @@ from engine_tables import COLUMNS, TABLES, carried, spark_schema
 
 from streamling.plan.sql import SESSION_SETTINGS, compile_expression, compile_query, parse
 from streamling.plan.sql.spark_types import spark_type
-from streamling.plan.types import OPERATION_FIELD, Schema
+from streamling.plan.sql.values import Value
+from streamling.plan.sql.wide import comparison_key
+from streamling.plan.types import OPERATION_FIELD, STRING, Schema
 
 pytestmark = pytest.mark.spark
 
@@ -261,3 +265,37 @@ def test_queries_run_on_spark(sql: str, spark: Any) -> None:
     rows = zip(*(_values(column) for column in frame.toArrow().columns), strict=True)
     expected = QUERIES[sql]
     assert [row[: len(expected[0])] for row in rows] == expected
+
+
+def _numbers() -> list[str]:
+    """Texts of numbers, many of them halfway between two others or just beside."""
+    chance = random.Random(7)
+    found = []
+    for _ in range(400):
+        whole = "".join(chance.choices("0999123456789", k=chance.randint(1, 60)))
+        fraction = "".join(chance.choices("0059", k=chance.randint(0, 45)))
+        found.append(f"{chance.choice('+- ').strip()}{whole}.{fraction}")
+    return found
+
+
+def _rounded(number: str, scale: int) -> str:
+    with decimal.localcontext(prec=200):
+        value = Decimal(number).quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_EVEN)
+    return f"{value:f}" if value else "0"
+
+
+def test_wide_numbers_are_rounded_half_to_even(spark: Any) -> None:
+    numbers: list[str | None] = [*_numbers(), None]
+    scales = (0, 1, 2, 18, 44)
+    spark.createDataFrame([(number,) for number in numbers], "t STRING").createOrReplaceTempView("numbers")
+    found = _on_spark(spark, [f"t::decimal(120,{scale})" for scale in scales], "numbers")
+    for scale in scales:
+        assert found[f"t::decimal(120,{scale})"][0] == [number and _rounded(number, scale) for number in numbers]
+
+
+def test_wide_numbers_of_any_scale_order_as_numbers_do(spark: Any) -> None:
+    numbers = _numbers()
+    spark.createDataFrame([(n, i) for i, n in enumerate(numbers)], "t STRING, i INT").createOrReplaceTempView("numbers")
+    query = f"SELECT i FROM numbers ORDER BY {comparison_key(Value('t', STRING)).text}, i"
+    found = [row.i for row in spark.sql(query).collect()]
+    assert found == sorted(range(len(numbers)), key=lambda i: (Decimal(numbers[i]), i))

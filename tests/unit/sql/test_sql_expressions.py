@@ -6,7 +6,8 @@ import pytest
 from sql_samples import ORDERS, spark, type_of
 
 from streamling.errors import UserError
-from streamling.plan.sql import compile_expression
+from streamling.plan.sql import Expression, compile_expression
+from streamling.plan.types import INT64, U256, Field, Schema, decimal, decimal_arb
 
 TEXTS = {
     # literals
@@ -223,9 +224,73 @@ def test_an_expression_is_one_expression(sql: str) -> None:
     assert caught.value.code == "SQL_SYNTAX"
 
 
-def test_a_wide_number_can_be_passed_on_and_compared_but_not_computed_with() -> None:
-    from streamling.plan.types import U256, Field, Schema, decimal
+WIDE_TYPES = {
+    "coalesce(a, 0)": "decimal_arb(100,18)",
+    "coalesce(w, 12345678901)": "decimal(60,30)",
+    "coalesce(few, 12345678901)": "decimal(61,50)",
+    "coalesce(few, i)": "decimal(69,50)",
+    "coalesce(few, p)": "decimal_arb(86,50)",
+    "coalesce(w, a)": "decimal_arb(112,30)",
+    "coalesce(u, w)": "decimal_arb(108,30)",
+    "coalesce(w, '1.5')": "decimal(60,30)",
+    "CASE WHEN w > 0 THEN w ELSE p END": "decimal(66,30)",
+    "CASE WHEN w > 0 THEN w ELSE 'none' END": "string",
+    "p::decimal(76,2)": "decimal(76,2)",
+    "p::decimal(77,2)": "decimal_arb(77,2)",
+    "a::decimal(38,2)": "decimal(38,2)",
+    "a::bigint": "int64",
+    "nullif(a, 0)": "decimal_arb(100,18)",
+}
+WIDE_REFUSED = {
+    "a > 1.5": "float64 does not go together with a number of more than 38 digits",
+    "a IN (1, 2.5)": "float64 does not go together with a number of more than 38 digits",
+    "a BETWEEN 0 AND 1e3": "float64 does not go together with a number of more than 38 digits",
+    "CASE a WHEN 1.5 THEN 1 END": "float64 does not go together with a number of more than 38 digits",
+    "coalesce(a, 1.5)": "types decimal_arb(100,18) and float64 do not go together",
+    "a = 'much'": "'much' is not a number",
+    "coalesce(a, '1e3')": "'1e3' is not a number of type decimal_arb(100,18)",
+    "coalesce(u, '1.5')": "'1.5' is not a number of type u256",
+    "1.5::decimal(60,2)": "there is no cast from float64 to decimal(60,2)",
+    "100::decimal(60,58)": "100 is out of the range of decimal(60,58)",
+    "a::date": "there is no cast from decimal_arb(100,18) to date32",
+    "huge = tiny OR coalesce(huge, tiny) = 0": "types decimal_arb(65535,0) and decimal_arb(65535,65535)",
+}
 
+
+def _wide(sql: str) -> Expression:
+    columns = {
+        "a": decimal_arb(100, 18),
+        "w": decimal(60, 30),
+        "few": decimal(60, 50),
+        "u": U256,
+        "p": decimal(38, 2),
+        "i": INT64,
+        "huge": decimal_arb(65_535, 0),
+        "tiny": decimal_arb(65_535, 65_535),
+    }
+    schema = Schema(tuple(Field(name, type_) for name, type_ in columns.items()))
+    return compile_expression(sql, schema, node="n")
+
+
+@pytest.mark.parametrize("sql", WIDE_TYPES)
+def test_wide_numbers_go_together_in_a_type_that_has_room_for_both(sql: str) -> None:
+    assert str(_wide(sql).type) == WIDE_TYPES[sql]
+
+
+@pytest.mark.parametrize("sql", WIDE_REFUSED)
+def test_what_wide_numbers_do_not_go_together_with(sql: str) -> None:
+    with pytest.raises(UserError) as caught:
+        _wide(sql)
+    assert caught.value.message.startswith(WIDE_REFUSED[sql])
+
+
+def test_a_float_beside_a_wide_number_is_refused_with_what_to_write_instead() -> None:
+    with pytest.raises(UserError) as caught:
+        _wide("a > 1.5")
+    assert caught.value.hint == "write a number with decimal places as text: '1.5'"
+
+
+def test_a_wide_number_can_be_passed_on_and_compared_but_not_computed_with() -> None:
     wide = Schema((Field("w", decimal(60, 0)), Field("u", U256)))
     assert compile_expression("w", wide, node="n").text == "`w`"
     assert compile_expression("coalesce(u, 0)", wide, node="n").type == U256

@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from streamling.engine.retry import retry
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session, quoted
+from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
 from streamling.plugin.contract import Json
+from streamling.retry import retry
 
 if TYPE_CHECKING:
     from streamling.spec.blocks import PostgresState as Block
@@ -36,7 +36,6 @@ _HINT = (
     "The user needs the right to make the schema and the table, or to use them if they are there"
 )
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema}"
 _CREATE_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (namespace TEXT, key TEXT, data JSONB NOT NULL, "
     "created_at TIMESTAMPTZ DEFAULT now(), PRIMARY KEY (namespace, key))"
@@ -70,8 +69,7 @@ class PostgresState:
                 raise UserError(STATE_UNREADABLE, f"state schema or table name {name!r} is not an identifier")
         self._place = f"the state in Postgres at {block.host}:{block.port}/{block.db}"
         self._session = state_session(block, namespace)
-        self._schema = quoted(block.state_schema_name)
-        self._table = f"{self._schema}.{quoted(block.state_table_name)}"
+        self._table = Table(block.state_schema_name, block.state_table_name)
         self._namespace = namespace
         self._lock = threading.Lock()
         self._unanswered: dict[str, Any] | None = None
@@ -81,7 +79,7 @@ class PostgresState:
     def items(self) -> dict[str, Json]:
         with self._transaction():
             rows = self._session.rows(
-                f'SELECT key, data::text FROM {self._table} WHERE namespace = %s ORDER BY key COLLATE "C"',
+                f'SELECT key, data::text FROM {self._table.sql} WHERE namespace = %s ORDER BY key COLLATE "C"',
                 [self._namespace],
             )
         return {key: json.loads(data) for key, data in rows}
@@ -89,7 +87,7 @@ class PostgresState:
     def get(self, key: str) -> Json:
         with self._transaction():
             rows = self._session.rows(
-                f"SELECT data::text FROM {self._table} WHERE namespace = %s AND key = %s", [self._namespace, key]
+                f"SELECT data::text FROM {self._table.sql} WHERE namespace = %s AND key = %s", [self._namespace, key]
             )
         value: Json = json.loads(rows[0][0]) if rows else None
         return value
@@ -103,7 +101,7 @@ class PostgresState:
     def clear(self) -> None:
         with self._transaction():
             self._take_lock()
-            self._session.execute(f"DELETE FROM {self._table} WHERE namespace = %s", [self._namespace])
+            self._session.execute(f"DELETE FROM {self._table.sql} WHERE namespace = %s", [self._namespace])
 
     def exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Collection[str] = ()) -> bool:
         gone = [key for key in removed if key not in values]
@@ -137,21 +135,18 @@ class PostgresState:
     def _prepare(self) -> None:
         """Who may not create anything can use what is there."""
         with self._transaction():
-            if self._exists():
+            if is_there(self._session, self._table):
                 return
-            self._session.rows(_LOCK, [f"streamling state {self._table}"])
-            if not self._exists():  # nor has another process made it in the meantime
-                self._session.execute(_CREATE_SCHEMA.format(schema=self._schema))
-                self._session.execute(_CREATE_TABLE.format(table=self._table))
-
-    def _exists(self) -> bool:
-        return self._session.rows("SELECT to_regclass(%s) IS NOT NULL", [self._table]) == [(True,)]
+            self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
+            if not is_there(self._session, self._table):  # nor has another process made it in the meantime
+                make_schema(self._session, self._table.schema)
+                self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
 
     def _take_lock(self) -> None:
-        self._session.rows(_LOCK, [f"streamling state {self._table} {self._namespace}"])
+        self._session.rows(_LOCK, [f"streamling state {self._table.sql} {self._namespace}"])
 
     def _asked(self, statement: str, given: Mapping[str, Any]) -> bool:
-        ((answer,),) = self._session.rows(statement.format(table=self._table), given)
+        ((answer,),) = self._session.rows(statement.format(table=self._table.sql), given)
         return bool(answer)
 
     @contextmanager
@@ -183,7 +178,7 @@ def state_session(block: Block, name: str) -> Session:
         connect_s=block.acquire_timeout_secs,
         idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
     )
-    return Session(server, name=name, condition=STATE_UNREADABLE, hint=_HINT)
+    return Session(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
 
 
 def _effect(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,18 +15,18 @@ from streamling.errors import SQL_UNSUPPORTED
 from streamling.plan.declared import UnknownType, declared_type
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, spark_type
 from streamling.plan.sql.values import Refusal, Value, string_literal
-from streamling.plan.sql.wide import wide_cast
+from streamling.plan.sql.wide import sized_decimal, wide_cast
 from streamling.plan.types import (
     BINARY,
     BOOLEAN,
     DATE,
-    DECIMAL256_DIGITS,
     FLOAT32,
     FLOAT64,
     INT8,
     INT16,
     INT32,
     INT64,
+    MOST_DIGITS,
     NULL,
     STRING,
     TIME64,
@@ -37,7 +37,6 @@ from streamling.plan.types import (
     UINT32,
     UINT64,
     DataType,
-    decimal,
     list_of,
 )
 
@@ -93,13 +92,12 @@ def _decimal(node: exp.DataType) -> DataType:
     if len(parameters) != len(node.expressions) or len(parameters) > 2:
         raise Refusal(f"type name `{node.sql()}` is unsupported", condition=SQL_UNSUPPORTED)
     precision, scale = (*parameters, 0, 0)[:2] if parameters else (MAX_PRECISION, 10)
-    if not 1 <= precision <= DECIMAL256_DIGITS or scale > precision:
+    if not 1 <= precision <= MOST_DIGITS or scale > precision:
         raise Refusal(
-            f"decimal({precision},{scale}) is unsupported: precision is 1 to {DECIMAL256_DIGITS}, "
-            "scale at most precision",
+            f"decimal({precision},{scale}) is unsupported: precision is 1 to {MOST_DIGITS}, scale at most precision",
             condition=SQL_UNSUPPORTED,
         )
-    return decimal(precision, scale)
+    return sized_decimal(precision, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +167,8 @@ def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
         return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
     if type_ == FLOAT64 and isinstance(value.constant, int) and abs(value.constant) < 2**53:
         return Value(_double(value.constant), type_, nullable=False, constant=value.constant)
+    if value.type.wide and not type_.wide and type_.kind in _GREATEST:
+        return cast(cast(value, computed_type(type_), safe=safe), type_, safe=safe)
     if value.type.wide or type_.wide:
         return wide_cast(value, type_, safe=safe)
     for side in (value.type, type_):

@@ -10,7 +10,7 @@ from functools import reduce
 from streamling.plan.sql.casts import cast
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, digits
 from streamling.plan.sql.values import Refusal, Value
-from streamling.plan.sql.wide import common_wide
+from streamling.plan.sql.wide import common_wide, is_number_text
 from streamling.plan.types import (
     BOOLEAN,
     FLOAT64,
@@ -73,7 +73,7 @@ def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> 
     left, right = computed_type(left), computed_type(right)
     if left == right:
         return left
-    if left.wide or right.wide:
+    if (left.wide or right.wide) and STRING not in (left, right):
         return common_wide(left, right)
     if is_number(left) and is_number(right):
         return _common_number(left, right)
@@ -81,7 +81,7 @@ def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> 
         return _common_time(left, right)
     if STRING in (left, right):
         other = right if left == STRING else left
-        convertible = is_number(other) or is_time(other) or is_time_of_day(other)
+        convertible = is_number(other) or is_time(other) or is_time_of_day(other) or other.wide
         return (STRING if text_wins else other) if convertible else None
     if left.item is not None and right.item is not None and left.kind == right.kind == "list":
         item = common_type(left.item, right.item, text_wins=text_wins)
@@ -132,10 +132,15 @@ _FRACTION = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?|inf|infinit
 
 def _check_number(value: Value, type_: DataType) -> None:
     """A text literal beside a number that is none would fail for every row."""
-    if isinstance(value.constant, str) and is_number(type_):
-        pattern = _INTEGER if is_integer(type_) else _FRACTION
-        if not pattern.fullmatch(value.constant):
-            raise Refusal(f"'{value.constant}' is not a number of type {type_}")
+    if not isinstance(value.constant, str) or not (is_number(type_) or type_.wide):
+        return
+    if type_.wide and type_.native is None:
+        fits = is_number_text(value.constant)
+    else:
+        pattern = _INTEGER if is_integer(type_) or type_.wide else _FRACTION
+        fits = pattern.fullmatch(value.constant) is not None
+    if not fits:
+        raise Refusal(f"'{value.constant}' is not a number of type {type_}")
 
 
 def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataType, list[Value]]:
@@ -154,7 +159,8 @@ def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataT
 
 def _literals_beside_decimals(values: Sequence[Value]) -> list[Value]:
     """Integer literals take as few digits as they need where 20 would not fit beside a decimal."""
-    widths = [digits(computed_type(value.type)) for value in values if is_decimal(value.type)]
+    types = [computed_type(value.type) for value in values]
+    widths = [digits(type_) for type_ in types if type_.kind in ("decimal", "decimal_arb")]
     if not widths or max(s for _, s in widths) + 20 <= MAX_PRECISION:
         return list(values)
     return [_narrow_decimal(value) if is_integer(value.type) else value for value in values]
@@ -164,7 +170,7 @@ def _narrow_decimal(value: Value) -> Value:
     if not isinstance(value.constant, int):
         return value
     type_ = decimal(max(1, len(str(abs(value.constant)))), 0)
-    return replace(cast(value, type_), type=type_)
+    return replace(cast(value, type_), type=type_, constant=value.constant)
 
 
 def condition(value: Value) -> Value:

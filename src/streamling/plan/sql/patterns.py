@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamling.errors import SQL_UNSUPPORTED
@@ -16,32 +16,31 @@ from streamling.plan.sql.values import Refusal
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
     """A LIKE pattern as Spark wants it: backslash before `%`, `_` and itself, and nowhere else."""
-    parts: list[str] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == escape:
-            escaped = next(characters, None)
-            if escaped is None:
-                raise Refusal(f"the LIKE pattern '{pattern}' ends with its escape character")
-            parts.append(f"\\{escaped}" if escaped in "%_\\" else escaped)
-        else:
-            parts.append("\\\\" if character == "\\" else character)
-    return "".join(parts)
+
+    def quoted(character: str) -> str:
+        return f"\\{character}" if character in "%_\\" else character
+
+    return _unescaped("LIKE", pattern, escape, quoted, {"\\": "\\\\"})
 
 
 def similar_pattern(pattern: str, escape: str = "\\") -> str:
     """A pattern of SIMILAR TO as a regular expression of ours that matches the whole text."""
+    return f"^(?s:{_unescaped('SIMILAR TO', pattern, escape, re.escape, _SIMILAR)})$"
+
+
+def _unescaped(what: str, pattern: str, escape: str, quoted: Callable[[str], str], others: Mapping[str, str]) -> str:
+    """The pattern with `quoted` of what follows an escape character, and the rest as `others` says."""
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None:
-                raise Refusal(f"the SIMILAR TO pattern '{pattern}' ends with its escape character")
-            parts.append(re.escape(escaped))
+                raise Refusal(f"the {what} pattern '{pattern}' ends with its escape character")
+            parts.append(quoted(escaped))
         else:
-            parts.append(_SIMILAR.get(character, character))
-    return f"^(?s:{''.join(parts)})$"
+            parts.append(others.get(character, character))
+    return "".join(parts)
 
 
 _SIMILAR = {"%": ".*", "_": ".", ".": "\\.", "^": "\\^", "$": "\\$", "\\": "\\\\"}

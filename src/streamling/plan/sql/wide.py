@@ -1,23 +1,31 @@
 """Numbers with more digits than Spark's decimals, carried as canonical decimal text: casts and comparisons.
 
-Canonical: plain digits, `-` before a negative number, no `+`, no leading zeros, zero is `0`. Two such texts are
-compared by keys that order as texts the way the numbers order.
+Canonical: plain digits, `-` before a negative number, no `+`, no leading zeros, as many decimal places as the type
+has; zero is `0`. Two such texts are compared by keys that order as texts the way the numbers order.
 """
 
 from __future__ import annotations
 
+import re
+
 from streamling.plan.sql.spark_types import computed_type, digits, spark_type
-from streamling.plan.sql.values import Refusal, Value, once, string_literal
-from streamling.plan.types import INTEGERS, STRING, DataType
+from streamling.plan.sql.values import Refusal, Value, named, once, string_literal
+from streamling.plan.types import DECIMAL256_DIGITS, INTEGERS, MOST_DIGITS, STRING, DataType, decimal, decimal_arb
 
 _RANGES = {"u256": (0, 2**256 - 1), "i256": (-(2**255), 2**255 - 1)}
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
+_NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_DECIMALS = ("decimal", "decimal_arb")
+_WHOLE_DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
+
+
+# Comparison
 
 
 def comparison_key(value: Value) -> Value:
     """A text that orders among others of its kind as the number orders among numbers."""
-    if isinstance(value.constant, int) and not isinstance(value.constant, bool):
-        return Value(string_literal(_key_of(value.constant)), STRING, nullable=False)
+    if isinstance(value.constant, int | str) and not isinstance(value.constant, bool):
+        return Value(string_literal(_key_of(str(value.constant))), STRING, nullable=False)
     return Value(once(wide_text(value), "k", _key_text), STRING, value.nullable)
 
 
@@ -32,22 +40,37 @@ def _key_text(text: str) -> str:
     return f"CASE WHEN startswith({text}, '-') THEN {below} ELSE concat('1', {size}) END"
 
 
-def _key_of(number: int) -> str:
-    whole = str(abs(number))
-    size = f"{len(whole):05}{whole}."
-    return f"0{size.translate(_COMPLEMENT)}~" if number < 0 else f"1{size}"
+def _key_of(number: str) -> str:
+    """The same key, of a literal."""
+    number = number.strip(" ")
+    if not is_number_text(number):
+        raise Refusal(f"'{number}' is not a number")
+    whole, _, fraction = number.lstrip("+-").partition(".")
+    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+    size = f"{len(whole):05}{whole}.{fraction}"
+    below = number.startswith("-") and (whole, fraction) != ("0", "")
+    return f"0{size.translate(_COMPLEMENT)}~" if below else f"1{size}"
+
+
+# Texts of numbers
+
+
+def is_number_text(text: str) -> bool:
+    """Whether a text can be cast to a wide decimal."""
+    return re.fullmatch(_NUMBER, text.strip(" "), re.ASCII) is not None
 
 
 def wide_text(value: Value) -> str:
-    """The canonical text of a wide number, of an integer or of a decimal."""
+    """The number as plain digits, of a wide number, of an integer, of a decimal or of a text."""
     type_ = computed_type(value.type)
     if type_.wide:
         return value.text
     if type_ == STRING:
-        return canonical(value.text, "a text", safe=False)
+        return named(_checked(value.text, "a text", safe=False), "n", _normal("n"))
     if type_ in INTEGERS or type_.kind == "decimal":
         return f"CAST({value.text} AS STRING)"
-    raise Refusal(f"{value.type} does not go together with a number of more than 38 digits")
+    hint = "write a number with decimal places as text: '1.5'" if type_.kind.startswith("float") else None
+    raise Refusal(f"{value.type} does not go together with a number of more than 38 digits", hint=hint)
 
 
 def canonical(text: str, what: str, *, safe: bool) -> str:
@@ -55,22 +78,108 @@ def canonical(text: str, what: str, *, safe: bool) -> str:
     refusal = "NULL" if safe else f"raise_error({string_literal(f'{what} is not an integer')})"
     bare = rf"regexp_replace(trim({text}), '^[+-]?0*(?=[0-9])', '')"
     sign = f"CASE WHEN startswith(trim({text}), '-') AND {bare} <> '0' THEN '-' ELSE '' END"
-    return f"CASE WHEN NOT rlike(trim({text}), '^[+-]?[0-9]+$') THEN {refusal} ELSE concat({sign}, {bare}) END"
+    return rf"CASE WHEN NOT rlike(trim({text}), '^[+-]?[0-9]+\\z') THEN {refusal} ELSE concat({sign}, {bare}) END"
+
+
+def _checked(text: str, what: str, *, safe: bool) -> str:
+    """A text that is a number, without blanks around it; anything else as in `canonical`."""
+    refusal = "NULL" if safe else f"raise_error({string_literal(f'{what} is not a number')})"
+    pattern = string_literal(rf"^{_NUMBER}\z")
+    return f"CASE WHEN NOT rlike(trim({text}), {pattern}) THEN {refusal} ELSE trim({text}) END"
+
+
+def _normal(text: str) -> str:
+    """A checked text without `+`, leading zeros or a negative zero; its decimal places as they are."""
+    whole = f"substring_index({text}, '.', 1)"
+    kept = _without_zeros("'+-0'", whole)
+    fraction = f"substring({text}, char_length({whole}) + 2)"
+    sign = f"CASE WHEN startswith({text}, '-') THEN '-' ELSE '' END"
+    return f"CASE WHEN NOT rlike({text}, '[1-9]') THEN '0' ELSE concat({sign}, {kept}, '.', {fraction}) END"
+
+
+def _without_zeros(leading: str, text: str) -> str:
+    """A text of digits without what leads them; a single zero if nothing is left, NULL of NULL."""
+    bare = f"ltrim({leading}, {text})"
+    return f"CASE WHEN {bare} = '' THEN '0' ELSE {bare} END"
+
+
+def _padded(text: str, scale: int) -> str:
+    """The canonical text of a number of plain digits, with more decimal places than it has."""
+    whole = f"substring_index({text}, '.', 1)"
+    fraction = f"rpad(substring({text}, char_length({whole}) + 2), {scale}, '0')"
+    return f"CASE WHEN ltrim('0.', {text}) = '' THEN '0' ELSE concat({whole}, '.', {fraction}) END"
+
+
+def _rounded(text: str, scale: int) -> str:
+    """The canonical text, with `scale` decimal places, of a checked one with any number of them: half to even.
+
+    The digits stand without a point behind a 0 that takes up a carry. One more than a number is its last digit that is
+    no 9, one more, and zeros for the nines behind it.
+    """
+    whole = "substring_index(n, '.', 1)"
+    fraction = f"substring(n, char_length({whole}) + 2)"
+    kept = f"concat('0', ltrim('+-', {whole}), rpad({fraction}, {scale}, '0'))"
+    rest = f"rtrim('0', substring({fraction}, {scale + 1}))"
+    up = f"({rest} > '5' OR ({rest} = '5' AND right(d, 1) IN ('1', '3', '5', '7', '9')))"
+    head = "rtrim('9', d)"
+    more = (
+        f"concat(left({head}, char_length({head}) - 1), CAST(CAST(right({head}, 1) AS INT) + 1 AS STRING), "
+        f"repeat('0', char_length(d) - char_length({head})))"
+    )
+    above = _without_zeros("'0'", f"left(r, char_length(r) - {scale})")
+    point = f", '.', right(r, {scale})" if scale else ""
+    sign = "CASE WHEN startswith(n, '-') THEN '-' ELSE '' END"
+    result = f"CASE WHEN ltrim('0', r) = '' THEN '0' ELSE concat({sign}, {above}{point}) END"
+    return named(text, "n", named(kept, "d", named(f"CASE WHEN {up} THEN {more} ELSE d END", "r", result)))
+
+
+# Types
 
 
 def is_whole(type_: DataType) -> bool:
     """An integer of any width: one of Spark's, or a decimal without decimal places."""
     type_ = computed_type(type_)
-    return type_ in INTEGERS or (type_.kind in ("decimal", "decimal_arb") and type_.scale == 0)
+    return type_ in INTEGERS or (type_.kind in _DECIMALS and type_.scale == 0)
+
+
+def sized_decimal(precision: int, scale: int) -> DataType:
+    """The type of a decimal of any size."""
+    return (decimal if precision <= DECIMAL256_DIGITS else decimal_arb)(precision, scale)
 
 
 def common_wide(left: DataType, right: DataType) -> DataType | None:
-    """The wide type that two whole numbers go together in."""
-    if not (is_whole(left) and is_whole(right)):
+    """The type that two exact numbers go together in, one of them wide."""
+    left, right = computed_type(left), computed_type(right)
+    if not all(type_ in INTEGERS or type_.kind in _DECIMALS for type_ in (left, right)):
         return None
-    if left.wide and right.wide:
-        return DataType("decimal_arb", precision=max(digits(left)[0], digits(right)[0]), scale=0)
-    return left if left.wide else right
+    if left.wide is not right.wide and is_whole(left) and is_whole(right) and (left.native or right.native):
+        return left if left.wide else right  # an integer beside one of 256 bits
+    (whole, scale), (other_whole, other_scale) = _sizes(left), _sizes(right)
+    scale = max(scale, other_scale)
+    precision = max(whole, other_whole) + scale
+    if precision > MOST_DIGITS:
+        return None
+    kinds = {type_.kind for type_ in (left, right) if type_.wide}
+    return decimal_arb(precision, scale) if "decimal_arb" in kinds else sized_decimal(precision, scale)
+
+
+def _sizes(type_: DataType) -> tuple[int, int]:
+    """Digits before and behind the point."""
+    if type_.kind in _WHOLE_DIGITS:
+        return _WHOLE_DIGITS[type_.kind], 0
+    precision, scale = digits(type_)
+    return precision - scale, scale
+
+
+def bounds(type_: DataType) -> tuple[int, int]:
+    """The least and the greatest whole number of a wide type."""
+    if type_.native is not None:
+        return _RANGES[type_.native]
+    most = 10 ** _sizes(type_)[0] - 1
+    return -most, most
+
+
+# Casts
 
 
 def wide_cast(value: Value, type_: DataType, *, safe: bool) -> Value:
@@ -78,56 +187,86 @@ def wide_cast(value: Value, type_: DataType, *, safe: bool) -> Value:
     nullable = value.nullable or safe
     if not type_.wide:
         return Value(_narrowed(value, type_, safe=safe), type_, nullable)
-    if not is_whole(type_) or not (is_whole(value.type) or value.type == STRING):
-        raise Refusal(f"the cast from {value.type} to {type_} is not supported yet")
+    source = computed_type(value.type)
+    if source != STRING and source not in INTEGERS and source.kind not in _DECIMALS:
+        raise Refusal(f"there is no cast from {value.type} to {type_}", hint=_FLOAT_HINTS.get(source.kind))
     if isinstance(value.constant, int):
-        return _literal(value.constant, type_)
-    text = canonical(value.text, f"a {type_}", safe=safe) if value.type == STRING else wide_text(value)
-    return Value(_in_range(text, value.type, type_, safe=safe), type_, nullable)
+        return _literal(value.constant, type_, safe=safe)
+    return Value(_in_range(_scaled(value, type_, safe=safe), value.type, type_, safe=safe), type_, nullable)
 
 
-def _literal(number: int, type_: DataType) -> Value:
+_FLOAT_HINTS = dict.fromkeys(("float32", "float64"), "cast it to a decimal of up to 38 digits first, or to text")
+
+
+def _scaled(value: Value, type_: DataType, *, safe: bool) -> str:
+    """The value as canonical text with the decimal places of `type_`."""
+    source, (_, scale) = computed_type(value.type), digits(type_)
+    if source == STRING:
+        if type_.native is not None:
+            return canonical(value.text, f"a {type_}", safe=safe)
+        return _rounded(_checked(value.text, f"a {type_}", safe=safe), scale)
+    text, (_, places) = wide_text(value), _sizes(source)
+    if places > scale:
+        return _rounded(text, scale)
+    exact = places == scale and (source.wide or not scale)
+    return text if exact else once(text, "v", lambda name: _padded(name, scale))
+
+
+def _literal(number: int, type_: DataType, *, safe: bool) -> Value:
     low, high = bounds(type_)
     if not low <= number <= high:
+        if safe:
+            return Value("CAST(NULL AS STRING)", type_)
         raise Refusal(f"{number} is out of the range of {type_}")
-    return Value(string_literal(str(number)), type_, nullable=False)
+    places = f".{'0' * type_.scale}" if type_.scale and number else ""
+    return Value(string_literal(f"{number}{places}"), type_, nullable=False)
+
+
+_NARROW = ("float32", "float64", "decimal")
 
 
 def _narrowed(value: Value, type_: DataType, *, safe: bool) -> str:
     if type_ == STRING:
         return value.text
-    if type_.kind == "null" or not (is_whole(value.type) or type_.kind in ("float64", "decimal")):
+    if type_ != computed_type(type_) or not (type_ in INTEGERS or type_.kind in _NARROW):
         raise Refusal(f"there is no cast from {value.type} to {type_}")
-    if type_ != computed_type(type_) or not (type_ in INTEGERS or type_.kind in ("float64", "decimal")):
-        raise Refusal(f"there is no cast from {value.type} to {type_}")
-    return f"{'try_cast' if safe else 'CAST'}({value.text} AS {spark_type(type_)})"
-
-
-def bounds(type_: DataType) -> tuple[int, int]:
-    """The least and the greatest whole number of a wide type."""
-    if type_.native is not None:
-        return _RANGES[type_.native]
-    most = 10 ** digits(type_)[0] - 1
-    return -most, most
+    text = value.text
+    if type_ in INTEGERS and not is_whole(value.type):
+        text = f"substring_index({text}, '.', 1)"  # towards zero, as from any decimal
+    elif type_.kind == "decimal" and _sizes(value.type)[1] > _sizes(type_)[1]:
+        text = _rounded(text, _sizes(type_)[1])
+    return f"{'try_cast' if safe else 'CAST'}({text} AS {spark_type(type_)})"
 
 
 def _in_range(text: str, source: DataType, target: DataType, *, safe: bool) -> str:
-    low, high = bounds(target)
-    if is_whole(source) and _within(source, low, high):
+    if computed_type(source) != STRING and _within(computed_type(source), target):
         return text
-    least, greatest = (string_literal(_key_of(bound)) for bound in (low, high))
-    refusal = "NULL" if safe else f"raise_error({string_literal(f'a value is out of the range of {target}')})"
+
+    words = string_literal(f" is out of the range of {target}")
 
     def checked(name: str) -> str:
-        key = _key_text(name)
-        return f"CASE WHEN {key} < {least} OR {key} > {greatest} THEN {refusal} ELSE {name} END"
+        refusal = "NULL" if safe else f"raise_error(concat({name}, {words}))"
+        return f"CASE WHEN {_outside(name, target)} THEN {refusal} ELSE {name} END"
 
     return once(text, "v", checked)
 
 
-def _within(source: DataType, low: int, high: int) -> bool:
-    source = computed_type(source)
+def _outside(name: str, target: DataType) -> str:
+    if target.native is not None:
+        least, greatest = (string_literal(_key_of(str(bound))) for bound in bounds(target))
+        key = _key_text(name)
+        return f"{key} < {least} OR {key} > {greatest}"
+    whole = f"substring_index(ltrim('-', {name}), '.', 1)"
+    return f"char_length({whole}) > {_sizes(target)[0]} AND {whole} <> '0'"
+
+
+def _within(source: DataType, target: DataType) -> bool:
+    """Whether every value of `source` fits, rounded as it may be."""
+    if target.native is None:
+        (whole, scale), (room, places) = _sizes(source), _sizes(target)
+        return whole + (scale > places) <= room
+    low, high = bounds(target)
     if source in INTEGERS:
         return low <= -(2**63) and high >= 2**63 - 1
     least, greatest = bounds(source)
-    return low <= least and greatest <= high
+    return is_whole(source) and low <= least and greatest <= high

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -14,7 +13,7 @@ import pyarrow as pa
 from streamling.errors import PLUGIN_FAILED, PermanentError, StreamlingError
 from streamling.formats.arrow import unknown_operations
 from streamling.formats.exchange import from_plugin
-from streamling.formats.json import json_rows
+from streamling.formats.json import json_row
 from streamling.plan.types import Schema
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, PluginError, RoundRobin, Spread
 from streamling.plugin.contract import BadRow
@@ -116,7 +115,7 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
         message = f"process_batch names rows that are not in the batch: {error.rows}: {error.message}"
         raise PermanentError(PLUGIN_FAILED, message, cause=error)
     for number, text in sorted(rows.items()):
-        bad.append(BadRow(_REASON, str(text) or error.message, {}, row=_row(batch, number)))
+        bad.append(BadRow(_REASON, str(text) or error.message, {}, row=json_row(batch, number)))
     return _all_but(batch, rows)
 
 
@@ -140,13 +139,9 @@ def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> Iterat
         fitting = from_plugin(batch, columns, node.name)
         unknown = unknown_operations(fitting)
         for index, text in unknown.items():
-            yield BadRow("unknown_operation", f"{method}: {text}", {}, row=_row(fitting, index))
+            yield BadRow("unknown_operation", f"{method}: {text}", {}, row=json_row(fitting, index))
         if len(unknown) < fitting.num_rows:
             yield _all_but(fitting, unknown) if unknown else fitting
-
-
-def _row(batch: pa.RecordBatch, index: int) -> Any:
-    return json.loads(json_rows(batch.slice(index, 1))[0])
 
 
 def _all_but(batch: pa.RecordBatch, rows: Container[int]) -> pa.RecordBatch:

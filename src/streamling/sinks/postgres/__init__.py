@@ -14,12 +14,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from streamling.errors import INVALID_VALUE
-from streamling.formats.postgres import Server
+from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Batch, Kind, register
 from streamling.sinks.postgres.sink import PostgresSink, Writing
-from streamling.sinks.postgres.tables import Table
 from streamling.spec.blocks import PostgresConnection
 from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
 from streamling.spec.duration import Duration
@@ -54,11 +53,12 @@ class PostgresWriting(Options):
     own_connection: ClassVar[bool] = True
 
     batch_size: int | None = Field(
-        default=None, ge=1, description="Rows of one statement; by default `postgres_sink.batch_size`, which is 100."
+        default=None, ge=1, description="Rows to wait for; by default `postgres_sink.batch_size`, which is 100."
     )
     batch_flush_interval: Duration | None = Field(
         default=None,
-        description="Longest wait of a partial batch; by default `postgres_sink.batch_flush_interval`, which is `1s`.",
+        description="Longest wait for them; by default `postgres_sink.batch_flush_interval`, which is `1s`. Where "
+        "neither is set, here or in the settings, nothing waits: rows are written as they come.",
     )
 
 
@@ -124,13 +124,15 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
     common = settings.postgres_sink
     rows = options.batch_size or common.batch_size
     interval = options.batch_flush_interval or common.batch_flush_interval
+    # Who asks for nothing is not kept waiting: rows are written as they come, many or few.
+    waits = {"batch_size", "batch_flush_interval"} & (options.model_fields_set | common.model_fields_set)
     writing = Writing(
         table=Table(options.schema_, options.table),
         on_conflict=options.on_conflict.value,
         conditions={column: comparison.value for column, comparison in options.update_where.items()},
         deduplicate=options.deduplicate,
         adds_columns=options.schema_evolution is SchemaEvolution.ADDITIVE,
-        batch=Batch(rows, interval.total_seconds()),
+        batch=Batch(rows, interval.total_seconds()) if waits else None,
         batch_rows=rows,
     )
     return PostgresSink(node, postgres_server(settings.postgres_connection(node.name), common), writing)

@@ -10,10 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from streamling.formats.postgres import Session
+from streamling.formats.postgres import Session, Table
 from streamling.plugin import Applied, Epoch, Json, Slice
 from streamling.plugin.standing import standing
-from streamling.sinks.postgres.tables import Table
 
 NAME = "_streamling_ledger"
 

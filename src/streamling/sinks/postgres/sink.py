@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session
-from streamling.formats.postgres_errors import reason
+from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
+from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import (
     Ack,
@@ -28,15 +30,9 @@ from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.rounds import Round, rounds
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import (
-    Table,
-    add_columns,
-    compare,
-    is_there,
-    made_at_once,
-    make_schema,
-    make_table,
-)
+from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
+from streamling.spec.keys import connection_name
+from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -44,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
+# Each refused row takes some statements: if they are many, nobody shall think that it hangs.
+_REMIND_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Writing:
     conditions: Mapping[str, str]
     deduplicate: bool
     adds_columns: bool
-    batch: Batch
+    batch: Batch | None
     batch_rows: int
 
 
@@ -64,7 +62,7 @@ class PostgresSink:
 
     def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
         self._node, self._writing = node, writing
-        self._session = Session(server, name=node.name)
+        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
         self.target: str | None = f"{server}/{writing.table}"
         self.batch = writing.batch
         self._open_epoch: str | None = None
@@ -95,6 +93,12 @@ class PostgresSink:
     @property
     def _described(self) -> str:
         return self._node.described()
+
+    def _advice(self, state: str | None) -> str | None:
+        if state is not None:
+            return remedy(state)
+        own = f"postgres_sink_connections.{connection_name(self._node.name)}"
+        return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
 
     def _make(self, columns: Sequence[TableColumn]) -> None:
         session, table = self._session, self._writing.table
@@ -187,7 +191,12 @@ class PostgresSink:
 
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         if self._open_epoch == epoch.id:
-            self._session.commit()
+            try:
+                self._session.commit()
+            except RowRefused as error:
+                text = f"{self._described}: table {self._writing.table} refuses the epoch at its end: {error}"
+                hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
+                raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
         return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
 
@@ -213,7 +222,7 @@ class PostgresSink:
         except RowRefused as error:
             log.debug("%s: a row is refused, looking for it: %s", self._described, error)
             self._session.execute("ROLLBACK TO rows")
-            bad = tuple(self._one_by_one(keyed))
+            bad = self._refused(keyed)
             return (*refused, *bad), count - len(bad)
         return refused, count
 
@@ -230,6 +239,18 @@ class PostgresSink:
             self._statements.delete(self._session, rows.take(step.deletes))
         if len(step.upserts):
             self._statements.upsert(self._session, rows.take(step.upserts))
+
+    def _refused(self, rows: pa.Table) -> tuple[BadRow, ...]:
+        """The rows that are refused; all others are written, unless the first of them ends the run."""
+        if self._node.options.on_error is OnError.FAIL:
+            return tuple(islice(self._one_by_one(rows), 1))
+        found, told = [], time.monotonic()
+        for bad in self._one_by_one(rows):
+            found.append(bad)
+            if time.monotonic() - told > _REMIND_S:
+                told, count = time.monotonic(), len(found)
+                log.warning("%s: looking for refused rows, %d of %d so far", self._described, count, rows.num_rows)
+        return tuple(found)
 
     def _one_by_one(self, rows: pa.Table) -> Iterator[BadRow]:
         """Write everything but the rows that are refused; each step in halves until they are found."""
@@ -257,12 +278,16 @@ class PostgresSink:
             yield from self._halves(rows, Round(step.deletes[part], step.upserts[part]))
 
     def _bad(self, rows: pa.Table, place: int, error: RowRefused) -> BadRow:
+        from streamling.formats.json import json_row
+
         column = f", column '{error.column}'" if error.column else ""
         text = f"table {self._writing.table}{column}: {error}"
-        return BadRow(reason(error.state), text, {}, row=_json(rows.slice(place, 1)))
+        return BadRow(reason(error.state), text, {}, row=json_row(rows, place))
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, tuple[BadRow, ...]]:
         import pyarrow.compute as pc
+
+        from streamling.formats.json import json_row
 
         missing = None
         for name in self._key:
@@ -272,9 +297,8 @@ class PostgresSink:
             return rows, ()
         refused = []
         for place in pc.indices_nonzero(missing).to_pylist():
-            row = rows.slice(place, 1)
-            names = ", ".join(name for name in self._key if row.column(name).null_count)
-            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=_json(row)))
+            names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
+            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=json_row(rows, place)))
         return rows.filter(pc.invert(missing)), tuple(refused)
 
     def _tell_of_deletes(self, rows: pa.Table) -> None:
@@ -285,12 +309,3 @@ class PostgresSink:
         if pc.any(pc.equal(pc.utf8_lower(rows.column(OPERATION_COLUMN)), "d")).as_py():
             self._told_of_deletes = True
             log.warning("%s: without a primary key nothing can be deleted; deletions are left out", self._described)
-
-
-def _json(row: pa.Table) -> Any:
-    import json
-
-    from streamling.formats.json import json_rows
-
-    (text,) = json_rows(row.combine_chunks().to_batches()[0])
-    return json.loads(text)

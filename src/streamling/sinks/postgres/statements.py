@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamling.formats.postgres import Session, quoted
+from streamling.formats.postgres import Session, Table, quoted
 from streamling.sinks.postgres.columns import TableColumn, staged
-from streamling.sinks.postgres.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from streamling.formats.postgres import RowRefused, Session, quoted
+from streamling.formats.postgres import RowRefused, Session, Table, quoted
 from streamling.sinks.postgres.columns import GivenColumn, TableColumn, misfit, target_cast
 
 _COLUMNS = """
@@ -21,35 +21,6 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    schema: str
-    name: str
-
-    @property
-    def sql(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
-
-    @property
-    def value(self) -> str:
-        """For a function that takes the name of a table."""
-        return self.sql.replace("%%", "%")
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
-
-
-def make_schema(session: Session, schema: str) -> None:
-    """Asked for first: who may not create schemas may still use one that is there."""
-    if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
-        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-
-
-def is_there(session: Session, table: Table) -> bool:
-    ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
-    return bool(found)
 
 
 def make_table(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> None:

@@ -277,8 +277,8 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
 
 
-# What the registry may take at the start of a run.
-_REGISTRY_SECONDS = 10.0
+# What the registry may take at the start of a run, asked again where it stumbles.
+_START_S = 10.0
 _STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
 
@@ -326,7 +326,7 @@ def _payload(
     key = options.primary_key or ()
     if options.schema_ is not None:
         return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
-    found, rows = newest_schema(node, options.topic, settings, _REGISTRY_SECONDS)
+    found, rows = newest_schema(node, options.topic, settings, _START_S)
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")

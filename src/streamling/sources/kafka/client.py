@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,6 +16,10 @@ from streamling.trust import HOW_TO_TRUST, trusted_certificates
 REQUEST_SECONDS = 10.0
 # How soon it is noticed that brokers do not let us in.
 _LOOK_SECONDS = 1.0
+# In place of a time: what the protocol takes for the two ends of a log.
+_OLDEST, _BEHIND_ALL = -2, -1
+# Clients that ask need the name of a group, and never join it.
+_ASKING = "streamling-asking"
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
@@ -104,12 +108,16 @@ class Broker:
     """Asks for partitions and offsets of one topic."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import Consumer
 
         self._topic, self._connection = topic, connection
         what = f"topic '{topic}' cannot be read at {connection.brokers}"
+        self._settings = {**client_settings(connection), "error_cb": refused(what)}
+        # An open transaction hides what is behind its begin from readers: ask as they do. A consumer is asked, not the
+        # admin client, which can take the process down when a broker goes away while it lists offsets.
+        asking = {"group.id": _ASKING, "enable.auto.commit": False, "isolation.level": "read_committed"}
         with client_errors(what):
-            self._admin = AdminClient({**client_settings(connection), "error_cb": refused(what)})
+            self._client = Consumer(self._settings | asking)
 
     def partitions(self) -> tuple[int, ...]:
         """Raises PermanentError if there is no such topic."""
@@ -121,7 +129,7 @@ class Broker:
                 return tuple(sorted(found.partitions))
             if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise failed(f"topic '{self._topic}' cannot be looked up", found.error)
-            names = tuple(sorted(self._admin.list_topics(timeout=REQUEST_SECONDS).topics))
+            names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
         message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
         raise PermanentError(SOURCE_FAILED, message, hint=did_you_mean(self._topic, names))
 
@@ -132,9 +140,9 @@ class Broker:
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
-                return self._admin.list_topics(self._topic, timeout=_LOOK_SECONDS)
+                return self._client.list_topics(self._topic, timeout=_LOOK_SECONDS)
             except KafkaException:
-                self._admin.poll(0)
+                self._client.poll(0)
                 if time.monotonic() > deadline:
                     raise
 
@@ -142,49 +150,47 @@ class Broker:
     def _asking(self, what: str) -> Iterator[None]:
         """The client only says that nobody answers; if it was refused, that is the news, unless it is old."""
         with suppress(PermanentError):
-            self._admin.poll(0)
+            self._client.poll(0)
         try:
             with client_errors(what):
                 yield
         except TransientError:
-            self._admin.poll(0)
+            self._client.poll(0)
             raise
 
     def first(self, partitions: Collection[int]) -> dict[int, int]:
         """The oldest offset that is left, by partition."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+        return self._offsets(partitions, _OLDEST)
 
     def end(self, partitions: Collection[int]) -> dict[int, int]:
         """The offset behind everything that may be read, by partition."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+        return self._offsets(partitions, _BEHIND_ALL)
 
     def at(self, partitions: Collection[int], milliseconds: int) -> dict[int, int]:
         """The offset of the first message of that time or later, by partition; the end if there is none."""
-        from confluent_kafka.admin import OffsetSpec
-
-        found = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(milliseconds)))
+        found = self._offsets(partitions, milliseconds)
         late = self.end([number for number, offset in found.items() if offset < 0])
         return {**found, **late}
 
     def members(self, group: str) -> tuple[str, ...]:
         """The hosts of the processes that are in a group."""
+        from confluent_kafka.admin import AdminClient
+
         with self._asking(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
-            (asked,) = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
+            admin = AdminClient(self._settings)
+            (asked,) = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
             return tuple(member.host for member in asked.result(REQUEST_SECONDS).members)
 
-    def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
+    def _offsets(self, partitions: Collection[int], time_: int) -> dict[int, int]:
+        from confluent_kafka import TopicPartition
 
-        if not wanted:
+        if not partitions:
             return {}
-        places = {TopicPartition(self._topic, number): spec for number, spec in wanted.items()}
-        with self._asking(f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
-            # An open transaction hides what is behind its begin from readers: ask as they do.
-            asked = self._admin.list_offsets(
-                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-            )
-            return {place.partition: answer.result(REQUEST_SECONDS).offset for place, answer in asked.items()}
+        what = f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"
+        places = [TopicPartition(self._topic, number, time_) for number in partitions]
+        with self._asking(what):
+            answers = self._client.offsets_for_times(places, timeout=REQUEST_SECONDS)
+        for answer in answers:
+            if answer.error is not None:
+                raise failed(what, answer.error)
+        return {answer.partition: answer.offset for answer in answers}

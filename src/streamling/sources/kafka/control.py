@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamling.errors import StreamlingError, TransientError
+from streamling.retry import retry
 from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.membership import Membership
 from streamling.spec.blocks import KafkaConnection
@@ -26,7 +27,6 @@ _LOOK_S = 30.0
 _GIVE_AWAY_S = 30.0
 # From here on it is worth a word that the group has assigned nothing.
 _UNASSIGNED_S = 60.0
-_RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 LAG = "kafka_consumer.messages_lag"
 
 
@@ -155,22 +155,26 @@ class Control:
 
     def _first_look(self) -> Broker | None:
         """Find the topic, however long it takes. None if the run ends before."""
-        attempt = 0
-        while not self._closing.is_set():
-            try:
-                broker = Broker(self._connection, self._watching.topic)
-                self._known = frozenset(broker.partitions())
-                self.broker, self._trouble = broker, None
-                if self._watching.group is None:
-                    self._gain(self._known)
-                return broker
-            except TransientError as error:
-                wait = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
-                attempt += 1
-                self._trouble = error.message
-                log.warning("source %s: %s; trying again in %.1f s", self._watching.name, error.message, wait)
-                self._closing.wait(wait)
-        return None
+        what, closing = f"source {self._watching.name}: finding the topic", self._closing
+        try:
+            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, tell=self._hear)
+        except TransientError:
+            if not closing.is_set():
+                raise
+            return None
+
+    def _look(self) -> Broker | None:
+        if self._closing.is_set():  # while it was waited
+            return None
+        broker = Broker(self._connection, self._watching.topic)
+        self._known = frozenset(broker.partitions())
+        self.broker = broker
+        if self._watching.group is None:
+            self._gain(self._known)
+        return broker
+
+    def _hear(self, trouble: str | None) -> None:
+        self._trouble = trouble
 
     def _join(self, group: str) -> Membership:
         return Membership(self._connection, self._watching.topic, group, gained=self._gain, lost=self._lose)

@@ -18,7 +18,6 @@ from streamling.plan.types import DataType, Field
 from streamling.sources.kafka.payload import FRAME, MAGIC
 from streamling.spec.blocks import KafkaConnection
 
-_REGISTRY_SECONDS = 10.0
 _schemas: dict[tuple[str, int], Any] = {}
 # Between the columns of a key that is text.
 _SEPARATOR = ":"
@@ -57,7 +56,7 @@ def _schema(id_: int, connection: KafkaConnection) -> Any:
     if place not in _schemas:
         import fastavro
 
-        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+        with Registry(connection) as registry:
             text, references = registry.by_id(id_)
         named: dict[str, Any] = {}
         for reference in references:

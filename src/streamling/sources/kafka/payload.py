@@ -19,8 +19,6 @@ from streamling.spec.blocks import KafkaConnection
 log = logging.getLogger(__name__)
 
 MAGIC, FRAME = 0, 5
-# A registry answers at once or is in trouble; then the read is tried again anyway.
-_REGISTRY_SECONDS = 10.0
 _decoders: dict[tuple[AvroPayload, str, int], Decoder] = {}
 _fetching = threading.Lock()
 
@@ -92,7 +90,7 @@ class AvroPayload:
         by_name = self.by_name or self.reader.id in self.by_name_for
         if id_ == self.reader.id:
             return BodyDecoder(reader, reader, by_name=by_name)
-        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+        with Registry(connection) as registry:
             text, references = registry.by_id(id_)
             if self.ordered and not by_name:
                 self._check_order(id_, registry)
@@ -162,7 +160,7 @@ def _recalled(payload: AvroPayload, schema_id: int, connection: KafkaConnection)
 
 def _fetched(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
     try:
-        with Registry(connection, timeout=_REGISTRY_SECONDS) as registry:
+        with Registry(connection) as registry:
             text, references = registry.by_id(schema_id)
     except PermanentError as error:
         log.warning("an epoch is read again with another schema than before: %s", error.message)

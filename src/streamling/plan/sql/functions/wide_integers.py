@@ -1,4 +1,4 @@
-"""Integers of 256 bits. They compare with each other and with integers; arithmetic is not supported yet."""
+"""Integers of 256 bits. They compare with each other and with other exact numbers; arithmetic is not supported yet."""
 
 from __future__ import annotations
 
