@@ -53,6 +53,8 @@ class IntoTables:
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
             "EPOCH__ROWS": 250,
             "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 5,
+            # A process may be started while the database is away.
+            "STATE_BACKEND__POSTGRES__ACQUIRE_TIMEOUT_SECS": 60,
             **database.settings(),
             **database.state_settings(),
         }

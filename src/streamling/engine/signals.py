@@ -2,6 +2,10 @@
 
 A handler runs between two instructions of the main thread, so it must not take locks or raise. The main thread waits
 on the pipe; everything that follows from a signal happens there.
+
+The system may give a signal to any thread, and it may come in the moment before the main thread begins to wait. In both
+cases the wait is not interrupted, and no instruction follows after which the handler could run. So the first byte is
+written by the interpreter itself, in whichever thread and at whatever moment the signal comes.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Signals:
         self.received: signal.Signals | None = None
         self.insisted = False
         """Ctrl-C was pressed again: whoever sits there does not want to wait."""
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 

@@ -26,6 +26,7 @@ from streamling.spec.settings import Settings
 def signals() -> Iterator[Signals]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield Signals()
+    signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -45,6 +46,19 @@ def test_a_signal_before_the_wait_is_not_missed(signals: Signals) -> None:
     began = time.monotonic()
     signals.wait(5)
     assert time.monotonic() - began < 2
+
+
+def test_a_signal_that_another_thread_gets_ends_the_wait_too(signals: Signals) -> None:
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    threading.Timer(0.1, lambda: signal.pthread_kill(other.ident or 0, signal.SIGTERM)).start()
+    began = time.monotonic()
+    signals.wait(5)
+    assert time.monotonic() - began < 2
+    signals.wait(0)
+    assert signals.received is signal.SIGTERM
+    ended.set()
 
 
 def test_another_thread_can_end_the_wait_without_a_signal(signals: Signals) -> None:
