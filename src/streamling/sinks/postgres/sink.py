@@ -171,7 +171,7 @@ class PostgresSink:
         if found is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
-        rows = pa.Table.from_batches(held) if held else None
+        rows = pa.Table.from_batches(held).combine_chunks() if held else None
         refused, count = self._apply(rows) if rows is not None and rows.num_rows else ((), 0)
         self._ledger.move(self._session, epoch)
         ack = Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
@@ -238,9 +238,9 @@ class PostgresSink:
 
     def _write(self, rows: pa.Table, step: Round) -> None:
         if len(step.deletes):
-            self._statements.delete(self._session, rows.take(step.deletes))
+            self._statements.delete(self._session, rows, step.deletes)
         if len(step.upserts):
-            self._statements.upsert(self._session, rows.take(step.upserts))
+            self._statements.upsert(self._session, rows, step.upserts)
 
     def _refused(self, rows: pa.Table) -> tuple[BadRow, ...]:
         """The rows that are refused; all others are written, unless the first of them ends the run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,12 @@ from streamling.sinks.postgres.columns import TableColumn, staged
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.sinks.postgres.rounds import Places
+
 # Below this, arrays as parameters are quicker than a table to copy into.
 _FEW = 500
+# Rows that are encoded at once for COPY.
+_CHUNK = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +31,31 @@ class Statements:
     on_conflict: str
     conditions: Mapping[str, str]
 
-    def upsert(self, session: Session, rows: pa.Table) -> None:
-        batch = staged(self._sorted(rows), self.columns)
+    def upsert(self, session: Session, rows: pa.Table, places: Places) -> None:
+        """Write the rows at these places; no two of them have one key."""
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(f"s.{quoted(c.name)}{c.cast_sql}" for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
-        with _Source(session, batch, self.columns) as source:
+        with _Source(session, rows, self._sorted(rows, places), self.columns) as source:
             session.execute(f"{head} {source.sql} {self._conflict}", source.values)
 
-    def delete(self, session: Session, rows: pa.Table) -> None:
+    def delete(self, session: Session, rows: pa.Table, places: Places) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
         match = " AND ".join(f"t.{quoted(c.name)} = s.{quoted(c.name)}{c.cast_sql}" for c in columns)
-        with _Source(session, staged(rows, columns), columns) as source:
+        with _Source(session, rows, places, columns) as source:
             session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
 
-    def _sorted(self, rows: pa.Table) -> pa.Table:
+    def _sorted(self, rows: pa.Table, places: Places) -> Places:
         """By key: neighbours in the index come together, and two writers lock rows in one order."""
+        import numpy as np
         import pyarrow.compute as pc
 
         if not self.key:
-            return rows
-        return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in self.key]))
+            return places
+        keys = rows.select(list(self.key)).take(places)
+        order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in self.key])
+        found: Places = places[np.asarray(order)]
+        return found
 
     @property
     def _conflict(self) -> str:
@@ -66,13 +74,14 @@ class Statements:
 class _Source:
     """Rows where a statement can read them, as `s`."""
 
-    def __init__(self, session: Session, batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> None:
-        self._session, self._batch, self._columns = session, batch, columns
+    def __init__(self, session: Session, rows: pa.Table, places: Places, columns: tuple[TableColumn, ...]) -> None:
+        self._session, self._places, self._columns = session, places, columns
+        self._rows = rows.select([column.name for column in columns])
         self._table: str | None = None
         self.sql, self.values = "", list[Any]()
 
     def __enter__(self) -> _Source:
-        few = _arrays(self._batch, self._columns) if self._batch.num_rows <= _FEW else None
+        few = _arrays(self._staged(self._places), self._columns) if len(self._places) <= _FEW else None
         if few is not None:
             self.sql, self.values = few
             return self
@@ -82,9 +91,25 @@ class _Source:
         self._session.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({shape}) ON COMMIT DELETE ROWS")
         self._table = f"pg_temp.{name}"
         names = ", ".join(quoted(column.name) for column in self._columns)
-        self._session.copy(f"COPY {self._table} ({names}) FROM STDIN (FORMAT binary)", _encoded(self._batch))
+        self._session.copy(f"COPY {self._table} ({names}) FROM STDIN (FORMAT binary)", self._encoded())
         self.sql = f"{self._table} AS s"
         return self
+
+    def _staged(self, places: Places) -> pa.RecordBatch:
+        return staged(self._rows.take(places), self._columns)
+
+    def _encoded(self) -> Iterator[bytes]:
+        """In chunks: the server reads one while the next is made."""
+        from pgpq import ArrowToPostgresBinaryEncoder
+
+        encoder: Any = None
+        for start in range(0, len(self._places), _CHUNK):
+            batch = self._staged(self._places[start : start + _CHUNK])
+            if encoder is None:
+                encoder = ArrowToPostgresBinaryEncoder(batch.schema)
+                yield encoder.write_header()
+            yield encoder.write_batch(batch)
+        yield encoder.finish()
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._table is not None and kind is None:  # another step of the transaction may need it empty
@@ -99,10 +124,3 @@ def _arrays(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> tuple[str,
         return f"unnest({types}) AS s ({names})", [column.to_pylist() for column in batch.columns]
     except (ValueError, OverflowError):  # its years end at 9999
         return None
-
-
-def _encoded(batch: pa.RecordBatch) -> list[bytes]:
-    from pgpq import ArrowToPostgresBinaryEncoder
-
-    encoder = ArrowToPostgresBinaryEncoder(batch.schema)
-    return [encoder.write_header(), encoder.write_batch(batch), encoder.finish()]
