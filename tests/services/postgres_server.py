@@ -63,6 +63,7 @@ class Database:
             dbname=self.name,
             sslmode="disable",
             connect_timeout=30,
+            client_encoding="UTF8",
             autocommit=True,
         )
 
@@ -84,10 +85,11 @@ class PostgresServer(LocalServer):
         super().__init__(stack, "postgres")
         self._paused: list[psutil.Process] = []
 
-    def database(self) -> Database:
-        """A new one, empty."""
+    def database(self, encoding: str | None = None) -> Database:
+        """A new one, empty; in UTF-8, or in an encoding with which text is sorted by bytes."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        self._database("postgres").execute(f"CREATE DATABASE {name}")
+        more = f" ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'" if encoding else ""
+        self._database("postgres").execute(f"CREATE DATABASE {name}{more}")
         return self._database(name)
 
     def shut_down_at_once(self) -> None:

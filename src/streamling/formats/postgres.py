@@ -177,6 +177,8 @@ class Session:
             "user": server.user,
             "password": server.password.reveal(),
             "connect_timeout": max(1, int(server.connect_s or _CONNECT_S)),
+            # What we copy is UTF-8, whatever the database keeps; it says which characters it does not have.
+            "client_encoding": "UTF8",
             "application_name": f"streamling/{__version__} {self._name}",
             # A machine that is gone is found out within two minutes, whether it owes an answer or an acknowledgement.
             "keepalives_idle": 30,

@@ -29,10 +29,17 @@ _VERDICTS = {
     "25006": Verdict.PASSING,  # read only: this is no longer the primary
     "25P03": Verdict.PASSING,  # a transaction of ours stood idle for too long
     "25P04": Verdict.PASSING,  # or took too long
+    "21000": Verdict.ROW,  # two rows of a statement are one key there: each alone is taken
     "22": Verdict.ROW,
     "23": Verdict.ROW,
+    "54000": Verdict.ROW,  # too long for an index or for a page
 }
-_ROW_REASONS = {"22001": "value_too_large", "22003": "value_too_large", "23502": "constraint_violation"}
+_ROW_REASONS = {
+    "21000": "constraint_violation",
+    "22001": "value_too_large",
+    "22003": "value_too_large",
+    "54000": "value_too_large",
+}
 _DISTRUST = "certificate verify failed"
 # A refused connection has no state. These words of the server do not come and go; all others may.
 _LASTING_REFUSALS = (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.formats.postgres_errors import Verdict, remedy, verdict
+from streamling.formats.postgres_errors import Verdict, reason, remedy, verdict
 
 
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
         ("08006 08P01 53100 53300 57P01 57P02 57P03 57P05 57014 40001 40P01 55P03 25006 25P03 25P04", Verdict.PASSING),
-        ("22001 22003 22P02 22021 23502 23503 23505 23514", Verdict.ROW),
-        ("42501 42703 42P01 42804 P0001 28P01 3D000 0A000 XX000 57P04", Verdict.LASTING),
+        ("21000 22001 22003 22P02 22P05 22021 23502 23503 23505 23514 54000", Verdict.ROW),
+        ("42501 42703 42P01 42804 P0001 28P01 3D000 0A000 XX000 57P04 54001", Verdict.LASTING),
     ],
 )
 def test_the_state_decides(states: str, expected: Verdict) -> None:
@@ -63,3 +63,12 @@ def test_the_longer_state_has_the_better_advice() -> None:
     assert "trigger" in (remedy("P0001") or "")
     assert remedy("XX000") is None
     assert remedy(None) is None
+
+
+def test_a_refused_row_has_one_of_a_few_words() -> None:
+    states = ("22001", "22003", "54000", "22P02", "22P05", "23502", "23505", "21000")
+    assert [reason(state) for state in states] == [
+        *["value_too_large"] * 3,
+        *["type_mismatch"] * 2,
+        *["constraint_violation"] * 3,
+    ]

@@ -45,7 +45,8 @@ def in_order(rows: list[Row], batch: int, *, deduplicate: bool, conflict: str, b
         piece = rows[start : start + batch]
         if deduplicate:
             last = {row[0]: place for place, row in enumerate(piece)}
-            piece = [row for place, row in enumerate(piece) if last[row[0]] == place]
+            removed = {row[0]: place for place, row in enumerate(piece) if (row[1] or "").lower() == "d"}
+            piece = [row for place, row in enumerate(piece) if place in (last[row[0]], removed.get(row[0]))]
         for row in piece:
             put(there, row, conflict)
         written += len(piece)
@@ -106,3 +107,12 @@ def test_where_the_first_row_may_decide_the_second_one_of_a_key_has_a_step_of_it
     rows = [(1, "i", 1), (2, "i", 1), (1, "i", 2)]
     steps, _ = rounds(table(rows), ("k",), 1, deduplicate=True, last_wins=False)
     assert [places(step) for step in steps] == [([], [0, 1]), ([], [2])]
+
+
+def test_of_a_piece_the_last_row_of_a_key_stays_and_the_deletion_before_it() -> None:
+    rows = [(1, "i", 1), (1, "d", 0), (1, "i", 2), (1, "u", 3), (2, "i", 1), (2, "d", 0)]
+    (step,), count = rounds(table(rows), ("k",), 100, deduplicate=True, last_wins=True)
+    assert places(step) == ([1, 5], [3])
+    assert count == 3
+    steps, _ = rounds(table(rows), ("k",), 100, deduplicate=True, last_wins=False)
+    assert [places(step) for step in steps] == [([1, 5], []), ([], [3])]

@@ -1,7 +1,7 @@
 """Which rows of an epoch reach the table, and in which steps.
 
 Rows take effect in their order, in pieces of `batch_size`; with `deduplicate` the last row of a key in a piece stands
-for all of them. Where the last row of a key decides alone, the pieces of an epoch are one step. Where the first one
+for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row of a key decides alone, the pieces of an epoch are one step. Where the first one
 may (`on_conflict: nothing`, `update_where`), step k has the k-th row of each key.
 """
 
@@ -46,7 +46,9 @@ def rounds(
     groups = _groups(rows, key)
     if deduplicate:
         pieces = places // batch_size
-        places = places[_last_of_each(groups * (pieces[-1] + 1 if len(pieces) else 1) + pieces)]
+        within = groups * (pieces[-1] + 1 if len(pieces) else 1) + pieces
+        removals = places[deleted]
+        places = np.union1d(_last_of_each(within), removals[_last_of_each(within[removals])])
     count = len(places)
     if last_wins:
         return [_merged(places, groups, deleted)], count
