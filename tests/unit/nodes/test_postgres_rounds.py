@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamling.sinks.postgres.rounds import Round, rounds
+from streamling.sinks.postgres.rounds import Round, effective
 
 Row = tuple[int, str | None, int]
 """Key, operation, value."""
@@ -26,6 +26,14 @@ def table(rows: list[Row]) -> pa.Table:
             "v": pa.array(values, pa.int64()),
         }
     )
+
+
+def rounds(
+    rows: pa.Table, key: tuple[str, ...], batch: int, *, deduplicate: bool, last_wins: bool
+) -> tuple[list[Round], int]:
+    """The steps, and how many rows count as written."""
+    found = effective(rows, key, batch, deduplicate=deduplicate)
+    return found.rounds(last_wins=last_wins), len(found)
 
 
 def put(there: Table, row: Row, conflict: str) -> None:
@@ -84,6 +92,23 @@ def test_steps_do_what_the_rows_would_do_in_order(
     expected, written = in_order(rows, batch, deduplicate=deduplicate, conflict=conflict, before=before)
     assert in_steps(rows, steps, conflict, before) == expected
     assert count == written
+
+
+@settings(deadline=None)
+@given(
+    rows=ROWS,
+    batch=st.integers(1, 7),
+    conflict=st.sampled_from(["update", "nothing", "greater"]),
+    cut=st.integers(0, 9),
+)
+def test_two_parts_one_after_the_other_do_what_the_whole_does(
+    rows: list[Row], batch: int, conflict: str, cut: int
+) -> None:
+    chosen = effective(table(rows), ("k",), batch, deduplicate=True)
+    last_wins = conflict == "update"
+    parts = [chosen.part(slice(0, cut)), chosen.part(slice(cut, None))]
+    steps = [step for part in parts for step in part.rounds(last_wins=last_wins)]
+    assert in_steps(rows, steps, conflict, {}) == in_steps(rows, chosen.rounds(last_wins=last_wins), conflict, {})
 
 
 def places(step: Round) -> tuple[list[Any], list[Any]]:

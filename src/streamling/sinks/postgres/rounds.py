@@ -1,14 +1,15 @@
 """Which rows of an epoch reach the table, and in which steps.
 
 Rows take effect in their order, in pieces of `batch_size`; with `deduplicate` the last row of a key in a piece stands
-for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row of a key decides alone, the pieces of an epoch are one step. Where the first one
-may (`on_conflict: nothing`, `update_where`), step k has the k-th row of each key.
+for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row of
+a key decides alone, the pieces of an epoch are one step. Where the first one may (`on_conflict: nothing`,
+`update_where`), step k has the k-th row of each key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.plan.types import OPERATION_COLUMN
@@ -28,10 +29,42 @@ class Round:
     upserts: Places
 
 
-def rounds(
-    rows: pa.Table, key: Sequence[str], batch_size: int, *, deduplicate: bool, last_wins: bool
-) -> tuple[list[Round], int]:
-    """The steps, and how many rows count as written. `key` columns have no nulls; without a key all is one step."""
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The rows that take effect, by their places, in order. Of all rows of the epoch, `keys` has a number for each key,
+    and `deleted` whether it is a deletion."""
+
+    places: Places
+    keys: Places | None
+    deleted: Places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def part(self, part: slice) -> Effective:
+        return replace(self, places=self.places[part])
+
+    def rounds(self, *, last_wins: bool) -> list[Round]:
+        """The steps; without a key all is one."""
+        if self.keys is None:
+            return [Round(self.places[:0], self.places)]
+        if last_wins:
+            return [self._merged(self.keys)]
+        found = []
+        occurrences = _occurrences(self.keys[self.places])
+        for number in range(int(occurrences.max(initial=-1)) + 1):
+            step = self.places[occurrences == number]
+            found.append(Round(step[self.deleted[step]], step[~self.deleted[step]]))
+        return found
+
+    def _merged(self, keys: Places) -> Round:
+        last = self.places[_last_of_each(keys[self.places])]
+        # A key that was deleted on the way and came back is a new row: columns we do not write start afresh.
+        return Round(self.places[self.deleted[self.places]], last[~self.deleted[last]])
+
+
+def effective(rows: pa.Table, key: Sequence[str], batch_size: int, *, deduplicate: bool) -> Effective:
+    """`key` columns have no nulls. Without a key nothing can be deleted."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -41,29 +74,14 @@ def rounds(
     deleted: Places = np.asarray(deletion.cast(pa.uint8()), dtype=bool)
     places = np.arange(rows.num_rows)
     if not key:
-        kept = places[~deleted]
-        return [Round(places[:0], kept)], len(kept)
-    groups = _groups(rows, key)
+        return Effective(places[~deleted], None, deleted)
+    keys = _groups(rows, key)
     if deduplicate:
         pieces = places // batch_size
-        within = groups * (pieces[-1] + 1 if len(pieces) else 1) + pieces
+        within = keys * (pieces[-1] + 1 if len(pieces) else 1) + pieces
         removals = places[deleted]
         places = np.union1d(_last_of_each(within), removals[_last_of_each(within[removals])])
-    count = len(places)
-    if last_wins:
-        return [_merged(places, groups, deleted)], count
-    found = []
-    occurrences = _occurrences(groups[places])
-    for number in range(int(occurrences.max(initial=-1)) + 1):
-        step = places[occurrences == number]
-        found.append(Round(step[deleted[step]], step[~deleted[step]]))
-    return found, count
-
-
-def _merged(places: Places, groups: Places, deleted: Places) -> Round:
-    last = places[_last_of_each(groups[places])]
-    # A key that was deleted on the way and came back is a new row: columns we do not write start afresh.
-    return Round(places[deleted[places]], last[~deleted[last]])
+    return Effective(places, keys, deleted)
 
 
 def _groups(rows: pa.Table, key: Sequence[str]) -> Places:

@@ -28,7 +28,7 @@ from streamling.plugin import (
 )
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.rounds import Round, rounds
+from streamling.sinks.postgres.rounds import Effective, Round, effective
 from streamling.sinks.postgres.statements import Statements
 from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
 from streamling.spec.keys import connection_name
@@ -216,25 +216,14 @@ class PostgresSink:
         """Write the rows; returns those that cannot be, and how many count as written."""
         keyed, refused = self._without_null_keys(rows)
         self._tell_of_deletes(keyed)
-        steps, count = self._rounds(keyed, last_wins=self._last_wins)
-        self._session.execute("SAVEPOINT rows")
-        try:
-            for step in steps:
-                self._write(keyed, step)
-        except RowRefused as error:
-            log.debug("%s: a row is refused, looking for it: %s", self._described, error)
-            self._session.execute("ROLLBACK TO rows")
-            bad = self._refused(keyed)
-            return (*refused, *bad), count - len(bad)
-        return refused, count
+        writing = self._writing
+        chosen = effective(keyed, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
+        bad = self._refused(keyed, chosen)
+        return (*refused, *bad), len(chosen) - len(bad)
 
     @property
     def _last_wins(self) -> bool:
         return self._writing.on_conflict == "update" and not self._writing.conditions
-
-    def _rounds(self, rows: pa.Table, *, last_wins: bool) -> tuple[list[Round], int]:
-        deduplicate = self._writing.deduplicate
-        return rounds(rows, self._key, self._writing.batch_rows, deduplicate=deduplicate, last_wins=last_wins)
 
     def _write(self, rows: pa.Table, step: Round) -> None:
         if len(step.deletes):
@@ -242,42 +231,37 @@ class PostgresSink:
         if len(step.upserts):
             self._statements.upsert(self._session, rows, step.upserts)
 
-    def _refused(self, rows: pa.Table) -> tuple[BadRow, ...]:
+    def _refused(self, rows: pa.Table, chosen: Effective) -> tuple[BadRow, ...]:
         """The rows that are refused; all others are written, unless the first of them ends the run."""
         if self._node.options.on_error is OnError.FAIL:
-            return tuple(islice(self._one_by_one(rows), 1))
+            return tuple(islice(self._halves(rows, chosen), 1))
         found, told = [], time.monotonic()
-        for bad in self._one_by_one(rows):
+        for bad in self._halves(rows, chosen):
             found.append(bad)
             if time.monotonic() - told > _REMIND_S:
                 told, count = time.monotonic(), len(found)
                 log.warning("%s: looking for refused rows, %d of %d so far", self._described, count, rows.num_rows)
         return tuple(found)
 
-    def _one_by_one(self, rows: pa.Table) -> Iterator[BadRow]:
-        """Write everything but the rows that are refused; each step in halves until they are found."""
-        steps, _ = self._rounds(rows, last_wins=False)
-        for step in steps:
-            yield from self._halves(rows, Round(step.deletes, step.upserts[:0]))
-            yield from self._halves(rows, Round(step.deletes[:0], step.upserts))
-
-    def _halves(self, rows: pa.Table, step: Round) -> Iterator[BadRow]:
-        places = step.deletes if len(step.deletes) else step.upserts
-        if not len(places):
+    def _halves(self, rows: pa.Table, chosen: Effective) -> Iterator[BadRow]:
+        """Write rows; if one of them is refused the first half and then the second, until it is found."""
+        if not len(chosen):
             return
         self._session.execute("SAVEPOINT half")
         try:
-            self._write(rows, step)
+            for step in chosen.rounds(last_wins=self._last_wins):
+                self._write(rows, step)
             self._session.execute("RELEASE half")
             return
         except RowRefused as error:
             self._session.execute("ROLLBACK TO half; RELEASE half")  # else the next one would stand inside of it
-            if len(places) == 1:
-                yield self._bad(rows, int(places[0]), error)
+            if len(chosen) == 1:
+                yield self._bad(rows, int(chosen.places[0]), error)
                 return
-        middle = len(places) // 2
+            log.debug("%s: one of %d rows is refused: %s", self._described, len(chosen), error)
+        middle = len(chosen) // 2
         for part in (slice(0, middle), slice(middle, None)):
-            yield from self._halves(rows, Round(step.deletes[part], step.upserts[part]))
+            yield from self._halves(rows, chosen.part(part))
 
     def _bad(self, rows: pa.Table, place: int, error: RowRefused) -> BadRow:
         from streamling.formats.json import json_row
