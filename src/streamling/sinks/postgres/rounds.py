@@ -1,8 +1,9 @@
 """Which rows of an epoch reach the table, and in which steps.
 
 Rows take effect in their order, in pieces of `batch_size`; with `deduplicate` the last row of a key in a piece stands
-for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row of a key decides alone, the pieces of an epoch are one step. Where the first one
-may (`on_conflict: nothing`, `update_where`), step k has the k-th row of each key.
+for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row
+of a key decides alone, the pieces of an epoch are one step. Where the first one may (`on_conflict: nothing`,
+`update_where`), step k has the k-th row of each key.
 """
 
 from __future__ import annotations

@@ -234,7 +234,8 @@ class PostgresSink:
 
     def _rounds(self, rows: pa.Table, *, last_wins: bool) -> tuple[list[Round], int]:
         deduplicate = self._writing.deduplicate
-        return rounds(rows, self._key, self._writing.batch_rows, deduplicate=deduplicate, last_wins=last_wins)
+        keyed = self._statements.told_apart(self._session, rows)
+        return rounds(keyed, self._key, self._writing.batch_rows, deduplicate=deduplicate, last_wins=last_wins)
 
     def _write(self, rows: pa.Table, step: Round) -> None:
         if len(step.deletes):
