@@ -18,6 +18,7 @@ from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Batch, Kind, register
+from streamling.sinks.postgres.columns import NESTED
 from streamling.sinks.postgres.sink import PostgresSink, Writing
 from streamling.spec.blocks import PostgresConnection
 from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
@@ -25,6 +26,8 @@ from streamling.spec.duration import Duration
 from streamling.spec.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
+
+_MOST_NAME_BYTES = 63
 
 
 class OnConflict(StrEnum):
@@ -90,8 +93,20 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
                 message = f"'update_where' names the column '{column}', which the table does not get"
                 hint = f"columns: {', '.join(written)}"
                 yield node.error(INVALID_VALUE, message, "update_where", column, hint=hint)
+        yield from self._check_names(node, written)
+        for name in key:
+            if (found := columns.get(name)) is not None and found.type.kind in NESTED:
+                message = f"the key column '{name}' is {found.type}, which cannot be a key"
+                yield node.error(INVALID_VALUE, message, hint="choose columns of plain values as the primary key")
         if self.update_where and (why := self._never_updates(written, key)):
             yield node.caution(INVALID_VALUE, f"'update_where' has no effect: {why}", "update_where")
+
+    @staticmethod
+    def _check_names(node: NodeSpec, written: list[str]) -> Iterator[Finding]:
+        for name in written:
+            if (length := len(name.encode())) > _MOST_NAME_BYTES:
+                message = f"the name of column '{name}' has {length} bytes; Postgres keeps {_MOST_NAME_BYTES}"
+                yield node.error(INVALID_VALUE, message, hint="give it a shorter name in a sql transform")
 
     def _never_updates(self, written: list[str], key: Key) -> str | None:
         if self.on_conflict is OnConflict.NOTHING:

@@ -1,15 +1,17 @@
 """Columns on their way to Postgres: the type a new table gets, how values are staged, and what a given table must have.
 
 Values are staged as Arrow carries them. What Postgres has to read from text (numbers beyond 38 digits, JSON) is cast
-behind it, to the type of the column.
+behind it, to the type of the column. A cast must not lose anything: Postgres cuts and rounds in silence where a cast
+is written, and says so where a value is only put into a column.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from streamling.plan.types import DataType, Field
+from streamling.sinks.postgres.keys import Fold
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,14 +60,16 @@ _STAGED = {
     "time32": "time",
     "time64": "time",
 }
-_JSON = ("struct", "list", "map")
+NESTED = ("struct", "list", "map")
+"""Written as JSON; no keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
     """A column of the input. `staged` is the type its values arrive in, `ddl` the one a new table gets.
 
-    `target` is the type of the column in the table that is there, where a cast to it has to be written.
+    Of the column in the table that is there: `target` is its type, where a cast to it has to be written, `limit` how
+    many characters it has, if not any number, and `fold` what it takes for one key, if it is more than what is equal.
     """
 
     name: str
@@ -74,12 +78,17 @@ class TableColumn:
     staged: str
     nullable: bool
     target: str | None = None
+    limit: int | None = None
+    fold: Fold | None = None
 
-    @property
-    def cast_sql(self) -> str:
-        """What has to be written behind the staged value."""
-        type_ = self.target or (self.ddl if self.staged == "text" and self.ddl != "TEXT" else None)
-        return f"::{type_}" if type_ else ""
+    def value_sql(self, value: str) -> str:
+        """The staged value as it goes into the column."""
+        if self.limit is not None:
+            # Blanks at the end that are too many would be cut off in silence; before a point they are not at the end.
+            value = f"CASE WHEN length({value}) > {self.limit} THEN {value} || '.' ELSE {value} END"
+        if self.staged == "text" and self.ddl != "TEXT":
+            value += f"::{self.ddl}"
+        return f"{value}::{self.target}" if self.target else value
 
     @property
     def known(self) -> bool:
@@ -109,7 +118,7 @@ def _staged(array: pa.Array, column: TableColumn) -> pa.Array:
 
     from streamling.formats.json import json_values
 
-    if column.type.kind in _JSON:
+    if column.type.kind in NESTED:
         return pa.array(json_values(array, column.type), pa.string())
     if pa.types.is_int8(array.type):
         return array.cast(pa.int16())
@@ -124,7 +133,9 @@ def _staged(array: pa.Array, column: TableColumn) -> pa.Array:
 
 _TEXTS = ("text", "varchar")
 # Postgres reads these from text, and says so if it cannot.
-_READ_FROM_TEXT = ("uuid", "json", "jsonb", "inet", "cidr", "macaddr", "xml", "citext", "bpchar", "name")
+_READ_FROM_TEXT = ("uuid", "json", "jsonb", "inet", "cidr", "macaddr", "xml", "citext", "bpchar")
+# Of these, what they take for one value.
+_FOLDS = {"uuid": Fold.UUID, "citext": Fold.CASE, "bpchar": Fold.BLANKS}
 _WIDE_ENOUGH = {
     "BOOLEAN": ("bool",),
     "SMALLINT": ("int2", "int4", "int8", "float4", "float8", "numeric"),
@@ -159,6 +170,8 @@ class GivenColumn:
     required: bool
     has_default: bool
     generated: bool
+    deterministic: bool
+    """Whether only equal texts are equal for its collation."""
 
 
 def misfit(column: TableColumn, given: GivenColumn) -> str | None:
@@ -194,8 +207,31 @@ def _too_narrow(column: TableColumn, kind: str, given: GivenColumn) -> str | Non
     return None
 
 
-def target_cast(column: TableColumn, given: GivenColumn) -> str | None:
-    """The cast that a text needs to become the type of the column."""
-    if column.ddl == "TEXT" and (given.base in _READ_FROM_TEXT or given.enumeration):
-        return given.shown
+def unfit_key(column: TableColumn, given: GivenColumn) -> str | None:
+    """Why a column that fits cannot be a key; None if it can."""
+    if column.type.kind in NESTED:
+        return f'column "{given.name}" is {column.type}, which cannot be a key'
+    if not given.deterministic:
+        return f'column "{given.name}" has a collation that takes different texts for one, and cannot be a key'
+    if column.ddl == "TEXT" and given.base in _READ_FROM_TEXT and given.base not in _FOLDS:
+        return (
+            f'column "{given.name}" is {given.shown}, which takes different texts for one value, and cannot be a key: '
+            "a text column can"
+        )
     return None
+
+
+def fitted(column: TableColumn, given: GivenColumn) -> TableColumn:
+    """The column as the table has it that is there."""
+    if column.ddl != "TEXT":
+        floating = column.ddl in ("REAL", "DOUBLE PRECISION")
+        if given.base in _TEXTS:  # the same text in a row and in a comparison with one
+            return replace(column, target="text", fold=Fold.NAN if floating else None)
+        return replace(column, fold=Fold.FLOAT if floating else None)
+    if given.base == "bpchar":  # without its length: a cast would cut
+        return replace(column, target="bpchar", fold=Fold.BLANKS)
+    if given.base in _READ_FROM_TEXT or given.enumeration:
+        return replace(column, target=given.shown, fold=_FOLDS.get(given.base))
+    if given.base == "varchar" and given.modifier >= 0:
+        return replace(column, limit=given.modifier - 4)
+    return column

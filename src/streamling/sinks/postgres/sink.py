@@ -217,7 +217,8 @@ class PostgresSink:
         keyed, refused = self._without_null_keys(rows)
         self._tell_of_deletes(keyed)
         writing = self._writing
-        chosen = effective(keyed, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
+        told_apart = self._statements.told_apart(self._session, keyed)
+        chosen = effective(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
         bad = self._refused(keyed, chosen)
         return (*refused, *bad), len(chosen) - len(bad)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.formats.postgres import Session, Table, quoted
 from streamling.sinks.postgres.columns import TableColumn, staged
+from streamling.sinks.postgres.keys import folded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,16 +35,24 @@ class Statements:
     def upsert(self, session: Session, rows: pa.Table, places: Places) -> None:
         """Write the rows at these places; no two of them have one key."""
         names = ", ".join(quoted(column.name) for column in self.columns)
-        values = ", ".join(f"s.{quoted(c.name)}{c.cast_sql}" for c in self.columns)
+        values = ", ".join(c.value_sql(f"s.{quoted(c.name)}") for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
         with _Source(session, rows, self._sorted(rows, places), self.columns) as source:
             session.execute(f"{head} {source.sql} {self._conflict}", source.values)
 
     def delete(self, session: Session, rows: pa.Table, places: Places) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
-        match = " AND ".join(f"t.{quoted(c.name)} = s.{quoted(c.name)}{c.cast_sql}" for c in columns)
+        match = " AND ".join(f"t.{quoted(c.name)} = {c.value_sql(f's.{quoted(c.name)}')}" for c in columns)
         with _Source(session, rows, places, columns) as source:
             session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
+
+    def told_apart(self, session: Session, rows: pa.Table) -> pa.Table:
+        """The rows with equal keys where the table takes them for one."""
+        for column in self.columns:
+            if column.name in self.key and column.fold is not None:
+                values = folded(session, rows.column(column.name).combine_chunks(), column.fold)
+                rows = rows.set_column(rows.schema.get_field_index(column.name), column.name, values)
+        return rows
 
     def _sorted(self, rows: pa.Table, places: Places) -> Places:
         """By key: neighbours in the index come together, and two writers lock rows in one order."""

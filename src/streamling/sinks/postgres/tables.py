@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamling.formats.postgres import RowRefused, Session, Table, quoted
-from streamling.sinks.postgres.columns import GivenColumn, TableColumn, misfit, target_cast
+from streamling.sinks.postgres.columns import GivenColumn, TableColumn, fitted, misfit, unfit_key
 
 _COLUMNS = """
 SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod), a.atttypmod, t.typtype = 'e',
-       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+       coalesce(c.collisdeterministic, true)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
+# A constraint that can be checked later does not tell conflicts, and an index may compare otherwise than its column.
 _UNIQUE = """
 SELECT array_agg(a.attname::text)
 FROM pg_index i JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place) ON k.place <= i.indnkeyatts
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-GROUP BY i.indexrelid
+LEFT JOIN pg_collation c ON c.oid = i.indcollation[k.place::int - 1]
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indimmediate
+AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c.oid = a.attcollation)
 """
 
 
@@ -53,7 +57,8 @@ class Comparison:
 
 def compare(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> Comparison:
     given = {row[0]: GivenColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
-    found = [found for column in columns if column.name in given and (found := misfit(column, given[column.name]))]
+    pairs = [(column, given[column.name]) for column in columns if column.name in given]
+    found = [why for pair in pairs if (why := misfit(*pair) or (unfit_key(*pair) if pair[0].name in key else None))]
     names = {column.name for column in columns}
     found += [
         f'column "{other.name}" is NOT NULL and has no default, and the input has no such column'
@@ -67,7 +72,7 @@ def compare(session: Session, table: Table, columns: Sequence[TableColumn], key:
             f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quoted, key))})"
         )
     return Comparison(
-        tuple(replace(c, target=target_cast(c, given[c.name])) if c.name in given else c for c in columns),
+        tuple(fitted(c, given[c.name]) if c.name in given else c for c in columns),
         tuple(column for column in columns if column.name not in given),
         tuple(found),
     )
