@@ -56,6 +56,7 @@ def _lowered(session: Session, values: pa.Array) -> pa.Array:
     try:
         found: list[Any] = [text for (text,) in session.rows(_LOWER, (encoded.dictionary.to_pylist(),))]
     except RowRefused:  # a text that it does not take at all, whose row will be found
-        session.execute("ROLLBACK TO keys")
+        session.execute("ROLLBACK TO keys; RELEASE keys")
         return pc.ascii_lower(values)
+    session.execute("RELEASE keys")
     return pa.array(found, pa.string()).take(encoded.indices)
