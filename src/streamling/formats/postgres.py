@@ -36,7 +36,8 @@ _NO_TEXT = "22021"
 _BEGIN = (
     "BEGIN; SELECT set_config('statement_timeout', '{:.0f}', true), "
     "set_config('idle_in_transaction_session_timeout', '{:.0f}', true), "
-    "set_config('TimeZone', 'UTC', true), current_setting('transaction_read_only')"
+    "set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true), "
+    "current_setting('transaction_read_only')"
 )
 
 
