@@ -249,8 +249,10 @@ class Control:
 
     def _look_at_company(self, broker: Broker) -> None:
         """Offsets that only this process or this host can see are of no use to the others."""
+        if self._watching.state == "all":
+            return
         hosts = broker.members(self._watching.group or "")
-        apart = {"process": len(hosts) > 1, "host": len(set(hosts)) > 1, "all": False}
+        apart = {"process": len(hosts) > 1, "host": len(set(hosts)) > 1}
         if apart[self._watching.state]:
             log.warning(
                 "source %s: the group '%s' has %d members, and the state backend is seen by this %s only: when "
