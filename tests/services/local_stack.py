@@ -64,6 +64,8 @@ def local_stack(servers: Mapping[str, Server] = SERVERS) -> Iterator[Stack]:
         try:
             stack = Stack(directory, servers=servers)
             yield stack
+            for name in servers:  # nobody needs what an orderly end would save
+                stack.kill(name)
             stack.down(list(servers), purge=True)
         finally:
             guard.communicate()
