@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import TypeVar
 
 from streamling.engine.bad_rows import BadRows, Refused, Stage
 from streamling.engine.capacity import Capacity
@@ -31,7 +30,7 @@ from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Journal, Pending
 from streamling.engine.progress import Progress
 from streamling.engine.readahead import ReadAhead, Taken
-from streamling.engine.state.store import BUDGET_S
+from streamling.engine.state.store import patiently
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
@@ -42,7 +41,6 @@ from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 # Spark's side of a DataFrame is freed when Python's collector finds its proxy, and nothing else would run it often.
 _COLLECT_EVERY = 50
@@ -97,7 +95,7 @@ class EpochLoop:
 
     def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken]) -> None:
         began = time.monotonic()
-        record = self._state(lambda: self._journal.record(epoch, self._fingerprint))  # 2
+        record = patiently(lambda: self._journal.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
         rows = self._deliver(record.epoch, taken, self._outlets)
         self._finish(record, rows, began)
@@ -150,7 +148,7 @@ class EpochLoop:
     def _finish(self, record: Pending, rows: int, began: float) -> None:
         epoch = record.epoch
         crash_point("before-finalize")
-        self._state(lambda: self._journal.finalize(record))  # 5
+        patiently(lambda: self._journal.finalize(record))  # 5
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._sources:  # 6
@@ -193,7 +191,7 @@ class EpochLoop:
 
     def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Taken]]:
         self._last_epoch = time.monotonic()
-        number = self._state(self._journal.next_number)
+        number = patiently(self._journal.next_number)
         given = {source.node: source.take(number, only_read=only_read) for source in self._sources}
         taken = {node: t for node, t in given.items() if t is not None}
         return self._mint(number, taken), taken
@@ -238,14 +236,14 @@ class EpochLoop:
             except Fenced as fenced:
                 self._note(fenced)
                 self._wait_for_other_owner()
-        positions = self._state(self._journal.positions)
+        positions = patiently(self._journal.positions)
         for source in sources:
             source.start(positions)
         if positions:
             log.info("reading on from the stored positions")
 
     def _unfinished(self) -> list[Pending]:
-        return self._state(lambda: self._journal.pending(self._settings.application_id, self._generation, self._mine))
+        return patiently(lambda: self._journal.pending(self._settings.application_id, self._generation, self._mine))
 
     def _mine(self, slice_: Slice) -> bool:
         return any(source.node == slice_.node and source.owns(slice_.key) for source in self._sources)
@@ -266,7 +264,7 @@ class EpochLoop:
             answers = self._asked(lambda sink: sink.abandon(epoch))
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
-            self._state(lambda: self._journal.drop(pending))
+            patiently(lambda: self._journal.drop(pending))
             self._capacity.after_crash(epoch)
             return
         missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
@@ -293,7 +291,7 @@ class EpochLoop:
     def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
         new_id = self._new_id()
-        pending = self._state(lambda: self._journal.rename(pending, new_id))
+        pending = patiently(lambda: self._journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
@@ -322,7 +320,7 @@ class EpochLoop:
     def _note(self, fenced: Fenced) -> None:
         """Being fenced again and again while no position moves means that nobody else is there to move them."""
         log.warning("an epoch is abandoned: %s", fenced)
-        positions = self._state(self._journal.positions)
+        positions = patiently(self._journal.positions)
         owned = {key: value for key, value in positions.items() if not any(s.foreign(key) for s in self._sources)}
         seen = (owned, self._others())
         self._fenced_in_vain = self._fenced_in_vain + 1 if seen == self._fenced_at else 0
@@ -360,10 +358,6 @@ class EpochLoop:
         return self._own[-1]
 
     # Bookkeeping
-
-    def _state(self, action: Callable[[], Result]) -> Result:
-        # Tried on while stopping too: what the sinks have must still be recorded.
-        return retry(action, what="state backend", stopping=lambda: False, budget_s=BUDGET_S)
 
     def _account(self, epoch: Epoch, rows: int, seconds: float) -> None:
         self.epochs += 1

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.jvm import Jvm
@@ -24,7 +24,7 @@ from streamling.engine.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.signals import Signals, listen
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.state import StateStore, claim, generation, open_state
-from streamling.engine.state.store import BUDGET_S
+from streamling.engine.state.store import patiently
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
 from streamling.plugin.abilities import (
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from streamling.engine.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 # With an interval of 0 rows are wanted at once; asking for them without a pause would cost a core.
 _SHORTEST_POLL_S = 0.005
@@ -146,9 +145,9 @@ class Run:
 
     def _claim(self, store: StateStore, prepared: Prepared) -> None:
         """Positions of another pipeline with sources of the same name would be taken for ours."""
-        other = _patiently(lambda: claim(store, self._file))
+        other = patiently(lambda: claim(store, self._file))
         sources = tuple(node.ref for node in prepared.plan.sources)
-        if other is not None and any(key.startswith(sources) for key in _patiently(store.items)):
+        if other is not None and any(key.startswith(sources) for key in patiently(store.items)):
             log.warning(
                 "the stored positions of application_id '%s' come from another pipeline file, %s: sources of the same "
                 "name go on from there. Give each pipeline an application_id of its own",
@@ -168,7 +167,7 @@ class Run:
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
-        epoch_generation = _patiently(lambda: generation(store))
+        epoch_generation = patiently(lambda: generation(store))
         self._attach(prepared, store)
         stop = StopRequest()
         _join(prepared, stop)
@@ -347,11 +346,6 @@ class Run:
             written={o.name: o.written for o in self._outlets},
             seconds=time.monotonic() - self._began,
         )
-
-
-def _patiently(action: Callable[[], Result]) -> Result:
-    """The state was there a moment ago, and is given the time that it has later on."""
-    return retry(action, what="state backend", stopping=lambda: False, budget_s=BUDGET_S)
 
 
 def _join(prepared: Prepared, stop: StopRequest) -> None:

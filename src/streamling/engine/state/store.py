@@ -8,18 +8,21 @@ owner, a process that was suspended and wakes up late, from moving anything.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from streamling.plugin.contract import Json
+from streamling.retry import retry
+
+Result = TypeVar("Result")
 
 GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
 # State errors may pass within this time; then the run ends and a supervisor starts it again.
-BUDGET_S = 60.0
+_BUDGET_S = 60.0
 
 
 class StateStore(Protocol):
@@ -68,3 +71,8 @@ def claim(store: StateStore, pipeline: Path) -> str | None:
 def reset(store: StateStore) -> None:
     """Forget everything. The next start makes a new generation, so no ledger entry of before matches."""
     store.clear()
+
+
+def patiently(action: Callable[[], Result]) -> Result:
+    """Ask a state that is open. Tried on while stopping too: what the sinks have must still be recorded."""
+    return retry(action, what="state backend", stopping=lambda: False, budget_s=_BUDGET_S)
