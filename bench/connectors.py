@@ -1,10 +1,11 @@
-"""Spark's own connectors for Kafka and Avro, and a driver of Postgres, with a Spark that they fit: there is no set of
-them for ours."""
+"""What the others are made of: Spark's own connectors for Kafka and Avro, a driver of Postgres, and a Spark that they fit,
+as there is no set of them for ours; Flink and its connectors."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -12,8 +13,8 @@ from bench.processes import cache
 from streamling.dev.onlooker import Onlooker
 from streamling.dev.packages import Artifact, fetched, installed
 
-_SPARK = "4.2.0"
-_JARS = (
+_SPARK, _FLINK = "4.2.0", "2.2.0"
+_SPARK_JARS = (
     Artifact(
         "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
         494879,
@@ -58,21 +59,56 @@ _JARS = (
     ),
 )
 
+_FLINK_JARS = (
+    Artifact(
+        "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3",
+        9777251,
+        "org.apache.flink",
+        "flink-sql-connector-kafka",
+        "4.0.1-2.0",
+    ),
+    Artifact(
+        "dc331e14107ded6e07f5f77321aa06d8019aa9f33654d0658e49648409b5b80d",
+        23075867,
+        "org.apache.flink",
+        "flink-sql-avro-confluent-registry",
+        "2.2.0",
+    ),
+)
 
-def python() -> Path:
-    """The interpreter of an environment that has that Spark; made once."""
-    directory = cache() / f"spark-{_SPARK}"
+
+def spark_python() -> Path:
+    """The interpreter of an environment that has that Spark."""
+    return _environment(f"spark-{_SPARK}", f"pyspark=={_SPARK}") / "bin" / "python"
+
+
+def spark_jars() -> list[Path]:
+    return _jars(f"spark-connectors-{_SPARK}-jdbc", f"connectors of Spark {_SPARK}", _SPARK_JARS)
+
+
+def flink_jars() -> list[Path]:
+    """Flink itself, its SQL client, and the connectors."""
+    directory = _environment(f"flink-{_FLINK}", f"apache-flink-libraries=={_FLINK}")
+    own = [
+        jar for folder in ("lib", "opt") for jar in directory.glob(f"lib/python*/site-packages/pyflink/{folder}/*.jar")
+    ]
+    return sorted(own) + _jars(f"flink-connectors-{_FLINK}", f"connectors of Flink {_FLINK}", _FLINK_JARS)
+
+
+def _environment(name: str, package: str) -> Path:
+    """A virtual environment with one package; made once."""
+    directory = cache() / name
     done = directory / "installed"
     if not done.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
-        command = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", f"pyspark=={_SPARK}"]
+        command = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
         subprocess.run(command, check=True, timeout=1800)
         done.touch()
-    return directory / "bin" / "python"
+    return directory
 
 
-def jars() -> list[Path]:
+def _jars(name: str, described: str, artifacts: Sequence[Artifact]) -> list[Path]:
     def fetch(directory: Path, lock: IO[bytes]) -> Path:
-        return fetched(f"connectors of Spark {_SPARK}", _JARS, directory, lock, Onlooker())[0].parent
+        return fetched(described, artifacts, directory, lock, Onlooker())[0].parent
 
-    return sorted(installed(f"spark-connectors-{_SPARK}-jdbc", fetch, Onlooker()).glob("*.jar"))
+    return sorted(installed(name, fetch, Onlooker()).glob("*.jar"))

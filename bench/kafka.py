@@ -1,10 +1,10 @@
-"""A topic of one partition through a query, dropped at the end: beside the client alone and Structured Streaming.
+"""A topic of one partition through a query, dropped at the end: beside the client alone, Structured Streaming and Flink.
 
 `STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told. Of every contender:
 
 - wall: all records, by the time from the start of the process to the last record;
 - steady: ours from the end of the first large epoch to the end of the last one, or, if there is but one, in it; the
-  client's from its first record on; Spark's when the same query runs a second time in the same process;
+  client's from its first record on; Spark's and Flink's when the same query runs a second time in the same process;
 - CPU seconds per million records in the steady time, of all its processes; the broker's are not counted;
 - the largest resident memory of all its processes together.
 """
@@ -22,6 +22,7 @@ from bench import connectors
 from bench.figure import Figure
 from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
 from bench.processes import Epoch, epochs, measured, pipeline, wait_for, watched
+from streamling.engine.java import find_java
 
 _PROJECTION = (
     "SELECT id, upper(customer) AS customer, product, country, note, amount * 2 AS amount, price, created, quantity"
@@ -57,17 +58,20 @@ class _Run:
 def kafka() -> Iterator[Figure]:
     """Records per second, with and without a filter."""
     rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
-    python, jars = connectors.python(), connectors.jars()
+    for fetch in (connectors.spark_python, connectors.spark_jars, connectors.flink_jars):
+        fetch()  # now, not while something is measured
     with servers() as stack:
         place = filled(stack, mixed, rows)
         _bare(place, rows)  # the broker's files are in memory from here on, for everybody
         for name, query in _QUERIES.items():
-            bare, ours, spark = _bare(place, rows), _ours(place, rows, query), _structured(python, jars, place, query)
-            yield from _figures(name, bare, ours, spark)
+            bare, ours = _bare(place, rows), _ours(place, rows, query)
+            # The header is looked at there as well.
+            query = query.replace(" FROM", ", _gs_op FROM")
+            yield from _figures(name, bare, ours, _structured(place, query), _flink(place, rows, query))
 
 
-def _figures(name: str, bare: _Run, ours: _Run, spark: _Run) -> Iterator[Figure]:
-    for contender, run in (("ours", ours), ("bare loop", bare), ("plain PySpark", spark)):
+def _figures(name: str, bare: _Run, ours: _Run, spark: _Run, flink: _Run) -> Iterator[Figure]:
+    for contender, run in (("ours", ours), ("bare loop", bare), ("plain PySpark", spark), ("Flink SQL", flink)):
         yield Figure(f"kafka {name}, {contender}", f"{run.wall:,.0f}", run.shown, "", holds=True)
     bars = (
         ("steady", ours.steady, "the bare loop", bare.steady, _BARE_BAR),
@@ -109,10 +113,19 @@ def _bare(place: Place, rows: int) -> _Run:
     return _Run(rows / wall, steady[0] / steady[1], cpu[0] / steady[0] * 1e6, rss)
 
 
-def _structured(python: Path, jars: Sequence[Path], place: Place, query: str) -> _Run:
-    script = str(_PLAIN / "kafka_structured.py")
-    # The header is looked at there as well.
-    query = query.replace(" FROM", ", _gs_op FROM")
-    command = [str(python), script, place.brokers, place.topic, ",".join(map(str, jars)), SCHEMA, query]
+def _structured(place: Place, query: str) -> _Run:
+    jars = ",".join(map(str, connectors.spark_jars()))
+    command = [str(connectors.spark_python()), str(_PLAIN / "kafka_structured.py")]
+    return _twice([*command, place.brokers, place.topic, jars, SCHEMA, query])
+
+
+def _flink(place: Place, rows: int, query: str) -> _Run:
+    jars = ":".join(map(str, connectors.flink_jars()))
+    command = [sys.executable, str(_PLAIN / "kafka_flink.py")]
+    return _twice([*command, place.brokers, place.registry, place.topic, str(rows), query, str(find_java()), jars])
+
+
+def _twice(command: Sequence[str]) -> _Run:
+    """A script that does the same twice: cold, then warm."""
     (cold, warm), wall, cpu, rss = measured(command)
     return _Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)

@@ -53,7 +53,7 @@ class _Run:
 def postgres() -> Iterator[Figure]:
     """Records per second into a keyed table."""
     rows = int(os.environ.get("STREAMLING_BENCH_POSTGRES_ROWS", "1_000_000"))
-    python, jars = connectors.python(), connectors.jars()
+    python, jars = connectors.spark_python(), connectors.spark_jars()
     with servers() as stack:
         place, only_inserts = filled(stack, changes, rows), filled(stack, inserts, rows)
         limits = _merged(place.settings, rows)
