@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamling.plugin import registry
-from streamling.plugin.contract import BadRow, Counted, Json, Offer, Room
+from streamling.plugin.contract import BadRow, Counted, Json, Offer, Reached, Room
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -93,7 +93,7 @@ def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:
     found: list[Row | BadRow] = []
     for part in (part for slice_ in offer.slices for part in slice_.parts):
         for item in reader.read(part):
-            if not isinstance(item, Counted):
+            if not isinstance(item, Counted | Reached):
                 found.extend([item] if isinstance(item, BadRow) else item.to_pylist())
     return found
 

@@ -192,6 +192,8 @@ def test_the_status_says_what_runs_where(here: Path, kafka: KafkaBroker) -> None
     assert found["kafka"]["address"] == kafka.brokers
     assert psutil.Process(found["kafka"]["pid"]).exe().endswith("java")
     assert f"export STREAMLING__KAFKA_SOURCE__BROKERS={kafka.brokers}" in succeeded(here, "status")
+    (alone,) = json.loads(succeeded(here, "status", "kafka", "--format", "json"))["servers"]
+    assert alone["server"] == "kafka"
 
 
 def test_nothing_listens_for_other_machines(
@@ -248,7 +250,7 @@ def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_the_next
 
 
 def test_without_servers_commands_say_how_to_start_them(own: Path) -> None:
-    for words in (["env"], ["tail", "orders"], ["produce", "orders", "-"]):
+    for words in (["env"], ["env", "postgres"], ["tail", "orders"], ["produce", "orders", "-"]):
         assert "streamling dev up" in failed(own, *words)
     assert dev(own, "status").returncode == 1
     assert "nothing runs" in succeeded(own, "down")

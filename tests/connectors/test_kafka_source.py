@@ -75,6 +75,16 @@ def test_offers_keep_to_the_room_there_is(kafka: KafkaBroker) -> None:
         assert sorted(found(everything(events, small))) == list(range(6, 20))
 
 
+def test_partitions_take_turns_where_there_is_no_room_for_all(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=5)
+    kafka.produce(topic, [Message(b'{"n": %d}' % n, partition=n % 5) for n in range(10)])
+    with source(kafka.brokers, topic, JSON) as events:
+        small = Room(2, parts=2, part_rows=1)
+        turns = [found(read(events, events.offer(small))) for _ in range(3)]
+        assert turns == [[0, 1], [2, 3], [5, 4]]
+        assert sorted(found(everything(events, small))) == [6, 7, 8, 9]
+
+
 def test_an_offer_says_how_many_rows_wait_behind_it(kafka: KafkaBroker) -> None:
     topic = kafka.topic(partitions=2)
     kafka.produce(topic, [Message(b'{"n": %d}' % n, partition=n % 2) for n in range(20)])
@@ -280,6 +290,12 @@ def test_tombstones_of_avro_keys_delete(kafka: KafkaBroker, schema_registry: Sch
     more = ", primary_key: id, tombstones: delete"
     with source(kafka.brokers, topic, more, registry_url=schema_registry.url) as events:
         assert everything(events) == [{"id": n, "text": None, "_gs_op": "d"} for n in (5, 6)]
+        # Of a schema that is gone nobody can say which row is meant.
+        kafka.produce(topic, [Message(None, b"\0\x7f\0\0\0\x0c")])
+        (bad,) = eventually(events, 1)
+        assert isinstance(bad, BadRow)
+        assert bad.reason == "tombstone"
+        assert f"the id {0x7F << 24}" in bad.message
 
 
 def test_the_operation_of_the_payload_wins(kafka: KafkaBroker) -> None:

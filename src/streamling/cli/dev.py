@@ -75,7 +75,7 @@ def up(
         with Watching() as watching:
             stack = opened(directory, watching)
             stack.up(names, ports)
-        _show(stack, format_)
+        _show(stack, None, format_)
         return 0
 
     return reported(start, with_trace=traceback)
@@ -115,15 +115,23 @@ def down(
     cls=Command,
     epilog="""
 streamling dev status                  exit code 1 if one does not answer
+streamling dev status kafka            exit code 1 unless it runs and answers
 streamling dev status --format json    for programs
 """,
 )
-def status(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
+def status(
+    servers: Names = None,
+    directory: Directory = DIRECTORY,
+    format_: OutputFormat = Format.TEXT,
+    traceback: Traceback = False,
+) -> int:
     """Say what runs where, and with which variables pipelines use it."""
+    names = _names(servers)
 
     def look() -> int:
-        found = _show(opened(directory), format_)
-        states = {one.state.value for one in found}
+        states = {one.state.value for one in _show(opened(directory), names, format_)}
+        if servers:
+            return 0 if states == {"running"} else 1
         return 0 if "running" in states and "not answering" not in states else 1
 
     return reported(look, with_trace=traceback)
@@ -133,17 +141,24 @@ def status(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT
     cls=Command,
     epilog="""
 streamling dev env                  for eval in the shell
+streamling dev env kafka registry   of these only
 streamling dev env --format json    for programs
 """,
 )
-def env(directory: Directory = DIRECTORY, format_: OutputFormat = Format.TEXT, traceback: Traceback = False) -> int:
+def env(
+    servers: Names = None,
+    directory: Directory = DIRECTORY,
+    format_: OutputFormat = Format.TEXT,
+    traceback: Traceback = False,
+) -> int:
     """Print the settings of what runs, as commands for the shell."""
+    names = _names(servers)
 
     def tell_variables() -> int:
         stack = opened(directory)
-        variables = stack.variables()
-        if not variables:
-            stack.site("kafka")  # says that it does not run
+        variables = stack.variables(names)
+        for name in names if servers or not variables else ():
+            stack.site(name)  # says that it does not run
         if format_ is Format.JSON:
             print(json.dumps(variables, indent=2))
         else:
@@ -182,8 +197,8 @@ def _known(name: str, argument: str) -> str:
     return name
 
 
-def _show(stack: Stack, format_: Format) -> list[Status]:
-    found, variables = stack.status(), stack.variables()
+def _show(stack: Stack, names: list[str] | None, format_: Format) -> list[Status]:
+    found, variables = stack.status(names), stack.variables(names)
     if format_ is Format.JSON:
         print(json.dumps({"servers": [asdict(one) for one in found], "variables": variables}, indent=2))
     else:

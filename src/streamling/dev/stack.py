@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -133,9 +133,9 @@ class Stack:
         if process is not None:
             stop(process, server.kill_signals, seconds=server.stop_seconds)
 
-    def status(self) -> list[Status]:
-        """All servers, each asked whether it answers."""
-        return [self._status(server) for server in self._servers.values()]
+    def status(self, names: Collection[str] | None = None) -> list[Status]:
+        """These servers, or all, each asked whether it answers."""
+        return [self._status(server) for name, server in self._servers.items() if names is None or name in names]
 
     def runs(self, name: str) -> bool:
         """Whether its process is there, answering or not."""
@@ -153,12 +153,12 @@ class Stack:
             )
         return self._site(self._servers[name], record)
 
-    def variables(self) -> dict[str, str]:
-        """The settings with which pipelines use what runs."""
+    def variables(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """The settings with which pipelines use what runs, of these servers or of all."""
         found: dict[str, str] = {}
-        for server in self._servers.values():
+        for name, server in self._servers.items():
             record = self._record(server)
-            if record is not None and record.process() is not None:
+            if (names is None or name in names) and record is not None and record.process() is not None:
                 found |= server.variables(self._site(server, record))
         return found
 

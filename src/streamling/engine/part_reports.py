@@ -7,12 +7,12 @@ task for instance, reports twice under one name, so nothing is counted double.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import refusal
-from streamling.plugin.contract import BadRow, Counted
+from streamling.plugin.contract import BadRow, Counted, Reached
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -53,13 +53,22 @@ class Sorted:
         self._rows = self._refused = 0
         self._bad: list[BadRow] = []
         self._counts: Counter[str] = Counter()
+        self.reached: int | None = None
+        """The last place a reader has spoken of."""
 
-    def rows(self, items: Iterator[pa.RecordBatch | BadRow | Counted]) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, items: Iterator[pa.RecordBatch | BadRow | Counted | Reached], enough: Callable[[], bool] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All of them, or up to the first place where it is `enough`."""
         for item in items:
             if isinstance(item, BadRow):
                 self._refuse(item)
             elif isinstance(item, Counted):
                 self._counts[item.what] += item.count
+            elif isinstance(item, Reached):
+                self.reached = item.place
+                if enough is not None and enough():
+                    return
             else:
                 self._rows += item.num_rows
                 yield item

@@ -7,9 +7,10 @@ of them. A large offer is held as it is: the executors will read it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +20,7 @@ from streamling.engine.closing import InHand, still_gathering
 from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.abilities import Batch, HearsCounts, HearsMarkers, Recalls, Shared, Watched
+from streamling.plugin.abilities import Batch, HearsCounts, HearsMarkers, Recalls, Shared, TakesBack, Watched
 from streamling.plugin.contract import Json, Offer, Room, Slice, Source
 from streamling.retry import retry
 from streamling.spec.options import OnError
@@ -71,6 +72,7 @@ class ReadAhead:
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
         self._shared = source if isinstance(source, Shared) else None
+        self._taking_back = source if isinstance(source, TakesBack) else None
         self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
         self._watched = source if isinstance(source, Watched) else None
         self._counting = source if isinstance(source, HearsCounts) else None
@@ -252,7 +254,7 @@ class ReadAhead:
         return True
 
     def _hold(self, offer: Offer) -> None:
-        taken = self.read(offer)
+        taken = self.read(offer, self._taking_back)
         with self._changed:
             self._add(offer, taken)
 
@@ -263,7 +265,7 @@ class ReadAhead:
             self._batches.extend(taken.batches)
             self._reports.append(taken.report)
             self._rows += taken.report.rows
-            self._bytes += sum(batch.nbytes for batch in taken.batches) + taken.report.bytes
+            self._bytes += _bytes_of(taken.batches, taken.report)
         else:
             self._large = offer
         if self._oldest is None:
@@ -276,8 +278,8 @@ class ReadAhead:
             return self.read(Offer(self._retry(lambda: source.recalled(slices))))
         return self.read(Offer(slices))
 
-    def read(self, offer: Offer) -> Taken:
-        """The rows of an offer if they are few; a large one as it is."""
+    def read(self, offer: Offer, taking_back: TakesBack | None = None) -> Taken:
+        """The rows of an offer if they are few; a large one as it is. What there is no room for may be taken back."""
         if not offer.slices:
             # All bad rows are kept: nobody can read them again.
             sorted_ = Sorted(self.node, self._on_error, most=None)
@@ -285,17 +287,39 @@ class ReadAhead:
             return Taken((), batches, sorted_.report)
         if offer.rows > self._caps().driver_rows:
             return Taken(offer.slices, None)
-        return self._retry(lambda: self._read(offer.slices))
+        return self._retry(lambda: self._read(offer.slices, taking_back))
 
-    def _read(self, slices: tuple[Slice, ...]) -> Taken:
+    def _read(self, slices: tuple[Slice, ...], taking_back: TakesBack | None) -> Taken:
         counted, batches, reports = [], [], []
+        room = self._caps().bytes - self._bytes if taking_back is not None else math.inf
         for slice_ in slices:
             sorted_ = Sorted(self.node, self._on_error)
-            for part in slice_.parts:
-                batches += [conform(b, self._schema, self.node) for b in sorted_.rows(self._reader.read(part))]
-            reports.append(sorted_.report)
-            counted.append(replace(slice_, rows=sorted_.report.rows))  # it was an estimate until now
+            found = self._read_slice(slice_, sorted_, room) if room > 0 else []
+            room -= _bytes_of(found, sorted_.report)
+            kept: Slice | None = slice_
+            if room <= 0 and taking_back is not None:
+                kept = taking_back.take_back(slice_, sorted_.reached)
+            if kept is not None:
+                batches += found
+                reports.append(sorted_.report)
+                counted.append(replace(kept, rows=sorted_.report.rows))  # it was an estimate until now
         return Taken(tuple(counted), tuple(batches), _summed(reports))
+
+    def _read_slice(self, slice_: Slice, sorted_: Sorted, room: float) -> list[pa.RecordBatch]:
+        """Its rows, up to the first place its reader reaches where there is no room for more."""
+        found: list[pa.RecordBatch] = []
+        size = 0
+
+        def enough() -> bool:
+            return size + sorted_.report.bytes >= room
+
+        for part in slice_.parts:
+            for batch in sorted_.rows(self._reader.read(part), enough):
+                found.append(conform(batch, self._schema, self.node))
+                size += batch.nbytes
+            if enough():
+                break
+        return found
 
     def counted(self, counts: Mapping[str, int]) -> None:
         if counts and self._counting is not None:
@@ -321,6 +345,11 @@ class ReadAhead:
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retrying = trouble
+
+
+def _bytes_of(batches: Iterable[pa.RecordBatch], report: PartReport) -> int:
+    in_hand: int = sum(batch.nbytes for batch in batches)
+    return in_hand + report.bytes
 
 
 def _summed(reports: list[PartReport]) -> PartReport:

@@ -18,6 +18,10 @@ _RETRIABLE = (408, 429)
 _ANSWER_S = 10.0
 
 
+class NoSuchSchema(PermanentError):
+    """The registry answers, and does not have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """One version of a subject. `references` are the texts of the schemas it builds on, each before its users."""
@@ -123,7 +127,9 @@ class Registry:
                 return content
             raise self._failed(PermanentError, f"{place} does not answer like a schema registry")
         status = response.status_code
-        error_class = TransientError if status >= 500 or status in _RETRIABLE else PermanentError
+        error_class: type[StreamlingError] = TransientError if status >= 500 or status in _RETRIABLE else PermanentError
+        if status == httpx.codes.NOT_FOUND:
+            error_class = NoSuchSchema
         raise self._failed(
             error_class, f"the schema registry at {place} says {status} to {path}: {response.text[:300]}"
         )

@@ -48,6 +48,17 @@ class Recalls(Protocol):
 
 
 @runtime_checkable
+class TakesBack(Protocol):
+    """A source that cannot know how long its rows are before they are read, and whose readers say what they reach."""
+
+    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+        """The slice up to a place its reader has reached, None if that is nowhere; the rest is offered again.
+
+        Comes between two offers, for the last one.
+        """
+
+
+@runtime_checkable
 class HearsMarkers(Protocol):
     """A source that keeps its own position."""
 

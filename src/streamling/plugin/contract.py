@@ -118,10 +118,17 @@ class Counted:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Everything of a part before this place is given. A reader of a source that `TakesBack` says it now and then."""
+
+    place: int
+
+
 class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         """The rows of a part, in order. One that cannot be read is a BadRow; the reader goes on behind it."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from streamling.engine.capacity import Caps
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plugin.abilities import Batch
-from streamling.plugin.contract import BadRow, Json, Offer, Room
+from streamling.plugin.contract import BadRow, Json, Offer, Reached, Room, Slice
 from streamling.spec.options import OnError
 
 MANY = 1 << 30
@@ -437,3 +438,64 @@ def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     assert reader.in_hand().gathering == 0
     reader.take(1)
     assert reader.in_hand().gathering is None  # without a row there is nothing to add to
+
+
+class LongRows(NumberSource):
+    """Cannot say how long its rows are: takes back what there is no room for."""
+
+    def __init__(self, there: int, *, keys: Sequence[str] = ("",)) -> None:
+        super().__init__(there=there, keys=keys)
+        self.read: list[int] = []
+
+    def reader(self):
+        return LongRowReader(self.read)
+
+    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+        (part,) = slice_.parts
+        assert isinstance(part, list)
+        self._at[slice_.key] = {"next": place} if place is not None else slice_.start
+        return None if place is None else replace(slice_, end={"next": place}, parts=([part[0], place],))
+
+
+@dataclass
+class LongRowReader(NumberReader):
+    """One row after the other, each of eight bytes."""
+
+    told: list[int]
+
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
+        assert isinstance(part, list)
+        for number in range(part[0], part[1]):
+            self.told.append(number)
+            yield from super().read([number, number + 1])
+            yield Reached(number + 1)
+
+
+def test_an_offer_is_read_no_further_than_there_is_room_for(ahead) -> None:
+    source = LongRows(there=10)
+    reader = ahead(source, driver_rows=100, bytes_=3 * 8)
+    until(lambda: reader.in_hand().full)
+    taken = reader.take(1)
+    assert numbers(taken) == [0, 1, 2]
+    assert [(s.start, s.end, s.rows) for s in taken.slices] == [(None, {"next": 3}, 3)]
+    until(lambda: reader.in_hand().full)
+    assert numbers(reader.take(2)) == [3, 4, 5]
+    assert source.read[:6] == [0, 1, 2, 3, 4, 5]
+
+
+def test_slices_that_nobody_has_begun_to_read_are_offered_again(ahead) -> None:
+    reader = ahead(LongRows(there=4, keys=("a", "b")), driver_rows=100, bytes_=4 * 8)
+    until(lambda: reader.in_hand().full)
+    first = reader.take(1)
+    assert [(s.key, s.end) for s in first.slices] == [("numbers:a", {"next": 4})]
+    until(lambda: reader.in_hand().rows == 4)
+    second = reader.take(2)
+    assert [(s.key, s.start, s.end) for s in second.slices] == [("numbers:b", None, {"next": 4})]
+    until(lambda: reader.finished)
+
+
+def test_slices_to_be_repeated_are_read_whole_whatever_room_there_is(ahead) -> None:
+    source = LongRows(there=0)
+    reader = ahead(source, driver_rows=100, bytes_=8)
+    slice_ = Slice("numbers", "numbers:", None, {"next": 5}, ([0, 5],), 5)
+    assert numbers(reader.read_again((slice_,))) == [0, 1, 2, 3, 4]

@@ -11,9 +11,8 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from streamling.errors import PermanentError
 from streamling.formats.json_values import conversion
-from streamling.formats.registry import Registry
+from streamling.formats.registry import NoSuchSchema, Registry
 from streamling.plan.types import DataType, Field
 from streamling.sources.kafka.payload import FRAME, MAGIC
 from streamling.spec.blocks import KafkaConnection
@@ -33,13 +32,14 @@ def key_values(key: bytes | None, columns: Sequence[Field], connection: KafkaCon
 
 
 def _avro(key: bytes, names: list[str], connection: KafkaConnection) -> list[Any] | None:
-    """None for what is not framed with the id of a schema that the registry has."""
+    """None for what is not framed with the id of a schema. A registry that cannot be asked is an error of its own."""
     if key[0] != MAGIC or len(key) < FRAME:
         return None
+    id_ = int.from_bytes(key[1:FRAME])
     try:
-        schema = _schema(int.from_bytes(key[1:FRAME]), connection)
-    except PermanentError:
-        return None
+        schema = _schema(id_, connection)
+    except NoSuchSchema as error:
+        raise ValueError(f"the key has the frame of an Avro schema with the id {id_}, which is not there") from error
     import fastavro
 
     try:

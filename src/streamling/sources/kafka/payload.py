@@ -78,6 +78,8 @@ class AvroPayload:
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         """Kept in the process. Raises StreamlingError."""
         key = (self, connection.schema_registry_url, id_)
+        if (known := _decoders.get(key)) is not None:  # whoever else waits for the registry
+            return known
         with _fetching:
             if key not in _decoders:
                 _decoders[key] = self._made(id_, connection)

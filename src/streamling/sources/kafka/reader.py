@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Counted, Json
+from streamling.plugin import BadRow, Counted, Json, Reached
 from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
@@ -133,7 +133,7 @@ class KafkaReader:
     key: tuple[str, ...]
     patient: bool = False
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         from streamling.sources.kafka.rows import MessageRows
 
         stretch = Stretch.of(part)
@@ -144,13 +144,15 @@ class KafkaReader:
             shape = MessageRows(
                 self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key
             )
-            for messages in self._chunks(stretch):
+            for messages, place in self._chunks(stretch):
                 yield from shape.rows(messages)
+                yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node
             raise
 
-    def _chunks(self, stretch: Stretch) -> Iterator[list[Any]]:
+    def _chunks(self, stretch: Stretch) -> Iterator[tuple[list[Any], int]]:
+        """Messages, and the offset behind them."""
         partition, first, end = stretch.partition, stretch.first, stretch.end
         if first >= end:
             return
@@ -158,11 +160,17 @@ class KafkaReader:
         try:
             reading = _Reading(self.topic, partition, kept, first, end, patient=self.patient or stretch.recalled)
             while chunk := reading.chunk():
-                yield chunk
-        except BaseException:  # also a reader that is not asked any further
+                yield chunk, reading.at
+        except GeneratorExit:  # not asked any further; it may be, from here on
+            self._keep(partition, kept, reading)
+            raise
+        except BaseException:
             kept.consumer.close()
             raise
-        kept.at, kept.messages = end, reading.beyond
+        self._keep(partition, kept, reading)
+
+    def _keep(self, partition: int, kept: _Kept, reading: _Reading) -> None:
+        kept.at, kept.messages = reading.at, reading.beyond
         CONSUMERS.put(self.group, partition, kept)
 
     def heard(self, partition: int, at: int) -> bool:
@@ -225,6 +233,11 @@ class _Reading:
         if found:
             CONSUMERS.row_bytes[self._topic] = size / len(found)
         return found
+
+    @property
+    def at(self) -> int:
+        """The offset behind all that was given, and behind those that have no message."""
+        return self._end if self._done else self._next
 
     @property
     def _place(self) -> str:

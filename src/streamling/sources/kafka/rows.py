@@ -142,7 +142,8 @@ class MessageRows:
         for index, message in enumerate(messages):
             if not message.value():
                 try:
-                    rows.append(key_values(message.key(), keyed, self.connection))
+                    with _placed(self.topic, message):
+                        rows.append(key_values(message.key(), keyed, self.connection))
                 except ValueError as error:
                     bad[index] = _bad("tombstone", str(error), self.topic, message)
                     continue

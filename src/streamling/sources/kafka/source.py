@@ -108,6 +108,7 @@ class KafkaSource:
         self._stored = {key: value for key, value in positions.items() if key.startswith(prefix)}
         self._next, self._ends = {}, {}
         self._unnoted: set[int] = set()
+        self._served = -1
         self._short_since: float | None = None
         self._quiet_since = time.monotonic()
         self._asked = 0.0
@@ -137,16 +138,14 @@ class KafkaSource:
         self._asked = time.monotonic()
         self._ends = {**self._ends, **broker.end(self._next)}
         self._look_back(broker)
-        waiting = sorted(n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted)
-        slices = []
         rows = self._rows(room)
+        waiting = self._in_turn([n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted], rows)
+        slices = []
         for place, number in enumerate(waiting):
             # What a short partition leaves is for the others.
             share = max(1, rows // (len(waiting) - place))
             slices.append(self._slice(number, share, room, len(waiting)))
             rows = max(0, rows - slices[-1].rows)
-            if not rows:
-                break
         if any(s.rows for s in slices):
             self._offered = True
             self._control.moved()
@@ -154,6 +153,12 @@ class KafkaSource:
             self._say_quiet()
         left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
         return Offer(tuple(slices), waiting=left) if slices else None
+
+    def _in_turn(self, waiting: Collection[int], most: int) -> list[int]:
+        """Those that are served: if there is no room for all, the others come next time."""
+        behind = sorted(waiting, key=lambda number: (number <= self._served, number))[:most]
+        self._served = behind[-1] if len(behind) < len(waiting) else -1
+        return sorted(behind)
 
     def _all_quiet(self) -> bool:
         """Nothing is left of what is known, and no consumer has heard of more. The broker knows better, and is asked a
@@ -171,13 +176,33 @@ class KafkaSource:
         key = self._key(number)
         parts_each = 1 if self._reading.readers else max(1, room.parts // among)
         cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
-        position: Json = {"offset": end, "updated_at": time.time_ns() // 1_000_000}
+        position = _position(end)
         schema = self._decoding.schema_id
         parts = tuple(Stretch(number, start, stop, schema).to_json() for start, stop in cut)
         found = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
         self._next[number], self._stored[key] = end, position
         self._unnoted.discard(number)
         return found
+
+    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+        """Messages were longer than the ones before them let expect."""
+        if not slice_.parts:
+            return slice_
+        parts = [Stretch.of(part) for part in slice_.parts]
+        number, first, end = parts[0].partition, parts[0].first, parts[-1].end
+        at = first if place is None else place
+        if at >= end:
+            return slice_
+        self._next[number] = at
+        if at > first:
+            position = self._stored[slice_.key] = _position(at)
+            left = tuple(replace(part, end=min(part.end, at)).to_json() for part in parts if part.first < at)
+            return replace(slice_, end=position, parts=left, rows=at - first)
+        self._stored[slice_.key] = slice_.start
+        if slice_.start is None:
+            del self._stored[slice_.key]
+            self._note_start([number])
+        return None
 
     def _say_quiet(self) -> None:
         """An idle topic is no error."""
@@ -209,9 +234,12 @@ class KafkaSource:
         self._ends.update(ends)
         self._control.durable(found, tell=False)
         self._check_readers(len(self._next))
+        self._note_start([number for number in new if self._key(number) not in self._stored])
+
+    def _note_start(self, partitions: Collection[int]) -> None:
+        """Stored at once, if there is a choice: whoever has a partition next must not choose another start."""
         if self._reading.start != "earliest":
-            # Stored at once: whoever has the partition next must not choose another start.
-            self._unnoted |= {number for number in new if self._key(number) not in self._stored}
+            self._unnoted.update(partitions)
 
     def _check_readers(self, partitions: int) -> None:
         asked = self._reading.readers
@@ -350,6 +378,10 @@ class KafkaSource:
     def close(self) -> None:
         CONSUMERS.close(self._reading.group)
         self._control.close()
+
+
+def _position(offset: int) -> Json:
+    return {"offset": offset, "updated_at": time.time_ns() // 1_000_000}
 
 
 def _partition(key: str) -> int:
