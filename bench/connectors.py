@@ -1,5 +1,5 @@
-"""What the others are made of: Spark's own connectors for Kafka and Avro, a driver of Postgres, and a Spark that they fit,
-as there is no set of them for ours; Flink and its connectors."""
+"""What the others are made of: Spark's own connectors for Kafka and Avro, a driver of Postgres, and a Spark that these
+fit, as there is no set of them for ours; Flink and its connectors."""
 
 from __future__ import annotations
 
@@ -61,6 +61,13 @@ _SPARK_JARS = (
 
 _FLINK_JARS = (
     Artifact(
+        "4ff8b14df3bcd430a3f98df6fcf5ffa03c80a662d4f5a11006689e53f65fa6cd",
+        1045973,
+        "org.apache.flink",
+        "flink-sql-gateway",
+        "2.2.0",
+    ),
+    Artifact(
         "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3",
         9777251,
         "org.apache.flink",
@@ -92,7 +99,7 @@ def flink_jars() -> list[Path]:
     own = [
         jar for folder in ("lib", "opt") for jar in directory.glob(f"lib/python*/site-packages/pyflink/{folder}/*.jar")
     ]
-    return sorted(own) + _jars(f"flink-connectors-{_FLINK}", f"connectors of Flink {_FLINK}", _FLINK_JARS)
+    return sorted(own) + _jars(f"flink-sql-{_FLINK}", f"the SQL of Flink {_FLINK}", _FLINK_JARS)
 
 
 def _environment(name: str, package: str) -> Path:

@@ -1,4 +1,4 @@
-"""A topic of one partition through a query, dropped at the end: beside the client alone, Structured Streaming and Flink.
+"""A topic of one partition through a query, dropped at the end: beside the client alone, Structured Streaming, Flink.
 
 `STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told. Of every contender:
 

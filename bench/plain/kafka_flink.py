@@ -16,6 +16,7 @@ SETTINGS = """\
 execution.target: local
 parallelism.default: 1
 table.dml-sync: true
+pipeline.object-reuse: true
 """
 STATEMENTS = f"""\
 CREATE TABLE orders (

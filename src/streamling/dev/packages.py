@@ -34,8 +34,10 @@ _IVY_HINT = (
     "check the network. A proxy is named in JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
     "What has arrived is kept"
 )
+# A file that nothing describes has no other configuration than the default one.
 _DEPENDENCY = """
-    <dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}" transitive="false" conf="default->master">
+    <dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}" transitive="false"
+                conf="default->master(default)">
       <artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"{classifier}/>
     </dependency>"""
 _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -178,7 +180,8 @@ def _total(artifacts: Sequence[Artifact]) -> int:
 
 
 def _not_fetched(what: str, log: str, hint: str) -> TransientError:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # Ivy frames what it says.
+    lines = [text for line in log.splitlines() if any(map(str.isalpha, text := line.strip(": \t")))]
     return TransientError(
         PACKAGE_NOT_FETCHED,
         f"{what} could not be fetched",

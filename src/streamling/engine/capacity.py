@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 # Below this a part of its own costs more than it gains.
 _LEAST_PART_ROWS = 10_000
+# Workers take five seconds to start on two quiet cores. Small epochs beside them would take twice that from them, and
+# what they bring is read by workers in a fraction of a second. A machine that is slower than that is left to itself.
+_UNDISTURBED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Capacity:
         self._warm_up = warm_up
         self._workers = threading.Event()
         self._closed = False
+        self._undisturbed_until = 0.0
         self._unasked = threading.Lock()  # taken once, by whoever asks for workers first
         self._crashed_rows: int | None = None
         if limits.driver_rows == 0:  # everything on the executors, from the first row
@@ -69,6 +74,11 @@ class Capacity:
             return caps
         # What was too much is not tried for ever: each crash halves the next attempt.
         return replace(caps, rows=max(1, min(caps.rows, self._crashed_rows // 2)))
+
+    @property
+    def preparing(self) -> bool:
+        """Whether workers start at the moment, and the cores are theirs: nothing should be read on the driver."""
+        return time.monotonic() < self._undisturbed_until
 
     def after_crash(self, epoch: Epoch) -> None:
         """An epoch was under way when a process ended, and is cut anew."""
@@ -88,6 +98,7 @@ class Capacity:
 
     def _want_workers(self) -> None:
         if self._large.rows > self._small.rows and not self._workers.is_set() and self._unasked.acquire(blocking=False):
+            self._undisturbed_until = time.monotonic() + _UNDISTURBED_S
             threading.Thread(target=self._warm, name="warm workers", daemon=True).start()
 
     def close(self) -> None:
@@ -101,8 +112,10 @@ class Capacity:
             if self._closed:
                 return
             log.warning("Python workers could not be started, epochs stay small: %s", error)
-            return
-        self._workers.set()
+        else:
+            self._workers.set()
+        finally:
+            self._undisturbed_until = 0.0
 
 
 def start_workers(session: SparkSession) -> None:

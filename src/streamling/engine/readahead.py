@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _GATHER_S = 0.05
 # How soon a wait for the reading thread notices that it has ended.
 _LOOK_UP_S = 0.5
+# How soon it is noticed that reading may go on.
+_PAUSE_S = 0.05
 Result = TypeVar("Result")
 
 
@@ -66,8 +68,10 @@ class ReadAhead:
         on_error: OnError = OnError.FAIL,
         wish: Batch | None = None,
         waiting: Callable[[int], None] = lambda _: None,
+        pausing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`waiting` hears how many rows the source could offer at once behind an offer."""
+        """`waiting` hears how many rows the source could offer at once behind an offer. Nothing is read while it is
+        `pausing`."""
         self.node, self.source = node, source
         # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
         self._marked = source if isinstance(source, HearsMarkers) else None
@@ -78,7 +82,7 @@ class ReadAhead:
         self._counting = source if isinstance(source, HearsCounts) else None
         self._retrying: str | None = None
         self._on_error, self._wish = on_error, wish
-        self._caps, self._poll_s, self._wake, self._waiting = caps, poll_s, wake, waiting
+        self._caps, self._poll_s, self._wake, self._waiting, self._pausing = caps, poll_s, wake, waiting, pausing
         self._schema = arrow_schema(source.columns)
         self._reader = source.reader()
         self._changed = threading.Condition()
@@ -233,9 +237,9 @@ class ReadAhead:
                     self._changed.wait(_LOOK_UP_S)
             if self._stopped.is_set():
                 return False
-            room = self._room()
-            if room is None:
-                self._changed.wait()
+            pausing, room = self._pausing(), self._room()
+            if pausing or room is None:
+                self._changed.wait(_PAUSE_S if pausing else None)
                 return True
         offer = self._retry(lambda: self.source.offer(room))
         if offer is None:

@@ -280,6 +280,7 @@ class Run:
                 on_error=node.spec.options.on_error,
                 wish=_source_wish(node.spec.options, self._settings),
                 waiting=capacity.waiting,
+                pausing=lambda: capacity.preparing,
             )
             for node in prepared.plan.sources
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from doubles import until
 
 from streamling.engine.capacity import Capacity
@@ -61,6 +62,22 @@ def test_rows_that_wait_at_a_source_start_workers_before_the_first_epoch_is_done
     assert growing.caps().rows == 100
     growing.waiting(101)
     until(lambda: growing.caps().rows == 10_000)
+
+
+def test_while_workers_start_the_cores_are_theirs_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm = threading.Event()
+    growing = capacity(warm_up=lambda: warm.wait(5))
+    assert not growing.preparing
+    growing.waiting(101)
+    assert growing.preparing
+    warm.set()
+    until(lambda: not growing.preparing)
+    assert growing.caps().rows == 10_000
+    monkeypatch.setattr("streamling.engine.capacity._UNDISTURBED_S", 0.01)
+    slow = capacity(warm_up=lambda: threading.Event().wait(1))
+    slow.waiting(101)
+    until(lambda: not slow.preparing)
+    assert slow.caps().rows == 100
 
 
 def test_workers_are_started_once() -> None:

@@ -42,9 +42,10 @@ def ahead(started: list[ReadAhead]):
         bytes_: int = MANY,
         wake=lambda: None,
         wish: Batch | None = None,
+        pausing=lambda: False,
     ) -> ReadAhead:
         caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
-        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish)
+        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish, pausing=pausing)
         started.append(reader)
         reader.start({})
         return reader
@@ -125,6 +126,21 @@ def test_reading_stops_once_the_bytes_are_used_up(ahead) -> None:
     until(lambda: reader.in_hand().full)
     time.sleep(0.02)
     assert reader.in_hand().rows == 15
+
+
+def test_nothing_is_offered_in_a_pause_and_what_is_in_hand_is_not_held_back(ahead) -> None:
+    paused = threading.Event()
+    source = NumberSource(there=6, chunk=2)
+    source.before_offer = paused.set
+    reader = ahead(source, driver_rows=100, pausing=paused.is_set)
+    until(lambda: reader.in_hand().rows == 2)
+    assert numbers(reader.take(1)) == [0, 1]
+    time.sleep(0.1)
+    assert len(source.rooms) == 1
+    source.before_offer = lambda: None
+    paused.clear()
+    until(lambda: reader.in_hand().last)
+    assert numbers(reader.take(2)) == [2, 3, 4, 5]
 
 
 def test_an_ended_source_says_so_and_is_finished_once_all_is_taken(ahead) -> None:
