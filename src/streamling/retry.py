@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _FIRST_S, _LONGEST_S = 0.1, 30.0
+_REMEDIED_S = 5.0
 _QUIET_ATTEMPTS = 5
 
 
@@ -44,7 +45,7 @@ def retry(
             raise
         except TransientError as error:
             clean_up()
-            wait = pause(attempt)
+            wait = min(pause(attempt), _REMEDIED_S if error.remedied else _LONGEST_S)
             spent = time.monotonic() - began
             if stopping() or (budget_s is not None and spent + wait > budget_s):
                 raise

@@ -18,12 +18,16 @@ from streamling.plan.types import (
     DATE,
     FLOAT32,
     FLOAT64,
+    INT8,
     INT64,
     OPERATION_FIELD,
     STRING,
     TIME64,
     TIMESTAMP,
     U256,
+    UINT8,
+    UINT16,
+    UINT32,
     DataType,
     Field,
     Schema,
@@ -106,6 +110,71 @@ def test_a_column_that_would_cut_or_round_is_refused_at_the_start(
     database.execute(f"CREATE TABLE shop.items (id bigint PRIMARY KEY, v {given})")
     (line,) = refused(database, Schema((Field("id", INT64), Field("v", input_), OPERATION_FIELD)), ("id",))
     assert 'column "v" is ' in line
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "value"),
+    [
+        (UINT8, "smallint", 255),
+        (UINT8, "numeric(3,0)", 255),
+        (INT8, "numeric(3)", -128),
+        (UINT16, "numeric(5)", 65535),
+        (UINT32, "numeric(10)", 2**32 - 1),
+    ],
+)
+def test_a_column_that_is_just_wide_enough_is_taken(
+    database: Database, type_: DataType, given: str, value: int
+) -> None:
+    columns = Schema((Field("id", INT64), Field("v", type_), OPERATION_FIELD))
+    database.execute(f"CREATE TABLE shop.items (id bigint PRIMARY KEY, v {given})")
+    with sink(database, columns=columns) as made:
+        write(made, [(1, value, "i")], columns=columns)
+    assert items(database) == [(1, value)]
+
+
+@pytest.mark.parametrize("more", [0, MANY])
+def test_a_domain_is_the_type_it_is_made_of(database: Database, more: int) -> None:
+    database.execute(
+        "CREATE DOMAIN shop.plain AS bigint; CREATE DOMAIN shop.number AS shop.plain CHECK (VALUE > 0); "
+        "CREATE DOMAIN shop.short AS varchar(3); CREATE DOMAIN shop.must AS integer NOT NULL DEFAULT 7; "
+        "CREATE DOMAIN shop.unique AS uuid; "
+        "CREATE TABLE shop.items (id shop.unique PRIMARY KEY, score shop.number, name shop.short, extra shop.must)"
+    )
+    columns = Schema((Field("id", STRING), Field("score", INT64), Field("name", STRING), OPERATION_FIELD))
+    ids = [f"a0eebc99-9c0b-4ef8-bb6d-{n:012}" for n in range(4 + more)]
+    rows = [
+        (ids[0], 1, "abc", "i"),
+        (ids[1], -1, "b", "i"),
+        (ids[2], 1, "abcd", "i"),
+        (ids[3], 1, "d", "i"),
+        *((id_, 5, None, "i") for id_ in ids[4:]),
+        (ids[3].upper(), None, None, "d"),
+    ]
+    with sink(database, ", on_error: skip", columns=columns) as made:
+        ack = write(made, rows, columns=columns)
+    assert [bad.row["id"] for bad in ack.refused] == ids[1:3]
+    assert database.rows("SELECT id::text, score, name, extra FROM shop.items ORDER BY 1")[0] == (ids[0], 1, "abc", 7)
+    assert len(items(database)) == 1 + more
+
+
+def test_a_domain_that_is_too_narrow_or_must_not_be_null_is_refused_at_the_start(database: Database) -> None:
+    database.execute(
+        "CREATE DOMAIN shop.narrow AS numeric(5,0); CREATE DOMAIN shop.must AS integer NOT NULL; "
+        "CREATE TABLE shop.items (k bigint PRIMARY KEY, v shop.narrow, other shop.must)"
+    )
+    narrow, must = refused(database, keyed(INT64))
+    assert 'column "v" is shop.narrow' in narrow
+    assert 'column "other" is NOT NULL and has no default' in must
+
+
+def test_a_type_may_have_any_name(database: Database) -> None:
+    database.execute(
+        """CREATE TYPE shop."100%s %(x)s" AS ENUM ('good', 'bad'); """
+        """CREATE TABLE shop.items (k shop."100%s %(x)s" PRIMARY KEY, v bigint)"""
+    )
+    with sink(database, columns=keyed(STRING), key=("k",)) as made:
+        write(made, [("good", 1, "i"), ("bad", 2, "i"), ("good", None, "d")], columns=keyed(STRING))
+    assert items(database) == [("bad", 2)]
 
 
 # Keys

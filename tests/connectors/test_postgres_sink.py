@@ -182,6 +182,27 @@ def test_a_row_that_was_deleted_and_comes_back_is_a_new_one(database: Database) 
         assert items(database) == [(1, "c", 3, "new")]
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_change_of_the_key_moves_the_row(database: Database, apart: bool) -> None:
+    """It comes as the deletion of the old key and the new row; here as a chain, and as two that change places."""
+    changes = [
+        (1, None, None, "d"),
+        (2, "one", 1, "i"),
+        (2, None, None, "d"),
+        (3, "one", 1, "i"),
+        (8, None, None, "d"),
+        (9, "eight", 8, "i"),
+        (9, None, None, "d"),
+        (8, "nine", 9, "i"),
+        (9, "eight", 8, "i"),
+    ]
+    with sink(database) as made:
+        write(made, [(1, "one", 1, "i"), (8, "eight", 8, "i"), (9, "nine", 9, "i")])
+        for rows in [[row] for row in changes] if apart else [changes]:
+            write(made, rows)
+    assert items(database) == [(3, "one", 1), (8, "nine", 9), (9, "eight", 8)]
+
+
 def test_the_first_row_stays_where_conflicts_do_nothing(database: Database) -> None:
     with sink(database, ", on_conflict: nothing", batch_size=1) as made:
         write(
@@ -362,6 +383,7 @@ def test_a_wrong_password_or_database_ends_the_start(database: Database) -> None
     with pytest.raises(StreamlingError) as caught, sink(database, port=1):
         pass
     assert isinstance(caught.value, TransientError)
+    assert not caught.value.remedied
 
 
 # Connections
@@ -378,8 +400,9 @@ def test_a_link_that_dies_in_silence_is_cut_and_another_one_goes_on(
         proxy.silence(next_with=b"INSERT INTO")
         two = epoch({"next": 1}, {"next": 2})
         for _ in range(2):
-            with pytest.raises(TransientError, match="did not complete within 2 s"):
+            with pytest.raises(TransientError, match="did not complete within 2 s") as caught:
                 write(made, [(2, "b", 2, "i")], two)
+            assert caught.value.remedied
             made.abort(two)
         write(made, [(2, "b", 2, "i")], two)
         assert proxy.links == 3

@@ -20,18 +20,24 @@ from streamling.plan.types import (
     BINARY,
     BOOLEAN,
     DATE,
+    DATE64,
+    FLOAT16,
     FLOAT32,
     FLOAT64,
+    I256,
     INT8,
     INT16,
     INT32,
     INT64,
     OPERATION_FIELD,
     STRING,
+    TIME32,
     TIME64,
     TIMESTAMP,
     TIMESTAMP_UTC,
     U256,
+    UINT8,
+    UINT16,
     UINT32,
     UINT64,
     DataType,
@@ -73,15 +79,28 @@ CASES: dict[str, Case] = {
     "int16": (INT16, st.integers(-(2**15), 2**15 - 1), same),
     "int32": (INT32, st.integers(-(2**31), 2**31 - 1), same),
     "int64": (INT64, st.integers(-(2**63), 2**63 - 1), same),
+    "uint8": (UINT8, st.integers(0, 2**8 - 1), same),
+    "uint16": (UINT16, st.integers(0, 2**16 - 1), same),
     "uint32": (UINT32, st.integers(0, 2**32 - 1), same),
     "uint64": (UINT64, st.integers(0, 2**64 - 1).map(Decimal), same),
+    "float16": (FLOAT16, st.floats(width=16), same),
     "float32": (FLOAT32, st.floats(width=32), same),
     "float64": (FLOAT64, st.floats(), same),
     "text": (STRING, TEXT, same),
     "binary": (BINARY, st.binary(max_size=20), same),
+    "binary(4)": (DataType("binary", length=4), st.binary(min_size=4, max_size=4), same),
     "date": (DATE, st.dates(), same),
+    "date64": (DATE64, st.dates(), same),
+    "time32": (TIME32, st.times().map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)), same),
     "time": (TIME64, st.times(), same),
     "timestamp": (TIMESTAMP, st.datetimes(), same),
+    "timestamp(s)": (DataType("timestamp", unit="s"), st.datetimes().map(lambda t: t.replace(microsecond=0)), same),
+    "timestamp(ms)": (
+        DataType("timestamp", unit="ms"),
+        st.datetimes().map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)),
+        same,
+    ),
+    "timestamp(ns)": (DataType("timestamp", unit="ns"), st.datetimes(), same),
     "instant": (
         TIMESTAMP_UTC,
         st.datetimes(timezones=st.just(UTC)),
@@ -89,8 +108,13 @@ CASES: dict[str, Case] = {
     ),
     "decimal(38,10)": (decimal(38, 10), number(38, 10), same),
     "decimal(10,10)": (decimal(10, 10), number(10, 10), same),
+    "decimal(39,0)": (decimal(39, 0), number(39, 0).map(plain), Decimal),
+    "decimal(76,38)": (decimal(76, 38), number(76, 38).map(plain), Decimal),
     "decimal(60,30)": (decimal(60, 30), number(60, 30).map(plain), Decimal),
     "decimal_arb(100,18)": (decimal_arb(100, 18), number(100, 18).map(plain), Decimal),
+    "decimal_arb(1000,1000)": (decimal_arb(1000, 1000), number(1000, 1000).map(plain), Decimal),
+    "decimal_arb(4000,2)": (decimal_arb(4000, 2), number(4000, 2).map(plain), Decimal),
+    "i256": (I256, st.integers(-(2**255), 2**255 - 1).map(str), Decimal),
     "u256": (U256, st.integers(0, 2**256 - 1).map(str), Decimal),
     "list": (list_of(INT64), st.lists(st.none() | st.integers(-(2**53), 2**53), max_size=4), same),
     "map": (map_of(STRING), st.dictionaries(TEXT, TEXT, max_size=3).map(lambda d: list(d.items())), dict),
@@ -120,7 +144,7 @@ def written(database: Database, type_: DataType, values: list[Any]) -> list[Any]
         pa.array(values, schema.field("v").type),
         pa.array(["i"] * len(values)),
     ]
-    read = "v::float8" if type_ is FLOAT32 else "v"  # a short float is shown with fewer digits than it has
+    read = "v::float8" if type_ in (FLOAT16, FLOAT32) else "v"  # a short float is shown with fewer digits than it has
     database.execute("DROP TABLE IF EXISTS shop.items")
     with sink(database, columns=columns(type_)) as made:
         ack = made.writer().write(LOOSE, TASK, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
@@ -164,3 +188,8 @@ def test_json_keeps_inner_nulls_and_all_digits(database: Database) -> None:
     assert written(database, NESTED, [value, None]) == [value, None]
     text = database.rows("SELECT v::text FROM shop.items WHERE id = 0")[0][0]
     assert json.loads(text) == value
+
+
+def test_a_number_has_as_many_digits_as_postgres_can_hold(database: Database) -> None:
+    type_, value = decimal_arb(65_535, 16_383), f"-{'9' * 49_152}.{'7' * 16_383}"
+    assert written(database, type_, [value, "1.5"]) == [Decimal(value), Decimal("1.5")]

@@ -97,11 +97,15 @@ class BadRows:
 
     def keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
         """Store letters, if the node wants any; on return they are durable. Returns how many."""
-        first = next(rows, None) if ref in self._boxes else None
+        box = self._boxes.get(ref)
+        if box is None:
+            return 0
+        first = next(rows, None)
         if first is None:
+            box.remove(epoch, stage)
             return 0
         node, kept = self._nodes[ref], 0
-        with self._boxes[ref].file(epoch, stage) as file:
+        with box.file(epoch, stage) as file:
             for kept, bad in enumerate(chain([first], rows), start=1):
                 file.write(letter(bad, node, stage, epoch, self._application, among=file.id, ordinal=kept))
         became = "1 row became a dead letter" if kept == 1 else f"{kept} rows became dead letters"

@@ -56,6 +56,7 @@ class LetterBox:
         if not isinstance(node.options.dead_letter, FileLetters):
             raise BugError(INTERNAL, "no such destination of dead letters", node=node.name)
         self._node, self._directory = node, local_path(node.options.dead_letter.path)
+        self._latest: dict[str, tuple[str, Path]] = {}
         # Known now: the first bad row may come days later.
         in_the_way = next((p for p in (self._directory, *self._directory.parents) if p.is_file()), None)
         if in_the_way is not None:
@@ -78,9 +79,21 @@ class LetterBox:
                     stream.flush()
                     os.fsync(stream.fileno())
                 draft.rename(self._directory / name)
+                self._latest[stage] = (epoch.id, self._directory / name)
             finally:
                 draft.unlink(missing_ok=True)
             sync_directory(self._directory)
+
+    def remove(self, epoch: Epoch, stage: str) -> None:
+        """Nothing is refused of the epoch: letters of an earlier attempt of ours are of rows that get through now.
+
+        Those of another process are not touched: it may have finished this epoch, without us having seen its rows.
+        """
+        written, path = self._latest.pop(stage, ("", None))
+        if path is not None and written == epoch.id:
+            with disk_errors(self._node, "dead_letter"):
+                path.unlink(missing_ok=True)
+                sync_directory(self._directory)
 
 
 class LetterFile:

@@ -106,6 +106,8 @@ class TransientError(StreamlingError):
     """May succeed later; retried as the place that raised it says."""
 
     kind = "transient error"
+    remedied = False
+    """Whether what was in the way is already gone, as a connection that was thrown away: no need to wait long."""
 
 
 class Fenced(TransientError):

@@ -32,13 +32,22 @@ _CONNECT_S = 10
 _VERIFYING = ("verify-ca", "verify-full")
 # The driver does not even send what the server would refuse: the character NUL.
 _NO_TEXT = "22021"
-# In one message, so that a transaction takes one answer to begin.
+# In one message, so that a transaction takes one answer to begin. What a role or a database may have set otherwise
+# would change values on their way, or let a commit be forgotten whose positions have moved.
 _BEGIN = (
     "BEGIN; SELECT set_config('statement_timeout', '{:.0f}', true), "
     "set_config('idle_in_transaction_session_timeout', '{:.0f}', true), "
     "set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true), "
+    "set_config('array_nulls', 'on', true), set_config('extra_float_digits', '3', true), "
+    "set_config('bytea_output', 'hex', true), "
+    "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END, "
     "current_setting('transaction_read_only')"
 )
+_TIMED_OUT = "57014"
+# Two processes make a schema or a table at the same moment: what the later one is told. That may happen once with each
+# name, of the schema, the table and the ledger.
+_MADE_MEANWHILE = ("23505", "42P06", "42P07", "42710")
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +72,15 @@ class Server:
 
 
 class RowRefused(Exception):
-    """The server does not take a row; `error` is what it said."""
+    """A row is not taken: why, with which SQLSTATE, and the column if that is known."""
 
-    def __init__(self, error: Any) -> None:
-        super().__init__(told(error))
-        self.state: str = error.sqlstate or _NO_TEXT
-        self.column: str | None = error.diag.column_name
+    def __init__(self, why: str, state: str, column: str | None = None) -> None:
+        super().__init__(why)
+        self.state, self.column = state, column
+
+
+class TimedOut(TransientError):
+    """A statement was not done in the time it has."""
 
 
 class Session:
@@ -84,6 +96,7 @@ class Session:
         hint: Hint = remedy,
     ) -> None:
         self._server, self._name, self._condition, self._node, self._hint = server, name, condition, node, hint
+        self._subject = ""
         self._connection: Any = None
         self._opened = self._used = 0.0
 
@@ -98,6 +111,15 @@ class Session:
             self.rollback()
             raise
 
+    @contextmanager
+    def about(self, subject: object) -> Iterator[None]:
+        """Errors inside of it name what they are about."""
+        before, self._subject = self._subject, f", {subject}"
+        try:
+            yield
+        finally:
+            self._subject = before
+
     def begin(self) -> None:
         """Raises TransientError on a server that only reads: it is not the primary any longer."""
         self._fresh()
@@ -108,7 +130,8 @@ class Session:
             raise
         if read_only != "off":
             self._drop()
-            raise self._passing(f"Postgres at {self._server} is read only: it is no primary now")
+            text = f"Postgres at {self._server} is read only: it is no primary now"
+            raise _remedied(TransientError(self._condition, text, node=self._node))
 
     def _begun(self) -> str:
         server = self._server
@@ -209,7 +232,8 @@ class Session:
         import psycopg
 
         if self._connection is None:
-            raise self._passing(f"the connection to Postgres at {self._server} is gone")
+            text = f"the connection to Postgres at {self._server} is gone"
+            raise TransientError(self._condition, text, node=self._node)
         limit = min(filter(None, (2 * self._server.statement_s, most_s)), default=0.0)
         guard = _Guard(self._connection, limit)
         try:
@@ -218,26 +242,36 @@ class Session:
         except psycopg.Error as error:
             if guard.expired:
                 self._drop()
-                text = f"a statement at Postgres {self._server} did not complete within {limit:g} s"
+                text = f"a statement at Postgres {self._server}{self._subject} did not complete within {limit:g} s"
                 log.warning("%s; its connection is thrown away", text)
-                raise self._passing(text) from error
-            raise self._failure(error, f"Postgres at {self._server}") from error
+                raise _remedied(TimedOut(self._condition, text, node=self._node)) from error
+            raise self._failure(error, f"Postgres at {self._server}{self._subject}") from error
 
     def _failure(self, error: Any, what: str) -> Exception:
         import psycopg
 
         state = error.sqlstate or (_NO_TEXT if isinstance(error, psycopg.DataError) else None)
-        found = verdict(state, str(error))
-        if self._connection is not None and (not state or self._connection.broken):
+        # Without a state it comes from the driver: what it says of the connection passes, a fault of ours does not.
+        ours = not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        found = Verdict.LASTING if ours else verdict(state, str(error))
+        dropped = self._connection is not None and (not state or self._connection.broken)
+        if dropped:
             self._drop()
         if found is Verdict.ROW:
-            return RowRefused(error)
-        kind = TransientError if found is Verdict.PASSING else PermanentError
+            return RowRefused(told(error), state or _NO_TEXT, error.diag.column_name)
         hint = HOW_TO_TRUST if distrusted(str(error)) else self._hint(error.sqlstate)
-        return kind(self._condition, f"{what}: {told(error)}", node=self._node, hint=hint, cause=error)
+        text = f"{what}: {told(error)}"
+        if found is Verdict.LASTING:
+            return PermanentError(self._condition, text, node=self._node, hint=hint, cause=error)
+        kind = TimedOut if state == _TIMED_OUT else TransientError
+        passing = kind(self._condition, text, node=self._node, hint=hint, cause=error)
+        return _remedied(passing) if dropped else passing
 
-    def _passing(self, text: str) -> TransientError:
-        return TransientError(self._condition, text, node=self._node)
+
+def _remedied(error: TransientError) -> TransientError:
+    """The connection was thrown away, and the next attempt gets another one."""
+    error.remedied = True
+    return error
 
 
 class _Guard:
@@ -304,6 +338,24 @@ def make_schema(session: Session, schema: str) -> None:
     """Asked for first: who may not create schemas may still use one that is there."""
     if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
         session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Of an error that a session has raised; None if the server did not say anything."""
+    return error.state if isinstance(error, RowRefused) else getattr(error.__cause__, "sqlstate", None)
+
+
+def made_at_once(session: Session, make: Callable[[], object]) -> None:
+    """Run what makes schema and tables, in a transaction. Several processes may do so at the same moment: the later
+    ones find a name taken, and all that goes by it there at the next try."""
+    for left in reversed(range(_TRIES)):
+        try:
+            with session.transaction():
+                make()
+            return
+        except (RowRefused, PermanentError) as error:
+            if not left or sqlstate(error) not in _MADE_MEANWHILE:
+                raise
 
 
 def is_there(session: Session, table: Table) -> bool:

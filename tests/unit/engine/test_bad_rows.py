@@ -143,6 +143,22 @@ def test_no_bad_rows_leave_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "letters").exists()
 
 
+def test_letters_of_an_attempt_that_failed_go_if_the_next_one_has_no_bad_rows(tmp_path: Path) -> None:
+    rows = kept(tmp_path)
+    set_aside(rows, bad(1))
+    set_aside(rows, epoch=replace(EPOCH, id="e2"))
+    assert len(letters(tmp_path)) == 1
+    set_aside(rows, bad(1))
+    set_aside(rows)
+    assert letters(tmp_path) == []
+
+
+def test_letters_of_another_process_stay(tmp_path: Path) -> None:
+    set_aside(kept(tmp_path), bad(1))
+    set_aside(kept(tmp_path))
+    assert len(letters(tmp_path)) == 1
+
+
 def test_letters_that_cannot_be_written_end_the_run_and_name_the_node(tmp_path: Path) -> None:
     rows = kept(tmp_path / "letters")
     (tmp_path / "letters").write_text("a file, not a directory")  # since the start

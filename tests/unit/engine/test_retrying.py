@@ -68,6 +68,12 @@ def test_fencing_and_permanent_errors_are_passed_on_at_once(error: StreamlingErr
     assert cleaned == []
 
 
+def test_where_the_cause_was_put_aside_no_pause_is_longer_than_5_s() -> None:
+    remedied = TransientError(SINK_FAILED, "the connection was dead")
+    remedied.remedied = True
+    assert attempted(failing(9, remedied))[1] == [min(pause(attempt), 5.0) for attempt in range(1, 10)]
+
+
 def test_after_each_transient_failure_is_cleaned_up() -> None:
     cleaned: list[int] = []
     attempted(failing(3), clean_up=lambda: cleaned.append(1))

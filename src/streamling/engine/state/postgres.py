@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
+from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, made_at_once, make_schema
 from streamling.plugin.contract import Json
 from streamling.retry import retry
 
@@ -133,14 +133,17 @@ class PostgresState:
             self._session.close()
 
     def _prepare(self) -> None:
+        with self._lock, self._errors():
+            made_at_once(self._session, self._make)
+
+    def _make(self) -> None:
         """Who may not create anything can use what is there."""
-        with self._transaction():
-            if is_there(self._session, self._table):
-                return
-            self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
-            if not is_there(self._session, self._table):  # nor has another process made it in the meantime
-                make_schema(self._session, self._table.schema)
-                self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
+        if is_there(self._session, self._table):
+            return
+        self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
+        if not is_there(self._session, self._table):  # nor has another process made it in the meantime
+            make_schema(self._session, self._table.schema)
+            self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
 
     def _take_lock(self) -> None:
         self._session.rows(_LOCK, [f"streamling state {self._table.sql} {self._namespace}"])

@@ -18,7 +18,7 @@ from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plugin import Batch, Kind, register
-from streamling.sinks.postgres.columns import NESTED
+from streamling.sinks.postgres.columns import MOST_SCALE, NESTED
 from streamling.sinks.postgres.sink import PostgresSink, Writing
 from streamling.spec.blocks import PostgresConnection
 from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
@@ -94,6 +94,12 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
                 hint = f"columns: {', '.join(written)}"
                 yield node.error(INVALID_VALUE, message, "update_where", column, hint=hint)
         yield from self._check_names(node, written)
+        for field in columns:
+            if (field.type.scale or 0) > MOST_SCALE:
+                message = f"column '{field.name}' is {field.type}; Postgres keeps {MOST_SCALE} digits behind the point"
+                yield node.error(
+                    INVALID_VALUE, message, hint="cast it in a sql transform, to text if nothing may be lost"
+                )
         for name in key:
             if (found := columns.get(name)) is not None and found.type.kind in NESTED:
                 message = f"the key column '{name}' is {found.type}, which cannot be a key"

@@ -7,10 +7,12 @@ sees what the other has done.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from streamling.formats.postgres import Session, Table
+from streamling.errors import SINK_FAILED, PermanentError
+from streamling.formats.postgres import RowRefused, Session, Table
 from streamling.plugin import Applied, Epoch, Json, Slice
 from streamling.plugin.standing import standing
 
@@ -39,7 +41,8 @@ class Ledger:
         slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot block each other
         if slices:
             keys, starts = [s.key for s in slices], [json.dumps(s.start) for s in slices]
-            session.execute(
+            self._execute(
+                session,
                 f"INSERT INTO {self.table.sql} (generation, sink, key, position) "
                 "SELECT %s, %s, key, position FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
                 "ON CONFLICT DO NOTHING",
@@ -53,7 +56,8 @@ class Ledger:
     def move(self, session: Session, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
         if keys:
-            session.execute(
+            self._execute(
+                session,
                 f"UPDATE {self.table.sql} l SET position = new.position, abandoned = '{{}}', updated_at = now() "
                 "FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
                 "WHERE l.generation = %s AND l.sink = %s AND l.key = new.key",
@@ -62,16 +66,31 @@ class Ledger:
 
     def abandon(self, session: Session, epoch: Epoch) -> None:
         """With the rows locked."""
-        session.execute(
+        self._execute(
+            session,
             f"UPDATE {self.table.sql} SET abandoned = array_append(abandoned, %s) "
             "WHERE generation = %s AND sink = %s AND key = ANY(%s)",
             (epoch.id, *self._owner, [s.key for s in epoch.slices]),
         )
 
     def _read(self, session: Session, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
-        found: list[Any] = session.rows(
-            f"SELECT key, position, abandoned FROM {self.table.sql} "
-            f"WHERE generation = %s AND sink = %s AND key = ANY(%s) ORDER BY key {lock}",
-            (*self._owner, list(keys)),
-        )
+        with self._errors():
+            found: list[Any] = session.rows(
+                f"SELECT key, position, abandoned FROM {self.table.sql} "
+                f"WHERE generation = %s AND sink = %s AND key = ANY(%s) ORDER BY key {lock}",
+                (*self._owner, list(keys)),
+            )
         return found
+
+    def _execute(self, session: Session, statement: str, values: Sequence[Any]) -> None:
+        with self._errors():
+            session.execute(statement, values)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """No row of the input is at fault where the table of positions refuses one."""
+        try:
+            yield
+        except RowRefused as error:
+            text = f"the table of positions {self.table} was changed, or cannot hold them: {error}"
+            raise PermanentError(SINK_FAILED, text, node=self._owner[1], cause=error) from error

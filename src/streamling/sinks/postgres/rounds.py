@@ -8,7 +8,7 @@ a key decides alone, the pieces of an epoch are one step. Where the first one ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,18 +44,15 @@ class Effective:
     def part(self, part: slice) -> Effective:
         return replace(self, places=self.places[part])
 
-    def rounds(self, *, last_wins: bool) -> list[Round]:
+    def rounds(self, *, last_wins: bool) -> Iterator[Round]:
         """The steps; without a key all is one."""
         if self.keys is None:
-            return [Round(self.places[:0], self.places)]
-        if last_wins:
-            return [self._merged(self.keys)]
-        found = []
-        occurrences = _occurrences(self.keys[self.places])
-        for number in range(int(occurrences.max(initial=-1)) + 1):
-            step = self.places[occurrences == number]
-            found.append(Round(step[self.deleted[step]], step[~self.deleted[step]]))
-        return found
+            yield Round(self.places[:0], self.places)
+        elif last_wins:
+            yield self._merged(self.keys)
+        else:
+            for step in _by_occurrence(self.places, self.keys[self.places]):
+                yield Round(step[self.deleted[step]], step[~self.deleted[step]])
 
     def _merged(self, keys: Places) -> Round:
         last = self.places[_last_of_each(keys[self.places])]
@@ -110,6 +107,17 @@ def _last_of_each(groups: Places) -> Places:
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, dtype=bool)
     found: Places = np.sort(order[last])
     return found
+
+
+def _by_occurrence(places: Places, groups: Places) -> Iterator[Places]:
+    """First the first of each group, then the second ones, and so on, each in order. One key may have all the rows."""
+    import numpy as np
+
+    occurrences = _occurrences(groups)
+    ordered, start = places[np.argsort(occurrences, kind="stable")], 0
+    for end in np.cumsum(np.bincount(occurrences)):
+        yield ordered[start:end]
+        start = end
 
 
 def _occurrences(groups: Places) -> Places:

@@ -10,7 +10,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
-from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, make_schema
+from streamling.formats.postgres import (
+    RowRefused,
+    Server,
+    Session,
+    Table,
+    is_there,
+    made_at_once,
+    make_schema,
+    sqlstate,
+)
 from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.plugin import (
@@ -28,9 +37,10 @@ from streamling.plugin import (
 )
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
+from streamling.sinks.postgres.portions import Portion
 from streamling.sinks.postgres.rounds import Effective, Round, effective
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import add_columns, compare, made_at_once, make_table
+from streamling.sinks.postgres.tables import add_columns, compare, make_table
 from streamling.spec.keys import connection_name
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec
@@ -38,10 +48,16 @@ from streamling.spec.pipeline import NodeSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.sinks.postgres.rounds import Places
+
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
 # Each refused row takes some statements: if they are many, nobody shall think that it hangs.
 _REMIND_S = 10.0
+# If so few rows take longer than a statement may, they wait for a lock. Who has a slower table makes batches smaller.
+_FEW = 100
+# A value does not fit, or its domain does not take it: the server does not say of which column.
+_NAMELESS = ("22", "23502", "23514")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,7 @@ class PostgresSink:
     capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.EXACTLY_ONCE)
 
     def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
-        self._node, self._writing = node, writing
+        self._node, self._writing, self._limit_s = node, writing, server.statement_s
         self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
         self.target: str | None = f"{server}/{writing.table}"
         self.batch = writing.batch
@@ -85,7 +101,13 @@ class PostgresSink:
         except RowRefused as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
         self._statements = Statements(
-            self._writing.table, columns, self._key, self._writing.on_conflict, self._writing.conditions
+            self._writing.table,
+            columns,
+            self._key,
+            self._writing.on_conflict,
+            self._writing.conditions,
+            self._portion(),
+            self._portion(),
         )
         if not self._key:
             log.warning("%s has no primary key: rows are only added", self._described)
@@ -93,6 +115,9 @@ class PostgresSink:
     @property
     def _described(self) -> str:
         return self._node.described()
+
+    def _portion(self) -> Portion:
+        return Portion(self._described, min(self._writing.batch_rows, _FEW), self._limit_s)
 
     def _advice(self, state: str | None) -> str | None:
         if state is not None:
@@ -160,21 +185,24 @@ class PostgresSink:
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
         import pyarrow as pa
 
-        held = list(batches)  # before the transaction: nobody should wait for Spark with locks in hand
+        # Before the transaction: nobody should wait for Spark, or for us, with locks in hand.
+        held = list(batches)
+        rows = pa.Table.from_batches(held).combine_chunks() if held else None
+        arrived = rows.num_rows if rows is not None else 0
+        keyed, refused = self._without_null_keys(rows) if rows is not None else (None, ())
         self._session.begin()
         self._open_epoch = epoch.id
         found = self._locked(epoch)
         if found is Applied.YES:
             if self._written is not None and self._written[0] == epoch.id:  # the answer to our commit was lost
                 return self._written[1]
-            return Ack(sum(batch.num_rows for batch in held), 0)
+            return Ack(arrived, 0)
         if found is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
-        rows = pa.Table.from_batches(held).combine_chunks() if held else None
-        refused, count = self._apply(rows) if rows is not None and rows.num_rows else ((), 0)
+        bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
         self._ledger.move(self._session, epoch)
-        ack = Ack((rows.num_rows if rows is not None else 0) - len(refused), count, refused)
+        ack = Ack(arrived - len(refused) - len(bad), count, (*refused, *bad))
         self._written = (epoch.id, ack)
         return ack
 
@@ -182,7 +210,7 @@ class PostgresSink:
         try:
             return self._ledger.lock(self._session, epoch)
         except PermanentError as error:
-            if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_TABLE:
+            if sqlstate(error) != _NO_SUCH_TABLE:
                 raise
             self.abort(epoch)
             with self._session.transaction():
@@ -194,12 +222,14 @@ class PostgresSink:
     def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
         if self._open_epoch == epoch.id:
             try:
-                self._session.commit()
+                with self._session.about(f"table {self._writing.table}"):
+                    self._session.commit()
             except RowRefused as error:
                 text = f"{self._described}: table {self._writing.table} refuses the epoch at its end: {error}"
                 hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
+            self._statements.settled()
         return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
@@ -214,13 +244,13 @@ class PostgresSink:
 
     def _apply(self, rows: pa.Table) -> tuple[tuple[BadRow, ...], int]:
         """Write the rows; returns those that cannot be, and how many count as written."""
-        keyed, refused = self._without_null_keys(rows)
-        self._tell_of_deletes(keyed)
+        self._tell_of_deletes(rows)
         writing = self._writing
-        told_apart = self._statements.told_apart(self._session, keyed)
-        chosen = effective(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
-        bad = self._refused(keyed, chosen)
-        return (*refused, *bad), len(chosen) - len(bad)
+        with self._session.about(f"table {writing.table}"):
+            told_apart = self._statements.told_apart(self._session, rows)
+            chosen = effective(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
+            bad = self._refused(rows, chosen)
+        return bad, len(chosen) - len(bad)
 
     @property
     def _last_wins(self) -> bool:
@@ -257,19 +287,22 @@ class PostgresSink:
         except RowRefused as error:
             self._session.execute("ROLLBACK TO half; RELEASE half")  # else the next one would stand inside of it
             if len(chosen) == 1:
-                yield self._bad(rows, int(chosen.places[0]), error)
+                yield self._bad(rows, chosen.places, error)
                 return
             log.debug("%s: one of %d rows is refused: %s", self._described, len(chosen), error)
         middle = len(chosen) // 2
         for part in (slice(0, middle), slice(middle, None)):
             yield from self._halves(rows, chosen.part(part))
 
-    def _bad(self, rows: pa.Table, place: int, error: RowRefused) -> BadRow:
+    def _bad(self, rows: pa.Table, places: Places, error: RowRefused) -> BadRow:
         from streamling.formats.json import json_row
 
-        column = f", column '{error.column}'" if error.column else ""
-        text = f"table {self._writing.table}{column}: {error}"
-        return BadRow(reason(error.state), text, {}, row=json_row(rows, place))
+        column = error.column
+        if column is None and error.state.startswith(_NAMELESS):
+            column = self._statements.culprit(self._session, rows, places, error.state)
+        named = f", column '{column}'" if column else ""
+        text = f"table {self._writing.table}{named}: {error}"
+        return BadRow(reason(error.state), text, {}, row=json_row(rows, int(places[0])))
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, tuple[BadRow, ...]]:
         import pyarrow.compute as pc
@@ -282,8 +315,11 @@ class PostgresSink:
             missing = nulls if missing is None else pc.or_(missing, nulls)
         if missing is None or not pc.any(missing).as_py():
             return rows, ()
+        places = pc.indices_nonzero(missing)
+        if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
+            places = places[:1]
         refused = []
-        for place in pc.indices_nonzero(missing).to_pylist():
+        for place in places.to_pylist():
             names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
             refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=json_row(rows, place)))
         return rows.filter(pc.invert(missing)), tuple(refused)

@@ -1,15 +1,18 @@
-"""Rows to a table: staged by COPY or, if they are few, as arrays; then one statement each for deletes and upserts."""
+"""Rows to a table: staged by COPY or, if they are few, as arrays; then one statement each for deletes and upserts, or
+several where one takes too long."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamling.formats.postgres import Session, Table, quoted
+from streamling.errors import PermanentError
+from streamling.formats.postgres import RowRefused, Session, Table, quoted
 from streamling.sinks.postgres.columns import TableColumn, staged
 from streamling.sinks.postgres.keys import folded
+from streamling.sinks.postgres.portions import Portion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 _FEW = 500
 # Rows that are encoded at once for COPY.
 _CHUNK = 20_000
+_OUT_OF_RANGE = "22008"
+_TRIAL = "_streamling_trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +36,49 @@ class Statements:
     key: tuple[str, ...]
     on_conflict: str
     conditions: Mapping[str, str]
+    deletions: Portion
+    upserts: Portion
+    suspects: dict[str, str] = field(default_factory=dict)
+    """By state, the column that was last found to be refused so: where many rows are, it is mostly the same one."""
 
     def upsert(self, session: Session, rows: pa.Table, places: Places) -> None:
         """Write the rows at these places; no two of them have one key."""
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(c.value_sql(f"s.{quoted(c.name)}") for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
-        with _Source(session, rows, self._sorted(rows, places), self.columns) as source:
-            session.execute(f"{head} {source.sql} {self._conflict}", source.values)
+        for part in self.upserts.cut(self._sorted(rows, places)):
+            with self.upserts.timed(len(part)), _Source(session, rows, part, self.columns) as source:
+                session.execute(f"{head} {source.sql} {self._conflict}", source.values)
 
     def delete(self, session: Session, rows: pa.Table, places: Places) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
         match = " AND ".join(f"t.{quoted(c.name)} = {c.value_sql(f's.{quoted(c.name)}')}" for c in columns)
-        with _Source(session, rows, places, columns) as source:
-            session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
+        for part in self.deletions.cut(places):
+            with self.deletions.timed(len(part)), _Source(session, rows, part, columns) as source:
+                session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
+
+    def settled(self) -> None:
+        """What was written is committed."""
+        self.deletions.settled()
+        self.upserts.settled()
+
+    def culprit(self, session: Session, rows: pa.Table, places: Places, state: str) -> str | None:
+        """The column whose value is refused like this, where the server does not say it. Found by putting the values of
+        the one row at `places` one after the other into a table with such columns."""
+        names = ", ".join(quoted(column.name) for column in self.columns)
+        like = f"SELECT {names} FROM {self.table.sql} WITH NO DATA"
+        ordered = sorted(self.columns, key=lambda column: column.name != self.suspects.get(state))
+        session.execute("SAVEPOINT trial")
+        try:
+            session.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {_TRIAL} ON COMMIT DROP AS {like}")
+            found = next((c.name for c in ordered if _refusal(session, rows, places, c) == state), None)
+        except PermanentError:  # the row is at fault, and what was wanted is only a better word
+            session.execute("ROLLBACK TO trial; RELEASE trial")
+            return None
+        session.execute("RELEASE trial")
+        if found is not None:
+            self.suspects[state] = found
+        return found
 
     def told_apart(self, session: Session, rows: pa.Table) -> pa.Table:
         """The rows with equal keys where the table takes them for one."""
@@ -117,12 +151,30 @@ class _Source:
             if encoder is None:
                 encoder = ArrowToPostgresBinaryEncoder(batch.schema)
                 yield encoder.write_header()
-            yield encoder.write_batch(batch)
+            try:
+                content = encoder.write_batch(batch)
+            except ValueError as error:  # the only values that it does not take, and the server does not see them
+                raise RowRefused(f"date or time out of range [SQLSTATE {_OUT_OF_RANGE}]", _OUT_OF_RANGE) from error
+            yield content
         yield encoder.finish()
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._table is not None and kind is None:  # another step of the transaction may need it empty
             self._session.execute(f"TRUNCATE {self._table}")
+
+
+def _refusal(session: Session, rows: pa.Table, places: Places, column: TableColumn) -> str | None:
+    """With which state a column does not take a value, alone; None if it does."""
+    session.execute("SAVEPOINT value")
+    try:
+        with _Source(session, rows, places, (column,)) as source:
+            value, name = column.value_sql(f"s.{quoted(column.name)}"), quoted(column.name)
+            session.execute(f"INSERT INTO pg_temp.{_TRIAL} ({name}) SELECT {value} FROM {source.sql}", source.values)
+        return None
+    except RowRefused as error:
+        return error.state
+    finally:
+        session.execute("ROLLBACK TO value; RELEASE value")
 
 
 def _arrays(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> tuple[str, list[Any]] | None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamling.formats.postgres import RowRefused, Session, Table, quoted
+from streamling.formats.postgres import Session, Table, quoted
 from streamling.sinks.postgres.columns import GivenColumn, TableColumn, fitted, misfit, unfit_key
 
+# A domain is the type it is made of, and may itself forbid nulls or have a default.
 _COLUMNS = """
-SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod), a.atttypmod, t.typtype = 'e',
-       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
-       coalesce(c.collisdeterministic, true)
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
+SELECT a.attname, b.typname, format_type(a.atttypid, a.atttypmod), b.modifier, b.typtype = 'e',
+       a.attnotnull OR b.required, a.atthasdef OR a.attidentity <> '' OR b.has_default,
+       a.attgenerated <> '' OR a.attidentity = 'a', coalesce(c.collisdeterministic, true)
+FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation JOIN LATERAL (
+    WITH RECURSIVE made (typname, typtype, typbasetype, modifier, required, has_default) AS (
+        SELECT typname, typtype, typbasetype, greatest(a.atttypmod, typtypmod), typnotnull, typdefault IS NOT NULL
+        FROM pg_type WHERE oid = a.atttypid
+        UNION ALL
+        SELECT t.typname, t.typtype, t.typbasetype, greatest(m.modifier, t.typtypmod),
+               m.required OR t.typnotnull, m.has_default OR t.typdefault IS NOT NULL
+        FROM made m JOIN pg_type t ON t.oid = m.typbasetype WHERE m.typtype = 'd'
+    ) SELECT * FROM made WHERE typtype <> 'd'
+) b ON true
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 # A constraint that can be checked later does not tell conflicts, and an index may compare otherwise than its column.
@@ -32,17 +42,6 @@ def make_table(session: Session, table: Table, columns: Sequence[TableColumn], k
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
     session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)})")
-
-
-def made_at_once(session: Session, make: Callable[[], object]) -> None:
-    """Run what makes schema and table, in a transaction. Two processes may do so at the same moment: one of them finds
-    the catalogue's own keys taken, and all it wanted there at the second try."""
-    try:
-        with session.transaction():
-            make()
-    except RowRefused:
-        with session.transaction():
-            make()
 
 
 @dataclass(frozen=True, slots=True)
