@@ -6,16 +6,14 @@ do, is read object by object: what becomes of a message must not depend on those
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
 from streamling.formats.bodies import BadBody, chunks
+from streamling.formats.json_differences import beyond_ours, has_constants, has_tiny_numbers
 from streamling.formats.json_lines import parsed_lines
 from streamling.formats.json_text import parsed, shown
 from streamling.formats.json_values import conversion
@@ -28,11 +26,6 @@ _DIRECT = frozenset(
 _BLANKS = b" \t\n\r"
 # To Arrow a line end is the end of an object. Like it, a tab may stand between values, and not inside of text.
 _ONE_LINE = bytes.maketrans(b"\n\r", b"\t\t")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_CONSTANTS = (b"NaN", b"Inf")
-_WINDOW = 1 << 16  # stays in the caches of a core
-_YEAR_1 = -719_162
-_DAY_US = 24 * 3600 * 1_000_000
 
 
 class ObjectDecoder:
@@ -43,6 +36,7 @@ class ObjectDecoder:
         self._words = [str(f.type) for f in fields]
         self._convert = [conversion(f.type) for f in fields]
         self._schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
+        self._decimals = any(f.type.kind == "decimal" for f in fields)
         self._direct = bool(fields) and all(f.type.kind in _DIRECT and not f.type.wide for f in fields)
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
@@ -63,14 +57,14 @@ class ObjectDecoder:
         if b"\r" in data or data.count(b"\n") >= len(lines):
             lines = [line.translate(_ONE_LINE) for line in lines]
             data = b"\n".join(lines)
-        if b"\0" in data or _has_constants(data, lines):
+        if b"\0" in data or has_constants(data, lines) or (self._decimals and has_tiny_numbers(data, lines)):
             return None
         try:
             data.decode()  # Arrow does not look
             batch = parsed_lines(data, self._schema)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
-        return batch if batch.num_rows == len(bodies) and not any(map(_beyond_ours, batch.columns)) else None
+        return batch if batch.num_rows == len(bodies) and not any(map(beyond_ours, batch.columns)) else None
 
     def _one_by_one(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         read: list[list[Any]] = []
@@ -99,33 +93,6 @@ class ObjectDecoder:
             except (ValueError, ArithmeticError):
                 raise _Bad("schema_mismatch", f"column '{name}': {shown(value)} is no {word}") from None
         return row
-
-
-def _has_constants(data: bytes, lines: Sequence[bytes]) -> bool:
-    """Whether there are numbers like NaN, which Arrow reads and JSON does not have."""
-    found = [constant for constant in _CONSTANTS if _holds(data, constant)]
-    return any(constant in _STRING.sub(b"", line) for constant in found for line in lines if constant in line)
-
-
-def _holds(data: bytes, word: bytes) -> bool:
-    """Whether three letters stand there: what `in` says, three times as quick."""
-    letters, (first, second, third) = np.frombuffer(data, np.uint8), word
-    for start in range(0, len(letters), _WINDOW):
-        seen = letters[start : start + _WINDOW + 2]
-        if ((seen[:-2] == first) & (seen[1:-1] == second) & (seen[2:] == third)).any():
-            return True
-    return False
-
-
-def _beyond_ours(column: pa.Array) -> bool:
-    """Whether Arrow has read a number that is too large for its type, or a time before the year 1."""
-    if pa.types.is_floating(column.type):
-        return not pc.all(pc.is_finite(column), min_count=0).as_py()
-    if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
-        days = pa.types.is_date32(column.type)
-        earliest = pc.min(column.view(pa.int32() if days else pa.int64())).as_py()
-        return earliest is not None and earliest < (_YEAR_1 if days else _YEAR_1 * _DAY_US)
-    return False
 
 
 class _Bad(Exception):

@@ -16,8 +16,8 @@ def parsed(text: str) -> Any:
     """The value of a text. Raises ValueError.
 
     Numbers are `int`; those with a fraction or an exponent, and very long ones, are Decimal. One whose exponent is
-    beyond that is a float: zero or infinite. Where something lies deeper than Python can go, lists and objects are empty from
-    the second level on.
+    beyond that is a float: zero or infinite. Where something lies deeper than Python can go, lists and objects are
+    empty from the second level on.
     """
     try:
         return _DECODER.decode(text)
