@@ -40,6 +40,9 @@ class _MinusZero(int):
     def __float__(self) -> float:
         return -0.0
 
+    def __str__(self) -> str:
+        return "-0"
+
 
 def _whole(digits: str) -> int | Decimal:
     if len(digits) > _INT_DIGITS:

@@ -163,6 +163,12 @@ def test_objects_of_many_lines_are_read_at_once() -> None:
     assert batch.to_pylist() == [{"a": 0}, {"a": 1}]
 
 
+@pytest.mark.parametrize("type_", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("text", ["-0", "-0.0", "-0e5"])
+def test_a_zero_keeps_its_sign(type_: str, text: str) -> None:
+    assert str(value(type_, text)) == "-0.0"
+
+
 def test_halves_of_objects_do_not_make_whole_ones() -> None:
     found = rows({"a": "int64"}, b'{"b":', b'{"a": 1}}', b'{"a": 1}{"a": 2}')
     assert [type(row) for row in found] == [BadBody, BadBody, BadBody]
