@@ -20,7 +20,8 @@ _ESCAPED_EXPONENTS = (rb"\u0065", rb"\u0045", rb"\u002d", rb"\u002D")
 _SMALL = re.compile(rb'[:"\s][-+]?[0-9]*(?:\.([0-9]*))?[eE]-([0-9]+)[",}\s]')
 _DECIMAL_PLACES = 38
 _WINDOW = 1 << 16  # stays in the caches of a core
-_YEAR_1 = -719_162
+# The second day of the year 1: where the first day begins depends on the zone.
+_EARLY = -719_161
 _DAY_US = 24 * 3600 * 1_000_000
 
 
@@ -45,13 +46,13 @@ def has_tiny_numbers(data: bytes, lines: Sequence[bytes]) -> bool:
 
 
 def beyond_ours(column: pa.Array) -> bool:
-    """Whether Arrow has read a number that is too large for its type, or a time before the year 1."""
+    """Whether Arrow has read a number that is too large for its type, or a time that may be written in the year 0."""
     if pa.types.is_floating(column.type):
         return not pc.all(pc.is_finite(column), min_count=0).as_py()
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         days = pa.types.is_date32(column.type)
         earliest = pc.min(column.view(pa.int32() if days else pa.int64())).as_py()
-        return earliest is not None and earliest < (_YEAR_1 if days else _YEAR_1 * _DAY_US)
+        return earliest is not None and earliest < (_EARLY if days else _EARLY * _DAY_US)
     return False
 
 

@@ -121,6 +121,7 @@ def test_values_of_each_type(type_: str, text: str, expected: Any) -> None:
         ("date32", '"2024-01-01T00:00:00"'),
         ("date32", '"0000-01-01"'),
         ("timestamp", '"0000-01-01T00:00:00"'),
+        ("timestamp", '"0000-12-31T23:00:00-02:00"'),
         ("int64", "[" * 990 + "]" * 990),
     ],
 )
