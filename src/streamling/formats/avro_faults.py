@@ -21,11 +21,13 @@ _SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 
 class _Fault(Exception):
-    def __init__(self, what: str) -> None:
-        self.what, self.path = what, list[str]()
+    def __init__(self, what: str, *path: str) -> None:
+        """`path` begins at the value, and is added to by what it stands in."""
+        self.what, self.path = what, list(path)
 
     def __str__(self) -> str:
-        return f"'{'.'.join(reversed(self.path))}' {self.what}" if self.path else f"it {self.what}"
+        path = "".join(reversed(self.path)).removeprefix(".")
+        return f"'{path}' {self.what}" if path else f"it {self.what}"
 
 
 def fault_finder(schema: Json) -> Callable[[bytes], str | None]:
@@ -37,7 +39,9 @@ def fault_finder(schema: Json) -> Callable[[bytes], str | None]:
             end = walk(body, 0)
         except _Fault as found:
             return str(found)
-        return None if end == len(body) else f"it has {len(body) - end} bytes more than the schema says"
+        except IndexError:
+            return "it ends early"
+        return None if end == len(body) else f"it should end after {end} bytes, and has {len(body)}"
 
     return fault
 
@@ -205,12 +209,10 @@ def _record(fields: list[tuple[str, Walk]]) -> Walk:
             try:
                 at = field(body, at)
             except _Fault as fault:
-                fault.path.append(name)
+                fault.path.append(f".{name}")
                 raise
             except IndexError:
-                fault = _Fault("ends early")
-                fault.path.append(name)
-                raise fault from None
+                raise _Fault("ends early", f".{name}") from None
         return at
 
     return walk
