@@ -74,7 +74,8 @@ class LetterBox:
             self._directory.mkdir(parents=True, exist_ok=True)
             draft = self._directory / f".{name}.{os.getpid()}"
             try:
-                with draft.open("w", encoding="utf-8") as stream:
+                # What is no text, such as half of a surrogate pair, is written just as JSON escapes it.
+                with draft.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                     yield LetterFile(self._directory / name, stream, digest)
                     stream.flush()
                     os.fsync(stream.fileno())

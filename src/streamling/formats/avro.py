@@ -91,6 +91,8 @@ def rows_of(text: str, *, references: Sequence[str] = ()) -> AvroRows:
     columns = types.fields(root, "", _namespace(root, ""))
     kept = [f for f in columns if f.name != OPERATION_COLUMN]
     own = [f for f in columns if f.name == OPERATION_COLUMN]
+    if own and own[0].type != STRING:
+        raise _unusable(OPERATION_COLUMN, f"must be text, it says what happened to the row; it is {own[0].type}")
     return AvroRows(Schema((*kept, *(own or (OPERATION_FIELD,)))), _primary_key(root))
 
 

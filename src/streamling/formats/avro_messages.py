@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamling.formats.arrow import arrow_type
 from streamling.formats.avro import record_of, type_of
 from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, heading, marked, read_rows
+from streamling.formats.avro_faults import fault_finder
 from streamling.formats.avro_names import has_unions
 from streamling.formats.avro_resolution import Resolution, Unresolvable
 from streamling.formats.avro_values import readable
@@ -26,6 +27,7 @@ class BodyDecoder:
     def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
         shown = readable(writer)
         self._empty = not record_of(shown)["fields"]
+        self._fault = fault_finder(shown)
         file = marked("body", shown)
         self._heading, self._unions = heading(file), file if has_unions(file) else None
         record = record_of(reader)
@@ -49,14 +51,22 @@ class BodyDecoder:
         try:
             structs = self._decoded(bodies)
         except Undecodable as error:
-            if len(bodies) == 1:
-                yield BadBody("decode_error", f"the payload is not of its Avro schema: {error}")
-                return
+            yield from self._apart(bodies, error)
+            return
+        yield from self._resolved(structs)
+
+    def _apart(self, bodies: Sequence[bytes], error: Undecodable) -> Iterator[pa.RecordBatch | BadBody]:
+        """Bodies that the reader refuses: those with a fault by themselves, all others together."""
+        faults = [self._fault(body) for body in bodies]
+        good = [body for body, fault in zip(bodies, faults, strict=True) if fault is None]
+        if len(good) < len(bodies):
+            yield from _between(faults, self._chunk(good) if good else iter(()))
+        elif len(bodies) == 1:
+            yield _undecodable(str(error))
+        else:
             middle = len(bodies) // 2
             yield from self._chunk(bodies[:middle])
             yield from self._chunk(bodies[middle:])
-            return
-        yield from self._resolved(structs)
 
     def _resolved(self, structs: pa.Array) -> Iterator[pa.RecordBatch | BadBody]:
         try:
@@ -95,3 +105,30 @@ class BodyDecoder:
         if any(bodies):
             raise Undecodable("it has bytes, and its record has none")
         return pa.array([{}] * len(bodies), pa.struct([]))
+
+
+def _undecodable(what: str) -> BadBody:
+    return BadBody("decode_error", f"the payload is not of its Avro schema: {what}")
+
+
+def _between(
+    faults: Sequence[str | None], others: Iterator[pa.RecordBatch | BadBody]
+) -> Iterator[pa.RecordBatch | BadBody]:
+    """Bad bodies in their places among the `others`, which are the bodies without a fault."""
+    run, left = 0, None
+    for fault in (*faults, ""):
+        if fault is None:
+            run += 1
+            continue
+        while run:
+            item = left if left is not None else next(others)
+            left = None
+            if isinstance(item, BadBody):
+                run -= 1
+            elif item.num_rows > run:
+                item, left, run = item.slice(0, run), item.slice(run), 0
+            else:
+                run -= item.num_rows
+            yield item
+        if fault:
+            yield _undecodable(fault)

@@ -1,4 +1,4 @@
-"""What the Arrow project's reader has to be told of unions with several types.
+"""What the Arrow project's reader has to be told of unions, unless they are of a type and null.
 
 It notes names, symbols and digits in the metadata of its columns, and forgets them when it says what columns a file
 has. Of most columns it does not matter. A union whose metadata are not those of the file, it refuses to read.
@@ -17,9 +17,9 @@ Json = Any
 
 
 def has_unions(schema: Json) -> bool:
-    """Whether a schema as the reader gets it has a union of several types anywhere."""
+    """Whether a schema as the reader gets it has a union anywhere that is more than a type and null."""
     if isinstance(schema, list):
-        return len(branches_of(schema)[0]) > 1 or any(map(has_unions, schema))
+        return len(branches_of(schema)[0]) > 1 or len(schema) == 1 or any(map(has_unions, schema))
     if not isinstance(schema, dict):
         return False
     inner = [field["type"] for field in schema.get("fields") or ()]

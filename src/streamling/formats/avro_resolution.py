@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type, carried
 from streamling.formats.avro import branch_names, branches_of, byteless, type_of
-from streamling.formats.avro_values import digits, split, turned
+from streamling.formats.avro_values import canonical_uuids, digits, split, turned, unscaled
 from streamling.plan.types import DataType
 
 Json = Any
@@ -54,6 +54,8 @@ class Resolution:
                 raise Unresolvable(f"{_at(path)} is always null in the schema that is read with")
             return lambda column: pa.nulls(len(column), type_)
         found = [self._branch(branch, readers, path, alone=len(writers) == 1) for branch in writers]
+        if isinstance(writer, list) and len(writer) == 1:  # the reader gives a union of it alone
+            found = [(index, _after(lambda column: split(column)[0], resolve)) for index, resolve in found]
         if len(readers) == 1:
             return _merged([resolve for _, resolve in found])
         return _branched(found, branch_names(readers), type_)
@@ -188,10 +190,9 @@ def _default_value(schema: Json, value: Json) -> pa.Array:
             )
         case "bytes" | "fixed":
             raw = value.encode("latin-1")
-            if type_.kind == "decimal" and not type_.wide:
-                return pa.array([Decimal(digits(raw, type_.scale or 0) or 0)], carrier)
             if type_.kind in ("decimal", "decimal_arb"):
-                return pa.array([digits(raw, type_.scale or 0)], carrier)
+                text = digits(unscaled(raw, type_.precision or 0), type_.scale or 0)
+                return pa.array([text if type_.wide else Decimal(text)], carrier)
             return _from_raw(pa.array([raw], pa.binary()), type_)
         case "int" | "long" as base:
             return _from_raw(pa.array([value], pa.int32() if base == "int" else pa.int64()), type_)
@@ -210,9 +211,27 @@ def _leaf(writer: Json, reader: Json, path: str) -> Resolve:
     if before == after == "fixed" and writer.get("size") != reader.get("size"):
         raise Unresolvable(f"{_at(path)} was written as {written} and is read as {wanted}: the sizes differ")
     convert = _conversion(before, written, wanted)
+    if isinstance(reader, dict) and (after, reader.get("logicalType")) == ("string", "uuid"):
+        convert = _after(convert, canonical_uuids)
     if after == "enum":
-        return _known_symbols(convert, reader, path)
-    return convert
+        return _known_symbols(_told(convert, path), reader, path)
+    return _told(convert, path)
+
+
+def _after(first: Resolve, second: Resolve) -> Resolve:
+    return lambda column: second(first(column))
+
+
+def _told(convert: Resolve, path: str) -> Resolve:
+    """Says where a value stands that cannot be converted."""
+
+    def converted(column: pa.Array) -> pa.Array:
+        try:
+            return convert(column)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"{_at(path)}: {error}") from error
+
+    return converted
 
 
 def _conversion(before: str, written: DataType, wanted: DataType) -> Resolve:
@@ -252,10 +271,17 @@ def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_string(type_):
         return carried(column, type_)
-    # Finer times than Spark's are cut to microseconds, which a cast does not do before 1970; nothing else may be lost.
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-    return pc.cast(column, options=pc.CastOptions(type_, allow_time_truncate=True))
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and pa.types.is_timestamp(type_):
+        return _microseconds(column).view(type_)
+    return column.cast(type_)
+
+
+def _microseconds(column: pa.Array) -> pa.Array:
+    """Whole microseconds of nanoseconds: what is finer is cut off towards the past, also before 1970."""
+    numbers = column.view(pa.int64())
+    whole = pc.divide(numbers, 1000)
+    before = pc.less(numbers, pc.multiply(whole, 1000))
+    return pc.subtract(whole, before.cast(pa.int64()))
 
 
 def _known_symbols(convert: Resolve, reader: Json, path: str) -> Resolve:

@@ -1,12 +1,15 @@
 """Avro values as the Arrow project's reader gives them, and as the columns of a pipeline want them.
 
 The reader is shown a schema without the logical types it cannot read or reads in another way than we do; their
-values arrive as what they are underneath and are turned here.
+values arrive as what they are underneath and are turned here. It does not look whether values are within what their
+type allows: a decimal of more digits, a time beyond midnight. Such raise ArrowInvalid here.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
+import re
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,14 @@ _DURATION = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
 _DAY_MS = 24 * 3600 * 1000
 _DECIMAL256_BYTES = 32
 _LONGEST_MS = (2**63 - 1) // 1000
+# Python writes no longer integers, because it takes ever more time for each digit.
+_INT_BITS = 4096
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_CANONICAL_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_ANY_UUID = re.compile(
+    r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 def readable(schema: Json) -> Json:
@@ -57,10 +68,14 @@ def _read_as_meant(schema: Json) -> bool:
 def turned(column: pa.Array, type_: DataType) -> pa.Array:
     """What the reader gave, as the Arrow carrier of the type or something that can be cast to it."""
     if pa.types.is_union(column.type):
-        return _union(column, type_)
+        return _union(column, type_) if column.type.num_fields > 1 else turned(split(column)[0], type_)
     match type_.kind:
         case "decimal" | "decimal_arb" if not pa.types.is_decimal(column.type):
             return _decimals(column, type_)
+        case "decimal":
+            column.validate(full=True)
+        case "time32" | "time64":
+            return _within_a_day(column)
         case "duration":
             return _durations(column)
         case "struct":
@@ -123,20 +138,77 @@ def _durations(column: pa.Array) -> pa.Array:
     return pa.array(milliseconds * 1000, pa.duration("us"), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
+def _within_a_day(column: pa.Array) -> pa.Array:
+    part = pa.types.is_time32(column.type)
+    day, numbers = _DAY_MS if part else _DAY_MS * 1000, column.view(pa.int32() if part else pa.int64())
+    bounds = pc.min_max(numbers).as_py()
+    if bounds["min"] is not None and (bounds["min"] < 0 or bounds["max"] >= day):
+        unit = "milliseconds" if part else "microseconds"
+        beyond = bounds["min"] if bounds["min"] < 0 else bounds["max"]
+        raise pa.ArrowInvalid(f"{beyond} {unit} after midnight is no time of day")
+    return column
+
+
+def canonical_uuids(column: pa.Array) -> pa.Array:
+    """UUIDs that are text, in lower case with dashes. Raises ArrowInvalid for what is none."""
+    if pc.all(pc.match_substring_regex(column, _CANONICAL_UUID), min_count=0).as_py():
+        return column
+    return pa.array([None if text is None else _canonical_uuid(text) for text in column.to_pylist()], column.type)
+
+
+def _canonical_uuid(text: str) -> str:
+    found = _ANY_UUID.fullmatch(text)
+    if found is None:
+        raise pa.ArrowInvalid(f"'{text[:80]}' is no UUID")
+    return "-".join(found.groups()).lower()
+
+
 def _decimals(column: pa.Array, type_: DataType) -> pa.Array:
-    texts = [digits(value, type_.scale or 0) for value in column.to_pylist()]
+    precision, scale = type_.precision or 0, type_.scale or 0
+    numbers = [None if value is None else unscaled(value, precision) for value in column.to_pylist()]
+    texts = [None if number is None else digits(number, scale) for number in numbers]
     carrier = arrow_type(type_)
     if pa.types.is_string(carrier):
         return pa.array(texts, carrier)
     return pa.array([None if text is None else Decimal(text) for text in texts], carrier)
 
 
-def digits(value: bytes | None, scale: int) -> str | None:
-    """Canonical decimal text of a two's complement number."""
-    if value is None:
-        return None
-    unscaled = int.from_bytes(value, "big", signed=True)
-    if not unscaled or not scale:
-        return str(unscaled)
-    digits = f"{abs(unscaled):0{scale + 1}d}"
-    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+def unscaled(value: bytes, precision: int) -> int:
+    """A two's complement number of so many digits at most. Raises ArrowInvalid."""
+    found = int.from_bytes(value, "big", signed=True)
+    if not -_power_of_ten(precision) < found < _power_of_ten(precision):
+        raise pa.ArrowInvalid(f"a value of {len(value)} bytes has more than the {precision} digits of its type")
+    return found
+
+
+def digits(number: int, scale: int) -> str:
+    """Canonical decimal text."""
+    if not number or not scale:
+        return _written(number)
+    text = _written(abs(number)).zfill(scale + 1)
+    return f"{'-' if number < 0 else ''}{text[:-scale]}.{text[-scale:]}"
+
+
+def _written(number: int) -> str:
+    return str(number if number.bit_length() <= _INT_BITS else _decimal(number))
+
+
+def _decimal(number: int) -> Decimal:
+    """A number of any length, in halves: decimals of many digits are multiplied quickly."""
+    if number.bit_length() <= _INT_BITS:
+        return Decimal(number)
+    bits = 1 << (number.bit_length() - 1).bit_length() - 1
+    high, low = divmod(number, 1 << bits)
+    return _EXACT.add(_EXACT.multiply(_decimal(high), _power_of_two(bits)), _decimal(low))
+
+
+@cache
+def _power_of_two(bits: int) -> Decimal:
+    if bits <= _INT_BITS:
+        return Decimal(1 << bits)
+    return _EXACT.multiply(_power_of_two(bits // 2), _power_of_two(bits // 2))
+
+
+@cache
+def _power_of_ten(exponent: int) -> int:
+    return int(10**exponent)

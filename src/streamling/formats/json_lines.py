@@ -5,13 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.json as pajson
 
-_MIDNIGHT = pa.timestamp("s")
-
 
 def parsed_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """An object per row; other fields are ignored, missing ones are null. Raises ArrowInvalid."""
-    # Arrow reads a date from a number only; people write it as text.
-    readable = pa.schema([pa.field(f.name, _MIDNIGHT if pa.types.is_date32(f.type) else f.type) for f in schema])
+    # Arrow reads a date from a number only; people write it as text. It is no date if a time of day stands there too.
+    readable = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date32(f.type) else f.type) for f in schema])
     table = pajson.read_json(
         pa.py_buffer(data),
         pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),

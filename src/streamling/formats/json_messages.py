@@ -1,20 +1,21 @@
 """JSON bodies of messages, many at once, as rows of declared columns.
 
-Arrow reads a chunk at once where it can. A chunk with something that Arrow refuses is read object by object.
+Arrow reads a chunk at once where it can. A chunk with something that Arrow refuses, or takes for something else than we
+do, is read object by object: what becomes of a message must not depend on those beside it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from streamling.formats.arrow import arrow_type
 from streamling.formats.bodies import BadBody, chunks
+from streamling.formats.json_differences import beyond_ours, has_constants, has_tiny_numbers
 from streamling.formats.json_lines import parsed_lines
+from streamling.formats.json_text import parsed, shown
 from streamling.formats.json_values import conversion
 from streamling.plan.types import Field
 
@@ -22,6 +23,9 @@ from streamling.plan.types import Field
 _DIRECT = frozenset(
     ("boolean", "int8", "int16", "int32", "int64", "float32", "float64", "string", "decimal", "date32", "timestamp")
 )
+_BLANKS = b" \t\n\r"
+# To Arrow a line end is the end of an object. Like it, a tab may stand between values, and not inside of text.
+_ONE_LINE = bytes.maketrans(b"\n\r", b"\t\t")
 
 
 class ObjectDecoder:
@@ -32,6 +36,7 @@ class ObjectDecoder:
         self._words = [str(f.type) for f in fields]
         self._convert = [conversion(f.type) for f in fields]
         self._schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
+        self._decimals = any(f.type.kind == "decimal" for f in fields)
         self._direct = bool(fields) and all(f.type.kind in _DIRECT and not f.type.wide for f in fields)
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
@@ -43,19 +48,23 @@ class ObjectDecoder:
                 yield from self._one_by_one(chunk)
 
     def _at_once(self, bodies: Sequence[bytes]) -> pa.RecordBatch | None:
-        """None if something cannot be read."""
-        lines = [body.strip() for body in bodies]
+        """None if something cannot be read, or not in this way."""
+        lines = [body.strip(_BLANKS) for body in bodies]
         # An object that begins in one body and ends in another must not be taken for one.
         if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
             return None
-        # Line ends stand between values only: inside of text they are written otherwise.
-        data = b"\n".join(line if b"\n" not in line else line.replace(b"\n", b" ") for line in lines)
+        data = b"\n".join(lines)
+        if b"\r" in data or data.count(b"\n") >= len(lines):
+            lines = [line.translate(_ONE_LINE) for line in lines]
+            data = b"\n".join(lines)
+        if b"\0" in data or has_constants(data, lines) or (self._decimals and has_tiny_numbers(data, lines)):
+            return None
         try:
             data.decode()  # Arrow does not look
             batch = parsed_lines(data, self._schema)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
-        return batch if batch.num_rows == len(bodies) else None
+        return batch if batch.num_rows == len(bodies) and not any(map(beyond_ours, batch.columns)) else None
 
     def _one_by_one(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         read: list[list[Any]] = []
@@ -82,8 +91,7 @@ class ObjectDecoder:
             try:
                 row.append(None if value is None else convert(value))
             except (ValueError, ArithmeticError):
-                shown = json.dumps(value, ensure_ascii=False, default=str)[:80]
-                raise _Bad("schema_mismatch", f"column '{name}': {shown} is no {word}") from None
+                raise _Bad("schema_mismatch", f"column '{name}': {shown(value)} is no {word}") from None
         return row
 
 
@@ -94,15 +102,11 @@ class _Bad(Exception):
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body.decode(), parse_float=Decimal, parse_constant=_no_constant)
+        found = parsed(body.decode())
     except UnicodeDecodeError as error:
         raise _Bad("decode_error", f"the payload is not UTF-8: {error.reason} at byte {error.start}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _Bad("decode_error", f"the payload is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise _Bad("decode_error", f"the payload is not a JSON object: {body[:80].decode(errors='replace')}")
     return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import pyarrow as pa
+
 from streamling.plan.types import DataType
 
 _DAY = timedelta(days=1)
@@ -17,11 +19,12 @@ _SIGNED = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (
 _RANGES = _SIGNED | {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)}
 # Microseconds of a unit as a fraction.
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+_LARGEST = {"float16": 65504.0, "float32": math.inf}
 Convert = Callable[[Any], Any]
 
 
 def conversion(type_: DataType) -> Convert:
-    """What turns values of `json.loads`, with Decimal for fractions, into such of the carrier.
+    """What turns values of `json_text.parsed` into such of the carrier.
 
     It raises ValueError, or ArithmeticError, for a value that does not fit.
     """
@@ -30,8 +33,10 @@ def conversion(type_: DataType) -> Convert:
     match type_.kind:
         case "boolean":
             return _boolean
-        case "float16" | "float32" | "float64":
+        case "float64":
             return _float
+        case "float16" | "float32":
+            return lambda value: _short_float(value, _LARGEST[type_.kind])
         case "string" | "interval":
             return _text
         case "binary":
@@ -43,7 +48,7 @@ def conversion(type_: DataType) -> Convert:
         case "time32" | "time64":
             return lambda value: _time(value, "ms" if type_.kind == "time32" else "us")
         case "duration":
-            return _integer(*_RANGES["int64"])
+            return _LONG
         case "decimal" | "decimal_arb":
             return lambda value: _decimal(value, type_)
         case "null":
@@ -60,6 +65,9 @@ def _integer(least: int, most: int) -> Convert:
     return convert
 
 
+_LONG = _integer(*_RANGES["int64"])
+
+
 def _nothing(value: Any) -> None:
     raise ValueError(value)
 
@@ -71,17 +79,30 @@ def _boolean(value: Any) -> bool:
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
         raise ValueError(value)
-    found = float(value)
-    if not math.isfinite(found):
+    return _finite(float(value))
+
+
+def _short_float(value: Any, largest: float) -> float:
+    """Read by Arrow from all digits, as it reads whole chunks: a double in between would round twice."""
+    _float(value)
+    found = _finite(pa.scalar(str(value)).cast(pa.float32()).as_py())
+    if abs(found) > largest:
         raise ValueError(value)
     return found
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(value)
+    return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
+    value.encode()  # half of a surrogate pair, which JSON can write, is no text
     return value
 
 
@@ -106,17 +127,21 @@ def _moment(value: Any, unit: str) -> int:
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return (moment - _EPOCH) // _MICROSECOND
     factor, divisor = _UNITS[unit]
-    return int(_integer(*_RANGES["int64"])(value) * factor // divisor)
+    microseconds = _LONG(value) * factor // divisor
+    return int(_LONG(microseconds))
 
 
 def _time(value: Any, unit: str) -> time:
     if isinstance(value, str):
-        return time.fromisoformat(value)
+        found = time.fromisoformat(value)
+        if found.tzinfo is not None:  # without a date nobody knows what it is elsewhere
+            raise ValueError(value)
+        return found
     factor, _ = _UNITS[unit]
-    found = timedelta(microseconds=_integer(0, 2**53)(value) * factor)
-    if found >= _DAY:
+    since = timedelta(microseconds=_integer(0, 2**53)(value) * factor)
+    if since >= _DAY:
         raise ValueError(value)
-    return (_EPOCH + found).time()
+    return (_EPOCH + since).time()
 
 
 def _decimal(value: Any, type_: DataType) -> Decimal | str:
@@ -128,18 +153,24 @@ def _decimal(value: Any, type_: DataType) -> Decimal | str:
         raise ValueError(value) from error
     if not number.is_finite():
         raise ValueError(value)
-    scale = type_.scale or 0
-    sign, digits, exponent = number.as_tuple()
-    unscaled = int("".join(map(str, digits)))
-    shift = int(exponent) + scale
-    if unscaled and not -len(digits) < shift <= (type_.precision or 0):
-        raise ValueError(value)
-    scaled, rest = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift) if unscaled else (0, 0)
-    if rest or scaled >= 10 ** (type_.precision or 0):
-        raise ValueError(value)
-    scaled = -scaled if sign else scaled
+    precision, scale = type_.precision or 0, type_.scale or 0
+    negative, digits = _unscaled(number, precision, scale) if number else (False, "0")
     if type_.kind == "decimal" and not type_.wide:
-        return Decimal((int(scaled < 0), tuple(map(int, str(abs(scaled)))), -scale))
-    text = f"{abs(scaled):0{scale + 1}d}"
-    text = f"{text[:-scale]}.{text[-scale:]}" if scale and scaled else str(abs(scaled))
-    return f"-{text}" if scaled < 0 else text
+        return Decimal((int(negative), tuple(map(int, digits)), -scale))
+    if scale and number:
+        digits = digits.zfill(scale + 1)
+        digits = f"{digits[:-scale]}.{digits[-scale:]}"
+    return f"-{digits}" if negative else digits
+
+
+def _unscaled(number: Decimal, precision: int, scale: int) -> tuple[bool, str]:
+    """Sign and digits of a number that is not zero, `scale` of them behind the point. As text: any length is quick."""
+    if number.adjusted() >= precision - scale:
+        raise ValueError(number)
+    sign, figures, exponent = number.as_tuple()
+    digits, more = "".join(map(str, figures)), int(exponent) + scale
+    if more >= 0:
+        return bool(sign), digits + "0" * more
+    if digits[more:].strip("0") or -more >= len(digits):
+        raise ValueError(number)
+    return bool(sign), digits[:more]

@@ -76,6 +76,15 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
     assert progress.snapshot().nodes[0].set_aside == 4
 
 
+def test_a_letter_can_hold_what_is_no_text(tmp_path: Path) -> None:
+    """Half of a surrogate pair: JSON can write it, UTF-8 cannot."""
+    half = json.loads('"\\ud83d"')
+    refused = BadRow("schema_mismatch", f"{half}ü", {"key": half}, row={"text": half})
+    set_aside(kept(tmp_path / "letters"), refused)
+    (found,) = letters(tmp_path / "letters")
+    assert (found["reason_text"], found["source"]["key"], found["row"]) == (f"{half}ü", half, {"text": half})
+
+
 def test_a_letter_tells_where_the_row_stood_and_what_it_was(tmp_path: Path) -> None:
     set_aside(kept(tmp_path / "letters"), bad(3, raw=b"1,x\xff"))
     (letter,) = letters(tmp_path / "letters")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import pytest
+from avro_samples import BEGIN, KINDS, Kind, body, decoder, field, record, records, rows, twos_complement
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamling.errors import SCHEMA_UNUSABLE, UserError
-from streamling.formats.avro import byteless, expanded, rows_of
-from streamling.formats.avro_blocks import number
+from streamling.formats.avro import expanded, rows_of
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.bodies import BadBody
 
-Pair = tuple[Any, Any]
-"""What fastavro writes, and what is expected of it."""
-Kind = tuple[Any, st.SearchStrategy[Pair]]
 ORDER = json.dumps(
     {
         "type": "record",
@@ -29,234 +24,6 @@ ORDER = json.dumps(
         "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}],
     }
 )
-BEGIN = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone give such
-
-
-def same(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Pair]:
-    return values.map(lambda value: (value, value))
-
-
-def twos_complement(value: int) -> bytes:
-    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-
-
-def decimals(precision: int, scale: int) -> st.SearchStrategy[Pair]:
-    def pair(unscaled: int) -> Pair:
-        value = Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
-        text = f"{value:f}" if unscaled else "0"
-        # As bytes: the library rounds what is longer than its context.
-        return twos_complement(unscaled), value if precision <= 38 else text
-
-    return st.integers(-(10**precision) + 1, 10**precision - 1).map(pair)
-
-
-PRECISIONS = st.one_of(st.integers(1, 100), st.sampled_from([38, 39, 76, 77, 78, 500]))
-
-
-@st.composite
-def decimal_kinds(draw: st.DrawFn) -> Kind:
-    precision = draw(PRECISIONS)
-    scale = draw(st.integers(0, precision))
-    logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
-    values = decimals(precision, scale)
-    if draw(st.booleans()):
-        return {"type": "bytes", **logical}, values
-    size = len(twos_complement(10**precision)) + draw(st.integers(0, 3))
-    schema = {"type": "fixed", "name": f"D{draw(st.uuids()).hex}", "size": size, **logical}
-    return schema, values.map(lambda pair: (padded(pair[0], size), pair[1]))
-
-
-def padded(number: bytes, size: int) -> bytes:
-    return number.rjust(size, b"\xff" if number[0] & 0x80 else b"\0")
-
-
-MOMENTS = st.integers(-(2**51), 2**52)
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-
-
-def moments(logical: str, step: int) -> Kind:
-    def pair(microseconds: int) -> Pair:
-        count = microseconds // step
-        return count, BEGIN + count * dt.timedelta(microseconds=step)
-
-    return {"type": "long", "logicalType": logical}, MOMENTS.map(pair)
-
-
-def nanos(logical: str) -> Kind:
-    """What is finer than a microsecond is cut off, towards the past."""
-
-    def pair(nanoseconds: int) -> Pair:
-        return nanoseconds, BEGIN + dt.timedelta(microseconds=nanoseconds // 1000)
-
-    return {"type": "long", "logicalType": logical}, st.integers(-(2**62), 2**62).map(pair)
-
-
-LEAVES = st.one_of(
-    st.sampled_from(
-        [
-            ("boolean", same(st.booleans())),
-            ("int", same(st.integers(-(2**31), 2**31 - 1))),
-            ("long", same(st.integers(-(2**63), 2**63 - 1))),
-            ("float", same(st.floats(width=32, allow_nan=False))),
-            ("double", same(st.floats(allow_nan=False))),
-            ("string", same(TEXT)),
-            ("bytes", same(st.binary(max_size=8))),
-            ({"type": "string", "logicalType": "uuid"}, same(st.uuids().map(str))),
-            ({"type": "string", "logicalType": "unheard-of"}, same(TEXT)),
-            (
-                {"type": "int", "logicalType": "date"},
-                st.integers(-30000, 30000).map(lambda n: (n, dt.date(1970, 1, 1) + dt.timedelta(days=n))),
-            ),
-            (
-                {"type": "int", "logicalType": "time-millis"},
-                st.integers(0, 86_399_999).map(lambda n: (n, (BEGIN + dt.timedelta(milliseconds=n)).time())),
-            ),
-            (
-                {"type": "long", "logicalType": "time-micros"},
-                st.integers(0, 86_399_999_999).map(lambda n: (n, (BEGIN + dt.timedelta(microseconds=n)).time())),
-            ),
-            ({"type": "bytes", "logicalType": "big-decimal"}, same(st.binary(max_size=8))),
-            ("null", st.just((None, None))),
-            nanos("timestamp-nanos"),
-            nanos("local-timestamp-nanos"),
-            moments("timestamp-millis", 1000),
-            moments("timestamp-micros", 1),
-            moments("local-timestamp-millis", 1000),
-            moments("local-timestamp-micros", 1),
-        ]
-    ),
-    decimal_kinds(),
-)
-
-
-@st.composite
-def named(draw: st.DrawFn) -> Kind:
-    name = f"N{draw(st.uuids()).hex}"
-    if draw(st.booleans()):
-        symbols = [f"S{n}" for n in range(draw(st.integers(1, 4)))]
-        return {"type": "enum", "name": name, "symbols": symbols}, same(st.sampled_from(symbols))
-    if draw(st.booleans()):
-        return {"type": "fixed", "name": name, "size": 12, "logicalType": "duration"}, DURATIONS
-    size = draw(st.sampled_from([1, 5, 16]))
-    uuid = {"logicalType": "uuid"} if size == 16 else {}
-    return {"type": "fixed", "name": name, "size": size, **uuid}, same(st.binary(min_size=size, max_size=size))
-
-
-DURATIONS = st.tuples(st.integers(0, 100_000_000), st.integers(0, 2**32 - 1)).map(
-    lambda parts: (
-        bytes(4) + parts[0].to_bytes(4, "little") + parts[1].to_bytes(4, "little"),
-        dt.timedelta(days=parts[0], milliseconds=parts[1]),
-    )
-)
-
-
-def nullable(kind: Kind) -> Kind:
-    return ["null", kind[0]], st.one_of(st.just((None, None)), kind[1])
-
-
-def listed(kind: Kind) -> Kind:
-    pairs = st.lists(kind[1], max_size=3)
-    return {"type": "array", "items": kind[0]}, pairs.map(lambda ps: ([p[0] for p in ps], [p[1] for p in ps]))
-
-
-def mapped(kind: Kind) -> Kind:
-    pairs = st.dictionaries(TEXT, kind[1], max_size=3)
-    return {"type": "map", "values": kind[0]}, pairs.map(
-        lambda ps: ({k: p[0] for k, p in ps.items()}, [(k, p[1]) for k, p in ps.items()])
-    )
-
-
-@st.composite
-def records(draw: st.DrawFn, inner: st.SearchStrategy[Kind], least: int = 1) -> Kind:
-    kinds = {f"f{n}": draw(inner) for n in range(draw(st.integers(least, 4)))}
-    fields = [{"name": name, "type": schema} for name, (schema, _) in kinds.items()]
-    pairs = st.fixed_dictionaries({name: values for name, (_, values) in kinds.items()})
-    return {"type": "record", "name": f"R{draw(st.uuids()).hex}", "fields": fields}, pairs.map(
-        lambda ps: ({n: p[0] for n, p in ps.items()}, {n: p[1] for n, p in ps.items()})
-    )
-
-
-@st.composite
-def unions(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
-    """A struct with a field per branch. A union has each kind of type once, but for named types."""
-    kinds = draw(st.lists(inner, min_size=2, max_size=4, unique_by=lambda kind: branch_name(kind[0])))
-    names = [branch_name(schema) for schema, _ in kinds]
-
-    def filled(index: int) -> st.SearchStrategy[Pair]:
-        empty: dict[str, Any] = dict.fromkeys(names)
-        return kinds[index][1].map(lambda pair: ((index, pair[0]), {**empty, names[index]: pair[1]}))
-
-    values = [filled(n) for n in range(len(kinds))]
-    if not draw(st.booleans()):
-        return [schema for schema, _ in kinds], st.one_of(values)
-    place = draw(st.integers(0, len(kinds)))
-    schemas = [schema for schema, _ in kinds]
-    shifted = [v.map(lambda pair: ((pair[0][0] + (pair[0][0] >= place), pair[0][1]), pair[1])) for v in values]
-    return [*schemas[:place], "null", *schemas[place:]], st.one_of(st.just(((place, None), None)), *shifted)
-
-
-def branch_name(schema: Any) -> str:
-    return str(schema.get("name") or schema["type"]) if isinstance(schema, dict) else str(schema)
-
-
-def wrapped(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
-    simple = inner.filter(lambda kind: not isinstance(kind[0], list) and not byteless(kind[0]))
-    counted = inner.filter(lambda kind: not byteless(kind[0]))
-    return st.one_of(
-        simple.map(nullable), counted.map(listed), counted.map(mapped), records(inner, least=0), unions(simple)
-    )
-
-
-KINDS = st.recursive(st.one_of(LEAVES, named()), wrapped, max_leaves=5)
-
-
-def body(schema: Any, value: Any) -> bytes:
-    """As fastavro writes it; but a value of a union with several types comes with the index of its branch."""
-    match schema:
-        case [*branches] if isinstance(value, tuple):
-            return number(value[0]) + body(branches[value[0]], value[1])
-        case ["null", branch]:
-            return number(0) if value is None else number(1) + body(branch, value)
-        case {"type": "record", "fields": fields}:
-            return b"".join(body(f["type"], value[f["name"]]) for f in fields)
-        case {"type": "array", "items": items}:
-            content = b"".join(body(items, item) for item in value)
-            return (number(len(value)) + content if value else b"") + number(0)
-        case {"type": "map", "values": items}:
-            content = b"".join(body("string", k) + body(items, item) for k, item in value.items())
-            return (number(len(value)) + content if value else b"") + number(0)
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(unlogical(schema)), value)
-    return stream.getvalue()
-
-
-def unlogical(schema: Any) -> Any:
-    """The schema as the values are given here: numbers and bytes as they are written."""
-    if isinstance(schema, list):
-        return [unlogical(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        k: unlogical(v)
-        if k in ("type", "items", "values")
-        else [{**f, "type": unlogical(f["type"])} for f in v]
-        if k == "fields"
-        else v
-        for k, v in schema.items()
-        if k != "logicalType"
-    }
-
-
-def decoder(writer: Any, reader: Any | None = None, **options: Any) -> BodyDecoder:
-    texts = [json.dumps(schema) if not isinstance(schema, str) else schema for schema in (writer, reader or writer)]
-    return BodyDecoder(expanded(texts[0]), expanded(texts[1]), **options)
-
-
-def rows(decoder: BodyDecoder, bodies: list[bytes]) -> list[Any]:
-    found: list[Any] = []
-    for item in decoder.rows(bodies):
-        found.extend([item] if isinstance(item, BadBody) else item.to_pylist())
-    return found
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -289,14 +56,6 @@ def test_a_damaged_body_is_bad_and_leaves_the_others_alone(damage: dict[int, byt
     found = rows(decoder(ORDER), [damage.get(n, good) for n, good in enumerate(GOOD)])
     assert [n for n, row in enumerate(found) if isinstance(row, BadBody)] == sorted(damage)
     assert all(row == {"id": n, "text": f"text {n}"} for n, row in enumerate(found) if n not in damage)
-
-
-def record(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields)}
-
-
-def field(name: str, type_: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": type_, **more}
 
 
 STATE = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
@@ -500,3 +259,103 @@ def test_a_union_of_records_is_a_struct_of_them() -> None:
         {"by": {**empty, "bytes": Decimal("0.05")}},
         {"by": None},
     ]
+
+
+def logical(type_: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": name, **more}
+
+
+def money(precision: int, scale: int) -> dict[str, Any]:
+    return logical("bytes", "decimal", precision=precision, scale=scale)
+
+
+NESTED: dict[str, Any] = {
+    "alone": (lambda type_: type_, lambda value: value),
+    "nullable": (lambda type_: ["null", type_], lambda value: value),
+    "in a list": (lambda type_: {"type": "array", "items": type_}, lambda value: [value]),
+    "in a map": (lambda type_: {"type": "map", "values": type_}, lambda value: {"k": value}),
+    "in a record": (lambda type_: record(field("x", type_), name="In"), lambda value: {"x": value}),
+    "in a union": (lambda type_: ["null", "boolean", type_], lambda value: (2, value)),
+}
+
+
+@pytest.mark.parametrize("where", NESTED)
+@pytest.mark.parametrize(
+    ("type_", "good", "bad", "words"),
+    [
+        *(
+            pytest.param(
+                money(p, s), twos_complement(10**p - 1), twos_complement(n), "'", id=f"decimal({p},{s}) {sign}"
+            )
+            for p, s in ((10, 2), (38, 0), (50, 2), (76, 76), (77, 0), (78, 0), (100, 3))
+            for sign, n in (("over", 10**p), ("under", -(10**p)), ("far over", 10**400))
+        ),
+        pytest.param(logical("int", "time-millis"), 86_399_999, 86_400_000, "no time of day", id="a day"),
+        pytest.param(logical("int", "time-millis"), 0, -1, "no time of day", id="before midnight"),
+        pytest.param(logical("long", "time-micros"), 86_399_999_999, 86_400_000_000, "no time of day", id="a long day"),
+        pytest.param(logical("long", "time-micros"), 0, -(2**63), "no time of day", id="long before midnight"),
+        pytest.param(logical("long", "timestamp-millis"), 0, 2**62, "out of bounds", id="too far away"),
+        pytest.param(logical("string", "uuid"), "00000000-0000-0000-0000-00000000000a", "a", "no UUID", id="no UUID"),
+    ],
+)
+def test_a_value_beyond_its_type_is_bad_alone(type_: Any, good: Any, bad: Any, words: str, where: str) -> None:
+    wrap, put = NESTED[where]
+    schema = record(field("before", "int"), field("a", wrap(type_)))
+    bodies = [body(schema, {"before": n, "a": put(one)}) for n, one in enumerate((good, bad, good, bad))]
+    found = rows(decoder(schema), bodies)
+    assert [row["before"] for row in (found[0], found[2])] == [0, 2]
+    assert found[0]["a"] == found[2]["a"] is not None
+    assert {type(row) for row in (found[1], found[3])} == {BadBody}
+    assert "'a" in found[1].message
+    assert words in found[1].message
+
+
+@pytest.mark.parametrize("count", [4300, 4301, 20_000, 65_535])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_decimals_have_as_many_digits_as_their_type_says(count: int, sign: int) -> None:
+    schema = record(field("a", money(count, 3)))
+    text = ("1234567890" * 6554)[:count]
+    number = sign * int(Decimal(text))
+    good, over = rows(decoder(schema), [body(schema, {"a": twos_complement(n)}) for n in (number, 10 * number)])
+    assert good == {"a": f"{'-' if sign < 0 else ''}{text[:-3]}.{text[-3:]}"}
+    assert over.reason == "schema_mismatch"
+    assert f"more than the {count} digits" in over.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0123abcd-0123-abcd-ef01-23456789abcd",
+        "0123ABCD-0123-ABCD-EF01-23456789ABCD",
+        "0123abcd0123abcdef0123456789abcd",
+        "{0123abcd-0123-abcd-ef01-23456789abcd}",
+        "urn:uuid:0123abcd-0123-abcd-ef01-23456789abcd",
+    ],
+)
+def test_uuids_are_in_canonical_form(text: str) -> None:
+    schema = record(field("a", ["null", logical("string", "uuid")]))
+    found = rows(decoder(schema), [body(schema, {"a": value}) for value in (text, None)])
+    assert found == [{"a": "0123abcd-0123-abcd-ef01-23456789abcd"}, {"a": None}]
+
+
+def test_the_earliest_nanoseconds_are_cut_towards_the_past() -> None:
+    schema = record(field("a", logical("long", "timestamp-nanos")))
+    (found,) = rows(decoder(schema), [body(schema, {"a": -(2**63)})])
+    assert found == {"a": BEGIN + dt.timedelta(microseconds=-(2**63) // 1000)}
+
+
+def test_unions_of_one_type_are_that_type() -> None:
+    inner = record(field("x", ["string"]), name="In")
+    schema = record(field("a", ["long"]), field("b", [inner]), field("c", {"type": "array", "items": ["int"]}))
+    value = {"a": (0, 5), "b": (0, {"x": (0, "x")}), "c": [(0, 1), (0, 2)]}
+    assert rows(decoder(schema), [body(schema, value)]) == [{"a": 5, "b": {"x": "x"}, "c": [1, 2]}]
+
+
+def test_bad_bodies_among_thousands_are_found_without_reading_each() -> None:
+    """Were they read one by one, it would take a minute."""
+    schema = json.loads(ORDER)
+    bodies = [body(schema, {"id": n, "text": "x"}) + b"\0" * (n % 3 > 0) for n in range(9000)]
+    found = rows(decoder(schema), bodies)
+    assert [n for n, row in enumerate(found) if isinstance(row, BadBody)] == [n for n in range(9000) if n % 3]
+    assert [row["id"] for row in found if not isinstance(row, BadBody)] == list(range(0, 9000, 3))
+    assert found[1].message == "the payload is not of its Avro schema: it should end after 3 bytes, and has 4"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streamling.errors import UserError
+from streamling.errors import SCHEMA_UNUSABLE, UserError
 from streamling.formats.avro import AvroRows, rows_of
 from streamling.plan.types import Field
 
@@ -36,6 +36,13 @@ def test_columns_stand_in_the_order_of_the_schema_with_the_operation_last() -> N
 def test_an_operation_in_the_payload_is_kept_and_stands_last() -> None:
     rows = rows_of(record(("_gs_op", ["null", "string"]), ("id", "int")))
     assert shown(rows) == ["id int32 not null", "_gs_op string"]
+
+
+@pytest.mark.parametrize("type_", ["long", "null", {"type": "record", "name": "O", "fields": []}])
+def test_an_operation_that_is_not_text_is_refused(type_: object) -> None:
+    with pytest.raises(UserError, match="`_gs_op` must be text") as caught:
+        rows_of(record(("_gs_op", type_), ("id", "int")))
+    assert caught.value.condition is SCHEMA_UNUSABLE
 
 
 @pytest.mark.parametrize(

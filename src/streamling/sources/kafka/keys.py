@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+from streamling.formats.json_text import parsed, shown
 from streamling.formats.json_values import conversion
 from streamling.formats.registry import NoSuchSchema, Registry
 from streamling.plan.types import DataType, Field
@@ -81,7 +82,7 @@ def _plain(value: Any) -> Any:
 
 def _json(key: bytes, names: list[str]) -> list[Any] | None:
     try:
-        value = json.loads(key, parse_float=Decimal)
+        value = parsed(key.decode())
     except ValueError:
         return None
     return [_of(value, name) for name in names] if isinstance(value, dict) else None
@@ -109,7 +110,7 @@ def _written(text: str, type_: DataType) -> Any:
     if type_.kind in ("string", "binary"):
         return text
     try:
-        return json.loads(text, parse_float=Decimal)
+        return parsed(text)
     except ValueError:
         return text
 
@@ -118,7 +119,8 @@ def _fitting(value: Any, column: Field) -> Any:
     try:
         return _conversion(column.type)(value)
     except (ValueError, ArithmeticError) as error:
-        raise ValueError(f"the key: {value!r} is no {column.type}, as the column '{column.name}' is") from error
+        message = f"the key: {shown(value)} is no {column.type}, as the column '{column.name}' is"
+        raise ValueError(message) from error
 
 
 _conversion = cache(conversion)

@@ -33,6 +33,8 @@ Bodies = dict[int, tuple[Sequence[int], list[bytes]]]
 """Places of messages and their bodies, by the schema they were written with."""
 Placed = tuple[Sequence[int], pa.RecordBatch]
 """Places of messages and their payload columns."""
+# Carried as microseconds.
+_LATEST_MS = (2**63 - 1) // 1000
 PARTITION, OFFSET, TIME = "__kafka_partition", "__kafka_offset", "__kafka_timestamp"
 
 
@@ -59,7 +61,7 @@ class MessageRows:
         decoded = [*self._decoded(messages, bodies, bad), *self._deletions(messages, operations, bad)]
         places, table = _in_order(decoded, self._payload_columns)
         if table is not None:
-            batch = self._shaped(messages, places, table, operations)
+            batch = self._shaped(messages, places, table, operations, bad)
             if self.payload.own_operation:
                 for index, text in unknown_operations(batch).items():
                     bad[places[index]] = _bad("unknown_operation", text, self.topic, messages[places[index]])
@@ -166,7 +168,12 @@ class MessageRows:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _shaped(
-        self, messages: Sequence[Any], places: Sequence[int], table: pa.Table, operations: bytearray | None
+        self,
+        messages: Sequence[Any],
+        places: Sequence[int],
+        table: pa.Table,
+        operations: bytearray | None,
+        bad: dict[int, BadRow],
     ) -> pa.RecordBatch:
         made: dict[str, pa.Array] = {}
         whole = len(places) == len(messages)
@@ -179,11 +186,22 @@ class MessageRows:
             if OFFSET in self.columns:
                 made[OFFSET] = pa.array([m.offset() for m in kept], pa.int64())
             if TIME in self.columns:
-                made[TIME] = pa.array([m.timestamp()[1] for m in kept], pa.int64()).cast(pa.timestamp("ms"))
+                made[TIME] = self._times(kept, places, bad)
         schema = arrow_schema(self.columns)
         columns = [made[f.name] if f.name in made else _joined(table.column(f.name)) for f in schema]
         columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _times(self, messages: Sequence[Any], places: Sequence[int], bad: dict[int, BadRow]) -> pa.Array:
+        """When the messages were made. A producer may say anything; what no timestamp can be makes its message bad."""
+        times = [message.timestamp()[1] for message in messages]
+        if max(times) > _LATEST_MS or min(times) < -_LATEST_MS:
+            for index, time in enumerate(times):
+                if abs(time) > _LATEST_MS:
+                    text = f"column '{TIME}': {time} milliseconds since 1970 is no timestamp"
+                    bad.setdefault(places[index], _bad("schema_mismatch", text, self.topic, messages[index]))
+                    times[index] = 0
+        return pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
 
 
 def _letters(text: bytes | bytearray) -> pa.Array:
