@@ -85,9 +85,19 @@ SQL = {
     "kept": "SELECT id, [id, timestamp] AS both FROM idle WHERE id > 1000000",
     "unnested": "SELECT id, unnest(both) AS one FROM kept",
 }
-TABLES = {"texts": "texts", "numbers": "numbers", "computed": "computed", "first": "many", "second": "many",
-          "nothing": "unnested"}  # fmt: skip
+TABLES = {
+    "texts": "texts",
+    "numbers": "numbers",
+    "documents": "documents",
+    "computed": "computed",
+    "first": "many",
+    "second": "many",
+    "nothing": "unnested",
+}
 PRINTS = ("between_itself", "in_itself", "not_null", "only_null", "between_integers")
+DOCUMENTS: list[Row] = [
+    {"nested": {"key": f"k{n}", "value": n}, "tags": [f"a{n}", 'b "é"'], "note": f"n{n}"} for n in range(1, 11)
+]
 ITV: dict[str, Any] = {"value": "string", "timestamp": "long"}
 
 
@@ -108,6 +118,18 @@ TOPICS = {
     "amounts": Topic({"amount": number(100, 18)}, [{"amount": amount} for amount in AMOUNTS]),
     "numbers": Topic(NUMBERS, VALUES),
     "many": Topic(ITV, itv(100), partitions=4, options=", parallelism: 2"),
+    "documents": Topic(
+        {
+            "nested": {
+                "type": "record",
+                "name": "Pair",
+                "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "int"}],
+            },
+            "tags": {"type": "array", "items": "string"},
+            "note": "string",
+        },
+        DOCUMENTS,
+    ),
     "idle": Topic(ITV, itv(50)),
 }
 
@@ -223,6 +245,16 @@ def test_decimals_of_any_size_are_exact_inside_of_json(ran: Ran) -> None:
         (f"-{'8' * 82}.{'5' * 18}", [f"{LARGE:f}", "0", f"0.5{'0' * 19}"]),
         ("0.000000000000000001", []),
     ]
+
+
+def test_records_and_arrays_become_json_columns(ran: Ran) -> None:
+    types = ran.database.rows(
+        "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = 'documents'::regclass AND attnum > 1 ORDER BY attnum"
+    )
+    assert types == [("jsonb",), ("jsonb",), ("text",)]
+    found = ran.database.rows("SELECT nested, tags, note FROM documents ORDER BY id")
+    assert found == [tuple(row.values()) for row in DOCUMENTS]
 
 
 def test_wide_decimals_are_chosen_cast_and_compared_exactly(ran: Ran) -> None:

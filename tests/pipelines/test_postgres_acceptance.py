@@ -14,6 +14,7 @@ import pytest
 from harness import Finished, MakeWorkspace, Workspace
 from kafka_broker import KafkaBroker
 from postgres_server import Database, PostgresServer
+from silent_proxy import silent_proxy
 
 from streamling.dev.topics import Message
 
@@ -243,3 +244,130 @@ def test_forms_of_one_letter_stay_apart(ran: Ran) -> None:
         (2,),
         (3,),
     ]
+
+
+# Runs that end by themselves, with exit code 0, when their sinks have as many rows as was said
+
+
+TAGGED = {"tag": "text", **PEOPLE, "word": "text"}
+ODD_KEY = 'o\'x "q" é 日本  b'
+
+
+def tagged(tag: str, operation: str, *values: Any, word: str | None = None) -> Message:
+    row = dict(zip(PEOPLE, values, strict=False)) | {"tag": tag, "word": word}
+    return Message(json.dumps(row).encode(), headers=(("dbz.op", operation.encode()),))
+
+
+def by_tag(topic: str, count: int, sinks: dict[str, str]) -> str:
+    """A table for each tag, with options of its sink. One epoch takes all messages, so all sinks end together."""
+    schema = ", ".join(f"{column}: {TYPES[kind]}" for column, kind in TAGGED.items())
+    lines = [
+        "sources:",
+        f"  all_of_them: {{type: kafka, topic: {topic}, data_format: json, schema: {{{schema}}}, primary_key: id, "
+        f"batch_size: {count}, batch_flush_interval: 60s}}",
+        "transforms:",
+    ]
+    for tag in sinks:
+        columns, key = ("word, name", "word") if tag == "odd_key" else (", ".join(PEOPLE), "id")
+        sql = f"SELECT {columns} FROM all_of_them WHERE tag = '{tag}'"
+        lines.append(f'  only_{tag}: {{type: sql, primary_key: {key}, sql: "{sql}"}}')
+    lines.append("sinks:")
+    for tag, options in sinks.items():
+        more = f", batch_size: 1, batch_flush_interval: 100ms{options}"
+        lines.append(f"  {tag}: {{type: postgres, from: only_{tag}, schema: public, table: {tag}{more}}}")
+    return "\n".join([*lines, ""])
+
+
+def test_a_run_ends_when_its_sinks_have_enough_rows_and_a_later_one_keeps_the_first_of_a_key(
+    new_place: MakeWorkspace, kafka: KafkaBroker, postgres: PostgresServer
+) -> None:
+    database, topic = postgres.database(), kafka.topic()
+    database.execute(f"CREATE TABLE absent {TABLE}; CREATE TABLE updated {TABLE}; CREATE TABLE removed {TABLE}")
+    settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, **database.settings()}
+    first = [
+        tagged("absent", "d", 99),
+        tagged("phantom", "u", 5, "phantom", 55),
+        tagged("single", "c", 42, None, 7),
+        tagged("kept", "c", 1, "original", 1),
+    ]
+    kafka.produce(topic, first)
+    sinks = dict.fromkeys(("absent", "phantom", "single", "kept"), "")
+    place = new_place().write(by_tag(topic, len(first), sinks))
+    place.run(NUM_RECORDS_BEFORE_STOP=1, **settings).succeeded()
+    assert database.rows("SELECT * FROM absent") == []
+    assert database.rows("SELECT id, name, score FROM phantom") == [(5, "phantom", 55)]
+    assert database.rows("SELECT id, score FROM single") == [(42, 7)]
+    assert database.rows("SELECT id, name FROM kept") == [(1, "original")]
+
+    second = [
+        tagged("kept", "c", 1, "conflicting", 2),
+        tagged("updated", "c", 1, "alpha", 10, True),
+        tagged("updated", "u", 1, "beta", 20, False),
+        tagged("removed", "c", 1),
+        tagged("removed", "d", 1),
+        tagged("last_one", "c", 1, "first", 1),
+        tagged("last_one", "c", 1, "second", 2),
+        tagged("first_one", "c", 1, "first", 1),
+        tagged("first_one", "c", 1, "second", 2),
+        tagged("odd_key", "c", None, "new", word=ODD_KEY),
+        tagged("odd_key", "u", None, "updated", word=ODD_KEY),
+    ]
+    kafka.produce(topic, second)
+    nothing = ", on_conflict: nothing"
+    sinks = dict.fromkeys(("updated", "removed", "last_one", "odd_key"), "") | {"kept": nothing, "first_one": nothing}
+    place = new_place().write(by_tag(topic, len(first) + len(second), sinks))
+    place.run(NUM_RECORDS_BEFORE_STOP=2, APPLICATION_ID="another", **settings).succeeded()
+    assert database.rows("SELECT id, name FROM kept") == [(1, "original")]
+    assert database.rows("SELECT * FROM updated") == [(1, "beta", 20, False)]
+    assert database.rows("SELECT * FROM removed") == []
+    assert database.rows("SELECT id, name FROM last_one") == [(1, "second")]
+    assert database.rows("SELECT id, name FROM first_one") == [(1, "first")]
+    assert database.rows("SELECT name FROM odd_key WHERE word = %s", ODD_KEY) == [("updated",)]
+
+
+def test_small_batches_of_a_source_are_gathered_and_all_sinks_have_them_when_the_run_ends(
+    place: Workspace, kafka: KafkaBroker, postgres: PostgresServer
+) -> None:
+    database, topic, count = postgres.database(), kafka.topic(), 50
+    case = Case(VALUES, [("c", n, f"value_{n}", 1000 + n) for n in range(1, count + 1)], [])
+    kafka.produce(topic, [message(case, row) for row in case.rows])
+    place.write(f"""\
+sources:
+  rows: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, value: string, total: int64}},
+         primary_key: id, batch_size: 1}}
+sinks:
+  one: {{type: postgres, from: rows, schema: public, table: one, batch_size: 25, batch_flush_interval: 500ms}}
+  two: {{type: postgres, from: rows, schema: public, table: two, batch_size: 25, batch_flush_interval: 500ms}}
+  dropped: {{type: blackhole, from: rows}}
+""")
+    settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, **database.settings()}
+    place.run(NUM_RECORDS_BEFORE_STOP=count, **settings).succeeded()
+    for table in ("one", "two"):
+        assert read(database, table, case) == [row[1:] for row in case.rows]
+
+
+def test_a_connection_that_dies_in_silence_is_replaced_and_the_run_ends_with_all_rows(
+    place: Workspace, kafka: KafkaBroker, postgres: PostgresServer
+) -> None:
+    database, topic = postgres.database(), kafka.topic()
+    rows = [("c", n, f"value_{n}", 1000 + n) for n in range(1, 11)]
+    case = Case(VALUES, rows, [])
+    messages = [message(case, row) for row in rows]
+    case.topic = topic
+    place.write(pipeline({"through": case}))
+    with silent_proxy(database.host, database.port) as proxy:
+        settings = database.settings() | {
+            "POSTGRES_SINK__PORT": proxy.port,
+            "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 1,
+            "POSTGRES_SINK__POOL_ACQUIRE_TIMEOUT_SECS": 2,
+            "KAFKA_SOURCE__BROKERS": kafka.brokers,
+            "NUM_RECORDS_BEFORE_STOP": len(rows),
+        }
+        kafka.produce(topic, messages[:5])
+        running = place.start(**settings)
+        running.until(lambda: len(read(database, "through", case)) == 5, "the first rows")
+        proxy.silence(next_with=b"INSERT INTO")
+        kafka.produce(topic, messages[5:])
+        finished = running.wait(90).succeeded()
+    assert finished.stderr.count("did not complete within") >= 2
+    assert read(database, "through", case) == [row[1:] for row in rows]
