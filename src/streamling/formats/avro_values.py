@@ -145,13 +145,11 @@ def _durations(column: pa.Array) -> pa.Array:
 
 
 def _within_a_day(column: pa.Array) -> pa.Array:
-    part = pa.types.is_time32(column.type)
-    day, numbers = _DAY_MS if part else _DAY_MS * 1000, column.view(pa.int32() if part else pa.int64())
-    bounds = pc.min_max(numbers).as_py()
-    if bounds["min"] is not None and (bounds["min"] < 0 or bounds["max"] >= day):
-        unit = "milliseconds" if part else "microseconds"
-        beyond = bounds["min"] if bounds["min"] < 0 else bounds["max"]
-        raise pa.ArrowInvalid(f"{beyond} {unit} after midnight is no time of day")
+    short = pa.types.is_time32(column.type)
+    day, unit = (_DAY_MS, "milliseconds") if short else (_DAY_MS * 1000, "microseconds")
+    least, most = pc.min_max(column.view(pa.int32() if short else pa.int64())).as_py().values()
+    if least is not None and not 0 <= least <= most < day:
+        raise pa.ArrowInvalid(f"{least if least < 0 else most} {unit} after midnight is no time of day")
     return column
 
 
