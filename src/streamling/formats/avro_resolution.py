@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type, carried
 from streamling.formats.avro import branch_names, branches_of, byteless, type_of
-from streamling.formats.avro_values import canonical_uuids, digits, split, turned, unscaled
+from streamling.formats.avro_values import canonical_uuids, decimal_texts, split, turned
 from streamling.plan.types import DataType
 
 Json = Any
@@ -191,8 +191,8 @@ def _default_value(schema: Json, value: Json) -> pa.Array:
         case "bytes" | "fixed":
             raw = value.encode("latin-1")
             if type_.kind in ("decimal", "decimal_arb"):
-                text = digits(unscaled(raw, type_.precision or 0), type_.scale or 0)
-                return pa.array([text if type_.wide else Decimal(text)], carrier)
+                texts = decimal_texts([raw], type_)
+                return pa.array(texts if type_.wide else [Decimal(text or 0) for text in texts], carrier)
             return _from_raw(pa.array([raw], pa.binary()), type_)
         case "int" | "long" as base:
             return _from_raw(pa.array([value], pa.int32() if base == "int" else pa.int64()), type_)

@@ -8,6 +8,7 @@ type allows: a decimal of more digits, a time beyond midnight. Such raise ArrowI
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import cache
 from typing import Any
@@ -30,7 +31,12 @@ _LONGEST_MS = (2**63 - 1) // 1000
 # Python writes no longer integers, because it takes ever more time for each digit.
 _INT_BITS = 4096
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_CANONICAL_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+# Digits and dashes of UUIDs, by letter and by two letters: of pairs there are half as many to look at.
+_LETTERS = np.zeros(256, np.uint8)
+_LETTERS[list(b"0123456789abcdef")], _LETTERS[ord("-")] = 1, 2
+_PAIRS = (_LETTERS[:, None] * 4 + _LETTERS).ravel()
+_UUID_BYTES = 36
+_UUID_PAIRS = _PAIRS[np.frombuffer(b"00000000-0000-0000-0000-000000000000", np.uint16)]
 _ANY_UUID = re.compile(
     r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?",
     re.IGNORECASE | re.ASCII,
@@ -139,21 +145,33 @@ def _durations(column: pa.Array) -> pa.Array:
 
 
 def _within_a_day(column: pa.Array) -> pa.Array:
-    part = pa.types.is_time32(column.type)
-    day, numbers = _DAY_MS if part else _DAY_MS * 1000, column.view(pa.int32() if part else pa.int64())
-    bounds = pc.min_max(numbers).as_py()
-    if bounds["min"] is not None and (bounds["min"] < 0 or bounds["max"] >= day):
-        unit = "milliseconds" if part else "microseconds"
-        beyond = bounds["min"] if bounds["min"] < 0 else bounds["max"]
-        raise pa.ArrowInvalid(f"{beyond} {unit} after midnight is no time of day")
+    short = pa.types.is_time32(column.type)
+    day, unit = (_DAY_MS, "milliseconds") if short else (_DAY_MS * 1000, "microseconds")
+    least, most = pc.min_max(column.view(pa.int32() if short else pa.int64())).as_py().values()
+    if least is not None and not 0 <= least <= most < day:
+        raise pa.ArrowInvalid(f"{least if least < 0 else most} {unit} after midnight is no time of day")
     return column
 
 
 def canonical_uuids(column: pa.Array) -> pa.Array:
     """UUIDs that are text, in lower case with dashes. Raises ArrowInvalid for what is none."""
-    if pc.all(pc.match_substring_regex(column, _CANONICAL_UUID), min_count=0).as_py():
+    if _are_canonical(column):
         return column
     return pa.array([None if text is None else _canonical_uuid(text) for text in column.to_pylist()], column.type)
+
+
+def _are_canonical(uuids: pa.Array) -> bool:
+    lengths, count = pc.min_max(pc.binary_length(uuids)).as_py(), len(uuids) - uuids.null_count
+    if not count:
+        return True
+    if (lengths["min"], lengths["max"]) != (_UUID_BYTES, _UUID_BYTES):
+        return False
+    _, offsets, data = uuids.buffers()
+    first, end = np.frombuffer(offsets, np.int32)[[uuids.offset, uuids.offset + len(uuids)]]
+    if end - first != count * _UUID_BYTES:  # something stands where a null is
+        return False
+    pairs = np.frombuffer(data, np.uint16, count * len(_UUID_PAIRS), first)
+    return bool((np.take(_PAIRS, pairs).reshape(count, -1) == _UUID_PAIRS).all())
 
 
 def _canonical_uuid(text: str) -> str:
@@ -164,25 +182,23 @@ def _canonical_uuid(text: str) -> str:
 
 
 def _decimals(column: pa.Array, type_: DataType) -> pa.Array:
-    precision, scale = type_.precision or 0, type_.scale or 0
-    numbers = [None if value is None else unscaled(value, precision) for value in column.to_pylist()]
-    texts = [None if number is None else digits(number, scale) for number in numbers]
-    carrier = arrow_type(type_)
+    texts, carrier = decimal_texts(column.to_pylist(), type_), arrow_type(type_)
     if pa.types.is_string(carrier):
         return pa.array(texts, carrier)
     return pa.array([None if text is None else Decimal(text) for text in texts], carrier)
 
 
-def unscaled(value: bytes, precision: int) -> int:
-    """A two's complement number of so many digits at most. Raises ArrowInvalid."""
-    found = int.from_bytes(value, "big", signed=True)
-    if not -_power_of_ten(precision) < found < _power_of_ten(precision):
-        raise pa.ArrowInvalid(f"a value of {len(value)} bytes has more than the {precision} digits of its type")
-    return found
+def decimal_texts(values: Sequence[bytes | None], type_: DataType) -> list[str | None]:
+    """Canonical decimal texts of two's complement numbers. Raises ArrowInvalid for one of too many digits."""
+    precision, scale = type_.precision or 0, type_.scale or 0
+    numbers = [None if value is None else int.from_bytes(value, "big", signed=True) for value in values]
+    beyond = _power_of_ten(precision)
+    if not all(-beyond < number < beyond for number in numbers if number is not None):
+        raise pa.ArrowInvalid(f"a value has more than the {precision} digits of its type")
+    return [None if number is None else _digits(number, scale) for number in numbers]
 
 
-def digits(number: int, scale: int) -> str:
-    """Canonical decimal text."""
+def _digits(number: int, scale: int) -> str:
     if not number or not scale:
         return _written(number)
     text = _written(abs(number)).zfill(scale + 1)

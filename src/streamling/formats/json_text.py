@@ -28,7 +28,7 @@ def parsed(text: str) -> Any:
 def shown(value: Any, length: int = 80) -> str:
     """The beginning of a value, to be put in a message: any terminal and file can take it."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:
         return "[...]" if isinstance(value, list) else "{...}"
     return text[:length].encode(errors="backslashreplace").decode()

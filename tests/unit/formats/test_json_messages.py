@@ -133,6 +133,11 @@ def test_a_value_that_does_not_fit_names_the_column(type_: str, text: str) -> No
     bad.message.encode()  # any file and terminal can take it
 
 
+def test_a_number_that_does_not_fit_is_shown_as_one() -> None:
+    assert value("int64", "1.50") == BadBody("schema_mismatch", "column 'a': 1.50 is no int64")
+    assert value("int64", '"1.50"') == BadBody("schema_mismatch", "column 'a': \"1.50\" is no int64")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -9,7 +9,7 @@ from node_samples import columns, node, problem, problems
 
 from streamling.errors import Caution, UserError
 from streamling.plan.contract import ChecksColumns, DeclaresColumns
-from streamling.plan.types import INT32, INT64, STRING, DataType, Schema, decimal
+from streamling.plan.types import INT32, INT64, STRING, DataType, Schema, decimal, list_of
 from streamling.sources.clickhouse import ClickHouseSourceOptions
 from streamling.sources.file import Bounded, Continuous, FileSourceOptions
 from streamling.sources.hybrid import HybridOptions
@@ -157,6 +157,16 @@ def test_tombstones_that_delete_need_a_key() -> None:
     assert (found.code, str(found.where)) == ("MISSING_FIELD", "p.yaml:5:17")
     assert "primary key" in found.message
     assert findings(fields, columns(a=INT64), ("a",)) == []
+
+
+def test_tombstones_that_delete_need_a_key_of_simple_columns() -> None:
+    fields = "type: kafka\ntopic: t\ntombstones: delete"
+    rows = columns(a=INT64, b=list_of(INT64))
+    (found,) = findings(fields, rows, ("a", "b"))
+    assert isinstance(found, UserError)
+    assert (found.code, str(found.where)) == ("INVALID_VALUE", "p.yaml:5:17")
+    assert "cannot read 'b' from message keys: it is list<int64>" in found.message
+    assert findings(fields, rows, ("a",)) == []
 
 
 def test_a_filter_over_a_column_that_is_not_there() -> None:

@@ -284,6 +284,14 @@ def test_what_wide_numbers_do_not_go_together_with(sql: str) -> None:
     assert caught.value.message.startswith(WIDE_REFUSED[sql])
 
 
+def test_a_literal_longer_than_any_integer_of_python_is_refused_like_others() -> None:
+    with pytest.raises(UserError, match="has more than 38 digits") as caught:
+        _wide(f"huge > {'9' * 5000}")
+    assert caught.value.where is not None or caught.value.quote is not None
+    assert _wide(f"huge > {'0' * 5000}1").text == _wide("huge > 1").text
+    assert _wide(f"huge > '{'9' * 5000}'").text.count("9" * 5000) == 1
+
+
 def test_a_float_beside_a_wide_number_is_refused_with_what_to_write_instead() -> None:
     with pytest.raises(UserError) as caught:
         _wide("a > 1.5")

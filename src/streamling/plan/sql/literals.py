@@ -17,11 +17,12 @@ def number(text: str, *, negated: bool = False) -> Value:
     """A number as the user wrote it: whole numbers are int64, wider ones exact decimals, all others float64."""
     if not text.isdigit():
         return _float(text, negated)
+    text = text.lstrip("0") or "0"
+    if len(text) > MAX_PRECISION:  # asked first: Python does not read integers of any length
+        raise Refusal(f"the number {text} has more than {MAX_PRECISION} digits, which is not supported yet")
     value = -int(text) if negated else int(text)
     if -(2**63) <= value < 2**63:
         return Value(_signed(f"{abs(value)}L", negated), INT64, nullable=False, constant=value)
-    if len(text) > MAX_PRECISION:
-        raise Refusal(f"the number {text} has more than {MAX_PRECISION} digits, which is not supported yet")
     return Value(_signed(f"{abs(value)}BD", negated), decimal(len(text), 0), nullable=False, constant=value)
 
 

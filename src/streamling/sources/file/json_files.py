@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from streamling.formats.json_lines import parsed_lines
+from streamling.formats.json_text import parsed, shown
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.records import BOM, LineEnds, RecordCutter
@@ -72,8 +72,8 @@ class _JsonParser:
                 parsed_lines(record, pa.schema([field]))
             except pa.ArrowInvalid:
                 if _is_json(record):
-                    value = json.dumps(json.loads(record).get(field.name), ensure_ascii=False)
-                    return "schema_mismatch", f"column '{field.name}': {value[:80]} is no {self.words[field.name]}"
+                    value = _shown(record, field.name)
+                    return "schema_mismatch", f"column '{field.name}': {value} is no {self.words[field.name]}"
         return "decode_error", "it is not one JSON object, as every line must be"
 
 
@@ -82,9 +82,16 @@ def _mentions(line: bytes, mark: bytes) -> bool:
     if mark not in line:
         return False
     try:
-        return OPERATION_COLUMN in json.loads(line)
+        return OPERATION_COLUMN in parsed(line.decode())
     except ValueError:
         return True
+
+
+def _shown(record: bytes, name: str) -> str:
+    try:
+        return shown(parsed(record.decode()).get(name))
+    except ValueError:  # NaN, for instance, which Arrow takes for JSON
+        return "its value"
 
 
 def _is_json(record: bytes) -> bool:

@@ -137,6 +137,9 @@ class TopicReading(Options):
         return overrides
 
 
+_NESTED = ("list", "map", "struct")
+
+
 class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
     """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
 
@@ -213,6 +216,10 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
         if self.tombstones is Tombstones.DELETE and not key:
             message = "'tombstones: delete' needs a primary key, which tells the row to delete"
             yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
+        if self.tombstones is Tombstones.DELETE:
+            for column in (f for f in columns if f.name in key and f.type.kind in _NESTED):
+                message = f"'tombstones: delete' cannot read '{column.name}' from message keys: it is {column.type}"
+                yield node.error(INVALID_VALUE, message, "tombstones", hint="the primary key must be of simple columns")
         if self.filter is not None:
             yield from filter_problems(node, self.filter, columns, "filter")
 
