@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 # Below this a part of its own costs more than it gains.
 _LEAST_PART_ROWS = 10_000
-# Workers take five seconds to start on two quiet cores. Small epochs beside them would take twice that from them, and
-# what they bring is read by workers in a fraction of a second. A machine that is slower than that is left to itself.
+# Workers take four seconds to start on two quiet cores. Small epochs beside them make that up to half as long again;
+# what they bring is read by workers in a fraction of a second. Where it takes longer than this, they go on after all.
 _UNDISTURBED_S = 10.0
 
 

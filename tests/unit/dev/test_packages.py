@@ -10,7 +10,7 @@ from typing import IO
 import pytest
 
 from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import Artifact, fetched, installed, pinned
+from streamling.dev.packages import Artifact, downloaded, fetched, installed, pinned
 from streamling.errors import PACKAGE_CHANGED, PACKAGE_NOT_FETCHED, StreamlingError
 
 CONTENT = b"a program" * 1000
@@ -143,3 +143,10 @@ def test_two_that_want_a_package_at_once_fetch_it_once(cache: Path) -> None:
         thread.join(10)
     assert len(calls) == 1
     assert (cache / "thing").exists()
+
+
+def test_the_frame_around_a_reason_is_left_out(tmp_path: Path) -> None:
+    said = ["printf", "\t::::::\n\t:: tool;1.0: not found\n\t::::::\n\n"]
+    with (tmp_path / "lock").open("wb") as lock, pytest.raises(StreamlingError) as caught:
+        downloaded("a tool", said, 1, tmp_path, lock, Onlooker(), hint="", files=[tmp_path / "tool.jar"])
+    assert caught.value.quote == "tool;1.0: not found"

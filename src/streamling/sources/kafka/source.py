@@ -198,8 +198,9 @@ class KafkaSource:
             position = self._stored[slice_.key] = _position(at)
             left = tuple(replace(part, end=min(part.end, at)).to_json() for part in parts if part.first < at)
             return replace(slice_, end=position, parts=left, rows=at - first)
-        self._stored[slice_.key] = slice_.start
-        if slice_.start is None:
+        if slice_.start is not None:
+            self._stored[slice_.key] = slice_.start
+        else:
             del self._stored[slice_.key]
             self._note_start([number])
         return None
