@@ -27,9 +27,9 @@ from ruamel.yaml import YAML
 
 from streamling.cli.app import TEXT_TYPE, load_command
 from streamling.cli.commands import COMMANDS
+from streamling.connector.kinds import all_kinds, built_in_kinds, kinds
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
-from streamling.plugin.registry import all_kinds, built_in_kinds, kinds
 from streamling.spec.field_words import ANY, default_of, type_of
 from streamling.spec.limits import RuntimeLimits, variable_of
 from streamling.spec.options import NodeOptions

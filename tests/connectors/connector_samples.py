@@ -11,10 +11,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from streamling.connector import Epoch, Report, Sink, SinkContext, Slice, Source, Task, kinds
 from streamling.plan.pipeline import make_plan
 from streamling.plan.types import OPERATION_FIELD, STRING, Field, Schema
-from streamling.plugin import registry
-from streamling.plugin.contract import Ack, Epoch, Sink, SinkContext, Slice, Source, Task
 from streamling.spec.pipeline import NodeSpec, load_pipeline
 from streamling.spec.settings import Settings
 
@@ -23,12 +22,12 @@ SCHEMA = Schema((Field("name", STRING), OPERATION_FIELD))
 
 def sink(fields: str, *, name: str = "out", settings: Settings | None = None) -> Any:
     """A sink made from its YAML fields, not opened."""
-    return registry.build(sink_node(fields, name=name), settings or Settings())
+    return kinds.build(sink_node(fields, name=name), settings or Settings())
 
 
 def sink_node(fields: str, *, name: str = "out") -> NodeSpec:
     text = f"sources: {{numbers: {{type: generator}}}}\nsinks: {{'{name}': {{from: numbers, {fields}}}}}"
-    plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
     return plan.sinks[0].spec
 
 
@@ -41,8 +40,8 @@ def opened(fields: str, *, name: str = "out", schema: Schema = SCHEMA, settings:
 def source(fields: str) -> Source:
     """A source called `Numbers`, not opened."""
     text = f"sources: {{Numbers: {{{fields}}}}}\nsinks: {{out: {{type: blackhole, from: numbers}}}}"
-    plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
-    return registry.build(plan.sources[0].spec, Settings())  # type: ignore[return-value]
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
+    return kinds.build(plan.sources[0].spec, Settings())  # type: ignore[return-value]
 
 
 def epoch(number: int, start: int, end: int, *, id_: str | None = None, key: str = "k") -> Epoch:
@@ -57,7 +56,7 @@ def rows(names: Sequence[object], operation: object = "i") -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["name", "_gs_op"])
 
 
-def written(to: Sink, epoch_: Epoch, *names: str, task: Task = Task(0, 0)) -> Ack:  # noqa: B008
+def written(to: Sink, epoch_: Epoch, *names: str, task: Task = Task(0, 0)) -> Report:  # noqa: B008
     return to.writer().write(epoch_, task, [rows(names)])
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamling.plugin import registry
-from streamling.plugin.contract import BadRow, Json, Offer, Room
+from streamling.connector import BadRow, Json, Offer, Room, kinds
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.source import FileSource
 from streamling.spec.pipeline import load_pipeline
@@ -32,9 +31,9 @@ def file_source(
     """A source called `Events`, planned with the columns of what is there, or of `like`; not opened."""
     fields = f"type: file, path: {json.dumps(str(path))}, format: {format_}, mode: {{type: {mode}}}{more}"
     text = f"sources: {{Events: {{{fields}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
-    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert not pipeline.problems, pipeline.problems
-    made = registry.build(pipeline.sources[0], Settings())
+    made = kinds.build(pipeline.sources[0], Settings())
     assert isinstance(made, FileSource)
     columns = columns_of(str(like or path), format_)
     made.planned(columns, columns.names if read is None else read)

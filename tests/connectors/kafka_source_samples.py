@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.plugin import registry
-from streamling.plugin.contract import BadRow, Counted, Json, Offer, Reached, Room
+from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, kinds
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -41,7 +40,7 @@ def source(
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
     )
-    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert not pipeline.problems, pipeline.problems
     node = pipeline.sources[0]
     settings = Settings.model_validate(
@@ -55,11 +54,11 @@ def source(
             "runtime": {"stall_watchdog_timeout_sec": stalled_after, "consumer_fetch_timeout_sec": first_fetch},
         }
     )
-    made = registry.build(node, settings)
+    made = kinds.build(node, settings)
     assert isinstance(made, KafkaSource)
     columns = node.options.output_schema(node)  # type: ignore[attr-defined]
     if columns is None:
-        probe = registry.kind_of(node).probe
+        probe = kinds.kind_of(node).probe
         assert probe is not None
         columns = probe(node, settings, 10).schema
     made.planned(columns, columns.names if looked_at is None else looked_at)

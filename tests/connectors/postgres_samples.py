@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 from postgres_server import Database
 
+from streamling.connector import Epoch, Json, Report, SinkContext, Slice, Task, kinds
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
-from streamling.plugin import registry
-from streamling.plugin.contract import Ack, Epoch, Json, SinkContext, Slice, Task
 from streamling.sinks.postgres.sink import PostgresSink
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -39,7 +38,7 @@ def sink(
         "sources: {rows: {type: generator, columns: {id: id}, primary_key: id}}\n"
         f"sinks: {{{node}: {{type: postgres, from: rows, schema: shop, table: {table}{more}}}}}"
     )
-    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert not pipeline.problems, pipeline.problems
     connection = {
         "host": database.host,
@@ -48,7 +47,7 @@ def sink(
         "pass": database.password,
         "db": database.name,
     }
-    made = registry.build(
+    made = kinds.build(
         pipeline.sinks[0], Settings.model_validate({"postgres_sink": {"batch_size": 1000, **connection, **settings}})
     )
     assert isinstance(made, PostgresSink)
@@ -75,7 +74,7 @@ def batch(rows: Sequence[tuple[Any, ...]], columns: Schema = ITEMS) -> pa.Record
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def write(sink: PostgresSink, rows: Sequence[tuple[Any, ...]], into: Epoch = LOOSE, columns: Schema = ITEMS) -> Ack:
+def write(sink: PostgresSink, rows: Sequence[tuple[Any, ...]], into: Epoch = LOOSE, columns: Schema = ITEMS) -> Report:
     """Written and committed; returns the ack."""
     ack = sink.writer().write(into, TASK, [batch(rows, columns)] if rows else [])
     sink.commit(into, [ack])

@@ -14,10 +14,10 @@ from clickhouse_server import PASSWORD, USER, ClickHouseServer, clickhouse_serve
 from schema_registry import SchemaRegistry
 
 from streamling.cli.main import main
+from streamling.connector import kinds
 from streamling.engine.preparation import discovered
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.contract import Discovery
-from streamling.plugin import registry as kinds
 from streamling.sources.clickhouse_columns import Table, look_up_table
 from streamling.spec.blocks import ClickHouseSource
 from streamling.spec.pipeline import PipelineSpec, load_pipeline

@@ -12,8 +12,8 @@ from connector_samples import epoch, opened, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamling.connector import Epoch, Report
 from streamling.errors import Fenced
-from streamling.plugin.contract import Ack, Epoch
 from streamling.sinks.file import FileSink
 from streamling.sinks.file.commit_log import CommitLog, Entry, Move
 
@@ -87,7 +87,7 @@ class Owner:
         self.sink: FileSink = opened(f"type: file, path: '{self._target}', format: csv")
         entries = self.sink._log.entries()
         self._at = int(str(entries[-1].positions.get("k", 0))) if entries else 0
-        self._epoch: tuple[Epoch, Ack] | None = None
+        self._epoch: tuple[Epoch, Report] | None = None
 
     def write(self, count: int) -> None:
         self._made += 1

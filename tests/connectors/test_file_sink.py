@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from connector_samples import epoch, opened, read_rows, rows, sink, sink_node, written
 
+from streamling.connector import Applied, Epoch, Report, SinkContext, Task
 from streamling.errors import Fenced, PermanentError, TransientError
 from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of, map_of
-from streamling.plugin.contract import Ack, Applied, Epoch, SinkContext, Task
 from streamling.sinks.file import FileSink
 
 
@@ -136,8 +136,8 @@ def test_several_tasks_write_a_file_each_and_only_acked_ones_count(target: Path)
 
 def test_an_epoch_without_rows_moves_the_position_and_makes_no_file(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 4)
-    assert out.writer().write(first, Task(0, 0), iter([rows([])])) == Ack(0)
-    assert out.commit(first, [Ack(0)]) == 0
+    assert out.writer().write(first, Task(0, 0), iter([rows([])])) == Report(0)
+    assert out.commit(first, [Report(0)]) == 0
     assert list(target.glob("*.jsonl")) == []
     assert out.applied(first.slices) is Applied.YES
 

@@ -21,8 +21,8 @@ from file_source_samples import PLENTY, Row, everything, file_source, opened, re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamling.connector import Room
 from streamling.errors import PermanentError, StreamlingError, TransientError
-from streamling.plugin.contract import Room
 from streamling.sources.file import avro_container, records
 from streamling.sources.file import source as source_module
 from streamling.sources.file.storage import open_unchanged

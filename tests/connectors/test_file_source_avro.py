@@ -17,9 +17,9 @@ from file_source_samples import PLENTY, Row, bad_in, everything, file_source, op
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamling.connector import Room
 from streamling.errors import PermanentError
 from streamling.formats import avro_blocks
-from streamling.plugin.contract import Room
 
 KEY = "events:bounded_progress"
 ID_AND_NAME = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]

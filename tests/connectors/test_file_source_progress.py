@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
 
+from streamling.connector import Json, Room
 from streamling.errors import PermanentError
-from streamling.plugin.contract import Json, Room
 from streamling.sources.file import progress as progress_module
 from streamling.sources.file import records
 from streamling.sources.file import source as source_module

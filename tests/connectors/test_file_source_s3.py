@@ -9,8 +9,8 @@ import pytest
 from file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
 from s3_server import S3Server, s3_server
 
+from streamling.connector import Room
 from streamling.errors import PermanentError, TransientError
-from streamling.plugin.contract import Room
 
 pytestmark = pytest.mark.servers
 

@@ -9,8 +9,8 @@ from connector_samples import source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamling.connector import Offer, Room, Source
 from streamling.errors import InvalidPipeline
-from streamling.plugin.contract import Offer, Room, Source
 from streamling.sources import generator
 
 KEY = "numbers:generator"

@@ -11,8 +11,8 @@ import pytest
 from kafka_broker import KafkaBroker
 from kafka_source_samples import PLENTY, divided, everything, positions_of, source
 
+from streamling.connector import Runtime
 from streamling.dev.topics import Message
-from streamling.plugin.abilities import Runtime
 from streamling.sources.kafka.source import KafkaSource
 from streamling.telemetry.metrics import Metrics
 

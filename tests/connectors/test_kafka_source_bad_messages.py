@@ -11,9 +11,9 @@ from kafka_broker import KafkaBroker
 from kafka_source_samples import everything, source
 from schema_registry import SchemaRegistry
 
+from streamling.connector import BadRow
 from streamling.dev.topics import Message
 from streamling.errors import INVALID_VALUE, SCHEMA_NOT_FOUND, SCHEMA_OUTDATED, SCHEMA_UNUSABLE, StreamlingError
-from streamling.plugin.contract import BadRow
 
 pytestmark = pytest.mark.servers
 

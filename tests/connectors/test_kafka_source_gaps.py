@@ -14,9 +14,9 @@ from kafka_broker import COMPACTING, KafkaBroker
 from kafka_source_samples import PLENTY, eventually, everything, read, source, transaction
 from schema_registry import SchemaRegistry
 
+from streamling.connector import Offer, Room
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, StreamlingError
-from streamling.plugin.contract import Offer, Room
 from streamling.sources.kafka.source import KafkaSource
 
 pytestmark = pytest.mark.servers

@@ -9,10 +9,10 @@ import pytest
 from kafka_broker import KafkaBroker
 from kafka_source_samples import everything, source
 
+from streamling.connector import Room
 from streamling.dev.topics import Message
 from streamling.engine.capacity import Caps
 from streamling.engine.readahead import ReadAhead
-from streamling.plugin.contract import Room
 
 pytestmark = pytest.mark.servers
 

@@ -14,9 +14,9 @@ from pgbouncer_server import POOL_SIZE, PgBouncer
 from postgres_samples import TASK, batch, epoch, items, sink, write
 from postgres_server import Database, PostgresServer
 
+from streamling.connector import Applied
 from streamling.errors import Fenced, PermanentError, TransientError
 from streamling.plan.types import FLOAT64, OPERATION_FIELD, STRING, Field, Schema
-from streamling.plugin.contract import Applied
 
 pytestmark = pytest.mark.servers
 

@@ -7,6 +7,7 @@ from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, writ
 from postgres_server import Database, PostgresServer
 from silent_proxy import silent_proxy
 
+from streamling.connector import Applied
 from streamling.errors import TABLE_UNFIT, Fenced, PermanentError, StreamlingError, TransientError, UserError
 from streamling.plan.types import (
     BOOLEAN,
@@ -30,7 +31,6 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
-from streamling.plugin.contract import Applied
 from streamling.sinks.postgres import sink as module
 from streamling.sinks.postgres.sink import PostgresSink
 

@@ -14,6 +14,7 @@ import pytest
 from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
 from postgres_server import Database, PostgresServer
 
+from streamling.connector import Applied
 from streamling.engine.state.postgres import PostgresState
 from streamling.errors import PermanentError, TransientError
 from streamling.formats.arrow import arrow_schema
@@ -30,7 +31,6 @@ from streamling.plan.types import (
     Field,
     Schema,
 )
-from streamling.plugin.contract import Applied
 
 pytestmark = pytest.mark.servers
 

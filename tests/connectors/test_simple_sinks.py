@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from connector_samples import epoch, opened, rows
 
+from streamling.connector import Applied, Guarantee, Placement, Report, Sink, Task
 from streamling.errors import PermanentError, TransientError
-from streamling.plugin.contract import Ack, Applied, Guarantee, Placement, Sink, Task
 from streamling.sinks.memory import rows_of
 from streamling.spec.blocks import PrintSink
 from streamling.spec.settings import Settings
@@ -106,7 +106,7 @@ def test_print_says_that_it_cannot_tell() -> None:
 
 
 def test_a_sample_does_not_hide_how_many_rows_arrived(capsys: pytest.CaptureFixture[str]) -> None:
-    ack: Ack = opened("type: print, sample_every: 10").writer().write(FIRST, TASK, [rows(["a"] * 10)])
+    ack: Report = opened("type: print, sample_every: 10").writer().write(FIRST, TASK, [rows(["a"] * 10)])
     assert ack.rows == 10
 
 

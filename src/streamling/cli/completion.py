@@ -76,7 +76,7 @@ def state_keys(ctx: Any) -> list[str]:
 
 
 def _kinds(role: str) -> list[str]:
-    from streamling.plugin.registry import built_in_kinds
+    from streamling.connector.kinds import built_in_kinds
 
     # Loading plugins would run their code between two key strokes.
     return sorted(name for known, name in built_in_kinds() if known.value == role)

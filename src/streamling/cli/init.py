@@ -13,7 +13,7 @@ from streamling.cli.completion import pipeline_files, sink_kinds, source_kinds, 
 from streamling.cli.options import Common, Config, Traceback, settings_of
 
 if TYPE_CHECKING:
-    from streamling.plugin.registry import Kind
+    from streamling.connector.kinds import Kind
     from streamling.spec.pipeline import Role
 
 EXAMPLES = """
@@ -99,12 +99,12 @@ def _chosen(source: str | None, transforms: list[str], sinks: list[str]) -> list
 
 
 def _kind(role: Role, name: str) -> Kind:
+    from streamling.connector import kinds
     from streamling.errors import KIND_NOT_AVAILABLE, UserError
-    from streamling.plugin import registry
     from streamling.spec.faults import did_you_mean
 
-    known = [kind.name for kind in registry.all_kinds() if kind.role is role]
-    found = next((kind for kind in registry.all_kinds() if (kind.role, kind.name) == (role, name)), None)
+    known = [kind.name for kind in kinds.all_kinds() if kind.role is role]
+    found = next((kind for kind in kinds.all_kinds() if (kind.role, kind.name) == (role, name)), None)
     if found is None:
         message = f"there is no {role.value} type '{name}'; known: {', '.join(known)}"
         raise UserError(KIND_NOT_AVAILABLE, message, hint=did_you_mean(name, known))

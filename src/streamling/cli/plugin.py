@@ -95,8 +95,8 @@ def _fitted(text: str, taken: int) -> str:
 
 def _entries(common: Common) -> list[Entry]:
     """Kinds of nodes by role and name, plugins among them; then preprocessors, side outputs and functions."""
+    from streamling.connector.kinds import all_kinds
     from streamling.plugin.catalog import plugins
-    from streamling.plugin.registry import all_kinds
     from streamling.spec.pipeline import Role
 
     rows = plugins(settings_of(common, level="warn").settings)

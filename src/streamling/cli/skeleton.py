@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from streamling.plugin.registry import Kind
+from streamling.connector import Kind
 from streamling.spec.duration import format_duration
 from streamling.spec.field_words import default_of, type_name, type_of
 from streamling.spec.options import NodeOptions

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
+from streamling.connector import BadRow, Epoch, Json, Report
 from streamling.engine.dead_letters import LetterBox, letter
 from streamling.engine.progress import Progress
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.contract import BadRow, Epoch, Json
 from streamling.spec.options import OnError
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Stage(StrEnum):
     WRITE = "write"
 
 
-def refusal(node: str, bad: BadRow) -> PermanentError:
+def rejection(node: str, bad: BadRow) -> PermanentError:
     """The error of a bad row under `on_error: fail`."""
     text = f"{place}: {bad.message}" if (place := _place(bad)) else bad.message
     if bad.row is not None:
@@ -42,74 +42,75 @@ def refusal(node: str, bad: BadRow) -> PermanentError:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Bad rows of one node and epoch: how many, the first of them, and a way to get all where these are more."""
+class Rejects:
+    """The bad rows of one node and epoch, and a way to get all of them where the report has only the first ones."""
 
-    refused: int = 0
-    first_bad: tuple[BadRow, ...] = ()
+    report: Report
     again: Callable[[], Iterator[BadRow]] | None = None
 
-    def bad(self) -> Iterator[BadRow]:
-        return iter(self.first_bad) if self.again is None else self.again()
+    def bad_rows(self) -> Iterator[BadRow]:
+        return iter(self.report.bad_rows) if self.again is None else self.again()
 
 
 class BadRows:
     """Deals with the bad rows of a run, node by node."""
 
     def __init__(self, plan: Plan, application: str, progress: Progress) -> None:
-        self._application, self._progress = application, progress
-        self._nodes = {n.ref: n.spec for n in plan.nodes}
+        self._application = application
+        self._progress = progress
+        self._nodes = {n.id: n.spec for n in plan.nodes}
         self._boxes = {
-            ref: LetterBox(node) for ref, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
+            id_: LetterBox(node) for id_, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
         }
-        self._warnings = {ref: _Warnings(node.name) for ref, node in self._nodes.items()}
+        self._warnings = {id_: _Warnings(node.name) for id_, node in self._nodes.items()}
 
     @property
     def keeps_letters(self) -> bool:
         return bool(self._boxes)
 
-    def keeps(self, ref: str) -> bool:
-        return ref in self._boxes
+    def keeps(self, node: str) -> bool:
+        """Whether the bad rows of a node become dead letters."""
+        return node in self._boxes
 
-    def policy(self, ref: str) -> OnError:
-        return self._nodes[ref].options.on_error
+    def policy(self, node: str) -> OnError:
+        return self._nodes[node].options.on_error
 
-    def check(self, ref: str, rows: Iterable[BadRow]) -> None:
+    def check(self, node: str, rows: Iterable[BadRow]) -> None:
         """Raises for the first of them, if one is enough to end the run."""
-        if self.policy(ref) is OnError.FAIL:
+        if self.policy(node) is OnError.FAIL:
             for bad in rows:
-                raise refusal(self._nodes[ref].name, bad)
+                raise rejection(self._nodes[node].name, bad)
 
-    def set_aside(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:
+    def set_aside(self, epoch: Epoch, node: str, stage: Stage, rejects: Rejects) -> None:
         """Skip or keep these rows; on return the letters are durable.
 
         Called again for the same epoch and node with the same rows, it leaves the same letters.
         """
-        kept = self.keep(epoch, ref, stage, refused.bad())
-        self.note(ref, Refused(kept, refused.first_bad) if ref in self._boxes else refused)
+        kept = self.keep(epoch, node, stage, rejects.bad_rows())
+        self.note(node, kept if node in self._boxes else rejects.report.rejected, rejects.report.bad_rows)
 
-    def note(self, ref: str, refused: Refused) -> None:
-        """Count rows that are skipped or kept, and tell of the skipped ones."""
-        if ref not in self._boxes:
-            self._warnings[ref].skipped(refused.first_bad, refused.refused)
-        if refused.refused:
-            self._progress.passed(ref, set_aside=refused.refused)
+    def note(self, node: str, rejected: int, first: Iterable[BadRow]) -> None:
+        """Count rows that are skipped or kept, and tell of the skipped ones; `first` may be some of them."""
+        if node not in self._boxes:
+            self._warnings[node].skipped(first, rejected)
+        if rejected:
+            self._progress.passed(node, set_aside=rejected)
 
-    def keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+    def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
         """Store letters, if the node wants any; on return they are durable. Returns how many."""
-        box = self._boxes.get(ref)
+        box = self._boxes.get(node)
         if box is None:
             return 0
         first = next(rows, None)
         if first is None:
             box.remove(epoch, stage)
             return 0
-        node, kept = self._nodes[ref], 0
+        spec, kept = self._nodes[node], 0
         with box.file(epoch, stage) as file:
             for kept, bad in enumerate(chain([first], rows), start=1):
-                file.write(letter(bad, node, stage, epoch, self._application, among=file.id, ordinal=kept))
+                file.write(letter(bad, spec, stage, epoch, self._application, among=file.id, ordinal=kept))
         became = "1 row became a dead letter" if kept == 1 else f"{kept} rows became dead letters"
-        log.warning("%s: %s, in %s", node.described(), became, file.path)
+        log.warning("%s: %s, in %s", spec.described(), became, file.path)
         return kept
 
 

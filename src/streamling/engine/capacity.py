@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamling.plugin.contract import Epoch
+from streamling.connector import Epoch
+from streamling.engine.cores import cores
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -23,27 +21,51 @@ log = logging.getLogger(__name__)
 
 # Below this a part of its own costs more than it gains.
 _LEAST_PART_ROWS = 10_000
-# Workers take four seconds to start on two quiet cores. Small epochs beside them make that up to half as long again;
-# what they bring is read by workers in a fraction of a second. Where it takes longer than this, they go on after all.
+# Starting Python workers takes about 4 s on two idle cores, up to 6 s if small epochs compete for them. So reading
+# pauses while they start, for at most this long.
 _UNDISTURBED_S = 10.0
+# Where nothing has to be collected in the driver, rows pass through Java and the workers in small batches: only the
+# time an epoch takes, and what a crash repeats, speak against large ones.
+_STREAMED = 16
+# What a collected part comes to stands in Java's memory as a whole, some of them at a time.
+_PART_BYTES = 16 << 20
+# An epoch whose rows in the driver are so many times the budget is cut into smaller ones.
+_TOO_LARGE = 4
+# An epoch of fewer bytes than this is not too much for any machine: something else ended the process.
+_LEAST_BYTES = 64 << 10
+# How the size recovers from epoch to epoch once it was cut down: quickly while it is small, slowly where it may hurt.
+_CAREFUL_BYTES = 1 << 20
+_QUICK_GROWTH, _CAREFUL_GROWTH = 1.25, 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """`driver_rows` divides small epochs, computed on the driver, from large ones."""
+    """The limits of one source in the next epoch. Up to `driver_rows` an epoch is computed in the driver."""
 
     driver_rows: int
     rows: int
     bytes: int
+    """Of the rows that the driver reads ahead."""
+    large_bytes: int
+    """Of the rows that the executors read."""
     parts: int
     part_rows: int
+    part_bytes: int | None
+    """None: it does not matter how large a part is."""
 
 
 class Capacity:
-    """Starts small, grows when there is more to read than the driver takes, shrinks after a crash."""
+    """Starts small, grows when there is more to read than the driver takes, shrinks when something was too much."""
 
     def __init__(
-        self, settings: Settings, *, collects: bool, limit: int | None, sources: int, warm_up: Callable[[], None]
+        self,
+        settings: Settings,
+        *,
+        collects: bool,
+        limit: int | None,
+        sources: int,
+        warm_up: Callable[[], None],
+        count_cores: Callable[[], int],
     ) -> None:
         limits = settings.epoch
         large = min(limits.rows, limits.collect_rows) if collects else limits.rows
@@ -51,43 +73,54 @@ class Capacity:
             large = min(large, max(limit, settings.record_batch_size))
         # An epoch takes from all sources: each has its part.
         large, driver_rows = max(large // sources, 1), -(-limits.driver_rows // sources)
+        budget = max(limits.bytes // sources, 1)
         self._small = Caps(
             driver_rows=driver_rows,
             rows=min(large, max(driver_rows, 1)),
-            bytes=limits.bytes // sources,
-            parts=os.cpu_count() or 1,
+            bytes=budget,
+            large_bytes=budget if collects else budget * _STREAMED,
+            parts=1,
             part_rows=_LEAST_PART_ROWS,
+            part_bytes=_PART_BYTES if collects else None,
         )
         self._large = replace(self._small, rows=large)
+        self.most_bytes = limits.bytes * _TOO_LARGE
+        """More of one node in the driver than this, and an epoch is too large."""
+        self._count_cores = count_cores
         self._warm_up = warm_up
         self._workers = threading.Event()
         self._closed = False
         self._undisturbed_until = 0.0
         self._unasked = threading.Lock()  # taken once, by whoever asks for workers first
-        self._crashed_rows: int | None = None
+        self._ceiling: float | None = None
+        """The bytes an epoch may have of one source since something was too much."""
         if limits.driver_rows == 0:  # everything on the executors, from the first row
             self._workers.set()
 
     def caps(self) -> Caps:
-        caps = self._large if self._workers.is_set() else self._small
-        if self._crashed_rows is None:
+        caps = replace(self._large, parts=self._count_cores()) if self._workers.is_set() else self._small
+        if self._ceiling is None:
             return caps
-        # What was too much is not tried for ever: each crash halves the next attempt.
-        return replace(caps, rows=max(1, min(caps.rows, self._crashed_rows // 2)))
+        ceiling = int(self._ceiling)
+        return replace(caps, bytes=min(caps.bytes, ceiling), large_bytes=min(caps.large_bytes, ceiling))
 
     @property
     def preparing(self) -> bool:
         """Whether workers start at the moment, and the cores are theirs: nothing should be read on the driver."""
         return time.monotonic() < self._undisturbed_until
 
-    def after_crash(self, epoch: Epoch) -> None:
-        """An epoch was under way when a process ended, and is cut anew."""
-        nodes = {s.node for s in epoch.slices}
-        self._crashed_rows = max(sum(s.rows for s in epoch.slices if s.node == node) for node in nodes)
+    def shrink(self, epoch: Epoch, *, crashed: bool) -> None:
+        """An epoch was too much, or was under way when a process ended: its rows come again in smaller ones, and the
+        epochs after them grow slowly."""
+        half = max(epoch.bytes / 2, _LEAST_BYTES if crashed else 1)
+        self._ceiling = half if self._ceiling is None else min(self._ceiling, half)
 
     def after_epoch(self, rows: int) -> None:
         """An epoch went through. One as large as the driver takes means there is work for the executors."""
-        self._crashed_rows = None
+        if self._ceiling is not None:
+            self._ceiling *= _QUICK_GROWTH if self._ceiling < _CAREFUL_BYTES else _CAREFUL_GROWTH
+            if self._ceiling >= self._large.large_bytes:
+                self._ceiling = None
         if rows >= self._small.rows:
             self._want_workers()
 
@@ -127,5 +160,5 @@ def start_workers(session: SparkSession) -> None:
     def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    cores = os.cpu_count() or 1
-    session.range(0, cores, 1, cores).mapInArrow(touch, "id BIGINT").toArrow()
+    count = cores(session)
+    session.range(0, count, 1, count).mapInArrow(touch, "id BIGINT").toArrow()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamling.plugin.abilities import Batch
+from streamling.connector import BatchPolicy
 
 # Rows wake the loop; without any there is nothing to look at.
 _IDLE_S = 60.0
@@ -43,7 +43,7 @@ class Timing:
     batch_interval: float
 
 
-Wishes = Sequence[tuple[Batch, float]]
+Wishes = Sequence[tuple[BatchPolicy, float]]
 """Each with the share of rows that arrives at its sink: a filter must not make batches smaller than asked for."""
 
 
@@ -73,14 +73,14 @@ def patience(hand: InHand, wishes: Wishes, timing: Timing) -> float:
     return max(min(waits, default=_SHORTEST_S), _SHORTEST_S)
 
 
-def still_gathering(wish: Batch, rows: int, waited: float) -> float:
+def still_gathering(wish: BatchPolicy, rows: int, waited: float) -> float:
     """How long a source that waits for this goes on gathering; 0 when it has enough or never will wait longer."""
     if _granted(wish, rows, waited):
         return 0.0
     return wish.seconds - waited if wish.seconds is not None else math.inf
 
 
-def _granted(wish: Batch, rows: float, waited: float) -> bool:
+def _granted(wish: BatchPolicy, rows: float, waited: float) -> bool:
     enough = wish.rows is not None and rows >= wish.rows
     late = wish.seconds is not None and waited >= wish.seconds
     return enough or late

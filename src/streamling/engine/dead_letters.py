@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from streamling.connector import BadRow, Epoch, Json
 from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INTERNAL, INVALID_VALUE, BugError
-from streamling.plugin.contract import BadRow, Epoch, Json
 from streamling.spec.options import FileLetters
 from streamling.spec.pipeline import NodeSpec
 

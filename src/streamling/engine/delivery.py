@@ -11,15 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streamling.connector import BadRow, Report, Sink
 from streamling.engine.bad_rows import BadRows, Stage
-from streamling.engine.dataflow import Frames
+from streamling.engine.dataflow import Dataflow
+from streamling.engine.exclusions import Exclusions
 from streamling.engine.progress import Progress
+from streamling.engine.results import EpochTooLarge, Results
 from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.nodes import PlannedNode
-from streamling.plugin.abilities import Batch
-from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, Sink, Task
 from streamling.retry import retry
 from streamling.testing.crash import crash_point
 
@@ -41,13 +42,12 @@ class Outlet:
 
     node: PlannedNode
     sink: Sink
-    wish: Batch | None
     limit: int | None
     written: int = 0
     arrived: int = 0
     offered: int = 0
-    refused: tuple[BadRow, ...] = ()
-    """Rows of the epoch under way that the sink cannot write."""
+    bad_rows: tuple[BadRow, ...] = ()
+    """Rows of the epoch under way that the sink rejects."""
     trouble: str | None = None
     """Why the sink does not take the epoch under way, while that is tried again."""
 
@@ -72,28 +72,33 @@ class Delivery:
     def __init__(
         self,
         session: SparkSession,
+        dataflow: Dataflow,
         outlets: Sequence[Outlet],
         stop: StopRequest,
         progress: Progress,
         bad_rows: BadRows,
     ) -> None:
-        self._session, self._stop, self._progress, self._bad_rows = session, stop, progress, bad_rows
+        self._session = session
+        self._dataflow = dataflow
+        self._stop = stop
+        self._progress = progress
+        self._bad_rows = bad_rows
         self._failed = threading.Event()
         self._lanes = _lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
-    def flush(self, epoch: Epoch, frames: Frames, outlets: Sequence[Outlet]) -> None:
+    def flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
         """Write and commit in all these sinks. On return every one of them has the epoch; else the first error.
 
         A sink that fails does not keep the others from finishing theirs.
         """
-        began = time.monotonic()
+        began, epoch = time.monotonic(), results.epoch
         self._failed.clear()
         waiting: dict[Future[None], list[Outlet]] = {}
         for lane in self._lanes:
             chosen = [outlet for outlet in lane if outlet in outlets]
             if chosen:
-                waiting[self._pool.submit(self._deliver, chosen, epoch, frames)] = chosen
+                waiting[self._pool.submit(self._deliver, chosen, results)] = chosen
         failures: list[BaseException] = []
         overdue = False
         while waiting:
@@ -102,9 +107,11 @@ class Delivery:
                 names = ", ".join(o.name for o in waiting.pop(future))
                 if error := future.exception():
                     failures.append(error)
-                    # A sink that retries without end must not hide one that is dead, nor one that is dead another.
+                    # Stop the retries of the other sinks and log every failure: the first error must not wait for a
+                    # sink that retries forever.
                     self._failed.set()
-                    log.error("sink %s has failed, others finish what they can: %s", names, error)
+                    if not isinstance(error, EpochTooLarge):  # that is mended, not reported
+                        log.error("sink %s has failed, others finish what they can: %s", names, error)
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
                 log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)
@@ -112,30 +119,30 @@ class Delivery:
                 overdue = True
                 log.warning("epoch %d is open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
-            raise failures[0]
+            raise next((error for error in failures if not isinstance(error, EpochTooLarge)), failures[0])
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _deliver(self, lane: Sequence[Outlet], epoch: Epoch, frames: Frames) -> None:
+    def _deliver(self, lane: Sequence[Outlet], results: Results) -> None:
         failures: list[BaseException] = []
         for outlet in lane:
             try:
-                self._deliver_one(outlet, epoch, frames)
+                self._deliver_one(outlet, results)
             except BaseException as error:  # raised below, once the others have had their turn
                 failures.append(error)
                 with suppress(StreamlingError):
-                    outlet.sink.abort(epoch)
+                    outlet.sink.abort(results.epoch)
         if failures:
             raise failures[0]
 
-    def _deliver_one(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
+    def _deliver_one(self, outlet: Outlet, results: Results) -> None:
         retry(
-            lambda: self._try(outlet, epoch, frames),
+            lambda: self._try(outlet, results),
             what=f"sink '{outlet.name}'",
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
-            clean_up=lambda: outlet.sink.abort(epoch),
+            clean_up=lambda: outlet.sink.abort(results.epoch),
             tell=outlet.note_trouble,
         )
 
@@ -145,33 +152,44 @@ class Delivery:
         while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
             self._stop.pause(min(left, _LOOK_UP_S))
 
-    def _try(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> None:
+    def _try(self, outlet: Outlet, results: Results) -> None:
+        epoch, node = results.epoch, outlet.node
         with spark_errors(outlet.name):
             context = self._session.sparkContext
-            context.setLocalProperty("spark.scheduler.pool", outlet.node.ref)
+            context.setLocalProperty("spark.scheduler.pool", node.id)
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
-        acks = self._write(outlet, epoch, frames)
-        crash_point("after-write", outlet.node.ref)
-        outlet.refused = tuple(bad for ack in acks for bad in ack.refused)
-        self._bad_rows.check(outlet.node.ref, outlet.refused)
-        # Before the sink is done with the epoch: afterwards nobody would ask it again for what it refused.
-        self._bad_rows.keep(epoch, outlet.node.ref, Stage.WRITE, iter(outlet.refused))
-        crash_point("before-commit", outlet.node.ref)
-        written, arrived = outlet.sink.commit(epoch, acks), sum(ack.rows for ack in acks)
+        reports = self._write(outlet, results)
+        crash_point("before-commit", node.ref)
+        written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         outlet.written += written
         outlet.arrived += arrived
-        self._progress.passed(outlet.node.ref, rows_in=arrived + len(outlet.refused), rows_out=written)
+        self._progress.passed(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
         outlet.offered += epoch.rows
-        crash_point("after-commit", outlet.node.ref)
+        crash_point("after-commit", node.ref)
 
-    def _write(self, outlet: Outlet, epoch: Epoch, frames: Frames) -> list[Ack]:
-        (input_,) = outlet.node.inputs
-        placement = outlet.sink.capabilities.placement
-        if frames.large and placement is Placement.NOWHERE:
-            return [Ack(frames.count(input_))]
-        if frames.large and placement is Placement.ANY:
-            return frames.write(input_, outlet.sink.writer(), epoch)
-        return [outlet.sink.writer().write(epoch, Task(0, 0), frames.batches(input_))]
+    def _write(self, outlet: Outlet, results: Results) -> list[Report]:
+        """Let the sink write everything it does not reject; what it rejects is kept before anything is committed.
+
+        Afterwards the sink would not be asked again for what it rejected. One that holds a transaction gives it up
+        while letters are stored, and writes once more, as if the rejected rows had never been there.
+        """
+        epoch, node = results.epoch, outlet.node
+        exclusions = Exclusions(outlet.name)
+        outlet.bad_rows = ()
+        while True:
+            reports = self._dataflow.write(node, results, exclusions)
+            crash_point("after-write", node.ref)
+            rejected = tuple(bad for report in reports for bad in report.bad_rows)
+            self._bad_rows.check(node.id, rejected)
+            outlet.bad_rows += rejected
+            again = bool(rejected) and outlet.sink.capabilities.transactional
+            if again:
+                outlet.sink.abort(epoch)
+                exclusions.add(rejected)
+            if rejected or not exclusions:
+                self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(outlet.bad_rows))
+            if not again:
+                return reports
 
 
 def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from streamling.connector import Placement, Sink, kinds
 from streamling.plan.nodes import PlannedNode
-from streamling.plugin import registry
-from streamling.plugin.contract import Placement, Sink
 from streamling.spec.pipeline import Role
 from streamling.spec.plugin_options import PluginOptions
 from streamling.spec.settings import Settings
@@ -23,7 +22,7 @@ class NodeFacts:
 
 def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
     """Builds sinks to ask them; building touches nothing."""
-    kind = registry.kind_of(node.spec)
+    kind = kinds.kind_of(node.spec)
     if not kind.runs:
         return NodeFacts("not in this version yet")
     both = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch, on the executors beyond"
@@ -31,7 +30,7 @@ def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
         return NodeFacts("on the driver" if isinstance(node.spec.options, PluginOptions) else both)
     if node.spec.role is Role.TRANSFORM:
         return NodeFacts("in Spark" if kind.compiled else "on the driver")
-    capabilities = cast(Sink, registry.build(node.spec, settings)).capabilities
+    capabilities = cast(Sink, kinds.build(node.spec, settings)).capabilities
     return NodeFacts(
         "on the driver" if capabilities.placement is Placement.DRIVER else both, capabilities.guarantee.value
     )

@@ -21,21 +21,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 
-from streamling.engine.bad_rows import BadRows, Refused, Stage
+from streamling.connector import Applied, Epoch, Guarantee, Json, Sink, Slice, Source, Transform
+from streamling.engine.bad_rows import BadRows, Rejects, Stage
 from streamling.engine.capacity import Capacity
 from streamling.engine.closing import InHand, Timing, closes, patience
-from streamling.engine.dataflow import Dataflow, Reading
+from streamling.engine.dataflow import Dataflow
 from streamling.engine.delivery import Delivery, Outlet
-from streamling.engine.part_reports import PartReport
+from streamling.engine.intake import Intake
 from streamling.engine.pending import Journal, Pending
 from streamling.engine.progress import Progress
-from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.readahead import ReadAhead
+from streamling.engine.results import EpochTooLarge
 from streamling.engine.state.store import patiently
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.abilities import HearsFinalizers
-from streamling.plugin.contract import Applied, Epoch, Json, Sink, Slice
 from streamling.retry import retry
 from streamling.spec.settings import Settings
 from streamling.testing.crash import crash_point
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 # Spark's side of a DataFrame is freed when Python's collector finds its proxy, and nothing else would run it often.
 _COLLECT_EVERY = 50
+_COLLECT_BYTES = 32 << 20
 # A record of another owner that has not changed for this long belongs to a dead or suspended process.
 _TAKEOVER_S = 10.0
 # Fenced that often in a row with nobody moving anything: the target is ahead of the state, for good.
@@ -67,14 +68,24 @@ class EpochLoop:
         capacity: Capacity,
         sources: Sequence[ReadAhead],
         outlets: Sequence[Outlet],
-        listeners: Sequence[HearsFinalizers],
+        listeners: Sequence[Source | Transform | Sink],
         stop: StopRequest,
         progress: Progress,
     ) -> None:
-        self._fingerprint, self._settings, self._generation = plan.fingerprint, settings, generation
-        self._journal, self._dataflow, self._delivery, self._capacity = journal, dataflow, delivery, capacity
-        self._sources, self._outlets, self._stop, self._progress = sources, outlets, stop, progress
-        self._bad_rows, self._listeners = bad_rows, listeners
+        self._fingerprint = plan.fingerprint
+        self._settings = settings
+        self._generation = generation
+        self._journal = journal
+        self._dataflow = dataflow
+        self._delivery = delivery
+        self._capacity = capacity
+        self._sources = sources
+        self._outlets = outlets
+        self._stop = stop
+        self._progress = progress
+        self._bad_rows = bad_rows
+        self._listeners = listeners
+        self._uncollected_bytes = 0
         self._last_epoch = 0.0
         self._fenced_at: tuple[Mapping[str, Json], list[Pending]] | None = None
         self._fenced_in_vain = 0
@@ -92,55 +103,58 @@ class EpochLoop:
                 self._run_epoch(epoch, taken)
             except Fenced as fenced:
                 self._give_way(epoch, fenced)
+            except EpochTooLarge as error:
+                self._cut_smaller(epoch, error)
 
-    def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Taken]) -> None:
+    def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Intake]) -> None:
         began = time.monotonic()
         record = patiently(lambda: self._journal.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
-        rows = self._deliver(record.epoch, taken, self._outlets)
+        # Rows that cannot be read again, or are one already, must get through as they are.
+        divisible = not epoch.loose_rows and epoch.rows > 1
+        most_bytes = self._capacity.most_bytes if divisible else None
+        rows = self._deliver(record.epoch, taken, self._outlets, most_bytes)
         self._finish(record, rows, began)
 
-    def _deliver(self, epoch: Epoch, taken: Mapping[str, Taken], outlets: Sequence[Outlet]) -> int:
-        """Returns the rows that were read."""
-        frames = retry(  # 3
-            lambda: self._dataflow.frames(epoch, taken, wanted=[o.node for o in outlets]),
-            what=f"epoch {epoch.number}",
-            stopping=lambda: self._stop.requested,
-            sleep=self._stop.pause,
-        )
+    def _deliver(
+        self, epoch: Epoch, taken: Mapping[str, Intake], outlets: Sequence[Outlet], most_bytes: int | None
+    ) -> int:
+        """Returns the rows that were read. Beyond `most_bytes` in this process it raises EpochTooLarge."""
+        wanted = [outlet.node for outlet in outlets]
+        results = self._dataflow.compute(epoch, taken, wanted=wanted, most_bytes=most_bytes)  # 3
         try:
-            self._delivery.flush(epoch, frames, outlets)  # 4
+            self._delivery.flush(results, outlets)  # 4
+            rejects = self._dataflow.rejects(results, taken)
+            counted = dict(results.counted)
         finally:
-            frames.release()
-        readings = self._dataflow.readings(epoch, taken)
-        self._set_aside(epoch, readings, frames.transformed, outlets)
+            results.release()
+        self._set_aside(epoch, rejects, taken, outlets)
         for source in self._sources:
-            if source.node in readings:
-                source.counted(readings[source.node].counts)
-        given = frames.counted | {ref: reading.rows for ref, reading in readings.items()}
+            if source.node in taken:
+                source.delivered(rejects[source.node].report)
+        self._dataflow.count(rejects)
+        given = counted | {node: reject.report.rows for node, reject in rejects.items()}
         self._progress.epoch_passed(given)
-        return sum(reading.rows for reading in readings.values())
+        return sum(rejects[node].report.rows for node in taken)
 
     def _set_aside(
         self,
         epoch: Epoch,
-        readings: Mapping[str, Reading],
-        transformed: Mapping[str, PartReport],
+        rejects: Mapping[str, Rejects],
+        taken: Mapping[str, Intake],
         outlets: Sequence[Outlet],
     ) -> None:
         """Bad rows are durable, or counted, before the epoch is finalized."""
-        for ref, reading in readings.items():
-            self._keep(epoch, ref, Stage.DECODE, reading.refused)
-        for ref, report in transformed.items():
-            self._keep(epoch, ref, Stage.TRANSFORM, Refused(report.refused, report.bad))
+        for node, rejected in rejects.items():
+            self._keep(epoch, node, Stage.DECODE if node in taken else Stage.TRANSFORM, rejected)
         for outlet in outlets:
-            self._bad_rows.note(outlet.node.ref, Refused(len(outlet.refused), outlet.refused))
-            outlet.refused = ()
+            self._bad_rows.note(outlet.node.id, len(outlet.bad_rows), outlet.bad_rows)
+            outlet.bad_rows = ()
 
-    def _keep(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:
+    def _keep(self, epoch: Epoch, node: str, stage: Stage, rejected: Rejects) -> None:
         retry(
-            lambda: self._bad_rows.set_aside(epoch, ref, stage, refused),
-            what=f"bad rows of '{ref}'",
+            lambda: self._bad_rows.set_aside(epoch, node, stage, rejected),
+            what=f"bad rows of '{node}'",
             stopping=lambda: self._stop.requested,
             sleep=self._stop.pause,
         )
@@ -167,7 +181,7 @@ class EpochLoop:
 
     # Taking rows
 
-    def _next(self) -> tuple[Epoch, dict[str, Taken]] | None:
+    def _next(self) -> tuple[Epoch, dict[str, Intake]] | None:
         """The next epoch and what the sources give to it; waits until it closes. None when the run is over."""
         while True:
             self._stop.heard.clear()  # before looking: what happens while we look ends the wait
@@ -177,7 +191,7 @@ class EpochLoop:
                 self._resume([source for source in self._sources if source.redivided])
             hands = [source.in_hand() for source in self._sources]
             hand = _together(hands)
-            wishes = [(o.wish, o.share) for o in self._outlets if o.wish]
+            wishes = [(batch, o.share) for o in self._outlets if (batch := o.sink.capabilities.batch)]
             timing = Timing(
                 since_last_epoch=time.monotonic() - self._last_epoch,
                 checkpoint_interval=self._settings.checkpoint_interval_sec,
@@ -189,14 +203,14 @@ class EpochLoop:
                 return None
             self._stop.heard.wait(patience(hand, wishes, timing))
 
-    def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Taken]]:
+    def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Intake]]:
         self._last_epoch = time.monotonic()
         number = patiently(self._journal.next_number)
         given = {source.node: source.take(number, only_read=only_read) for source in self._sources}
         taken = {node: t for node, t in given.items() if t is not None}
         return self._mint(number, taken), taken
 
-    def _last_rows(self) -> tuple[Epoch, dict[str, Taken]] | None:
+    def _last_rows(self) -> tuple[Epoch, dict[str, Intake]] | None:
         """After a stop: rows already read, once, if the policy wants them written; then nothing."""
         self.stop_reading()
         if not self._stop.drains:
@@ -210,7 +224,7 @@ class EpochLoop:
         for source in self._sources:
             source.stop(within=max(0.0, deadline - time.monotonic()))
 
-    def _mint(self, number: int, taken: Mapping[str, Taken]) -> Epoch:
+    def _mint(self, number: int, taken: Mapping[str, Intake]) -> Epoch:
         return Epoch(
             id=self._new_id(),
             number=number,
@@ -219,7 +233,9 @@ class EpochLoop:
             now_us=time.time_ns() // 1000,
             seed=secrets.randbits(62),
             slices=tuple(s for t in taken.values() for s in t.slices),
-            loose_rows=sum(t.loose_rows for t in taken.values()),
+            loose_rows=sum(intake.loose_rows for intake in taken.values()),
+            bytes=max((intake.report.bytes for intake in taken.values()), default=0),
+            chunk_rows={node: intake.chunk_rows for node, intake in taken.items()},
         )
 
     # Recovery
@@ -261,23 +277,24 @@ class EpochLoop:
                 self._settle(part)
             return
         if all(answer is Applied.NO for answer in answers.values()):
-            answers = self._asked(lambda sink: sink.abandon(epoch))
+            answers |= self._asked(lambda sink: sink.abandon(epoch))
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
             patiently(lambda: self._journal.drop(pending))
-            self._capacity.after_crash(epoch)
+            self._capacity.shrink(epoch, crashed=True)
             return
-        missing = [o for o in self._outlets if answers[o.node.ref] is not Applied.YES]
+        missing = [o for o in self._outlets if answers.get(o.node.ref) is not Applied.YES]
         self._repeat(pending, missing)
 
     def _divided(self, epoch: Epoch) -> bool:
         """Whether a sink has some slices of the epoch and lacks others: several owners have been at them."""
         answers = [self._asked(methodcaller("applied", (s,))) for s in epoch.slices]
-        return any(len({answer[o.node.ref] for answer in answers}) > 1 for o in self._outlets)
+        return any(len({answer.get(o.node.ref) for answer in answers}) > 1 for o in self._outlets)
 
     def _asked(self, question: Callable[[Sink], Applied]) -> dict[str, Applied]:
-        """What every sink says, however long it takes: its target may be away as at any other time, or locked by the
-        very owner it is asked about."""
+        """What every exactly-once sink says, however long it takes: its target may be away as at any other time, or
+        locked by the very owner it is asked about. The others are not asked: they may have rows twice anyway, and must
+        not keep an epoch that was too large from being cut."""
         return {
             outlet.node.ref: retry(
                 partial(question, outlet.sink),
@@ -286,6 +303,7 @@ class EpochLoop:
                 sleep=self._stop.pause,
             )
             for outlet in self._outlets
+            if outlet.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE
         }
 
     def _repeat(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
@@ -301,8 +319,12 @@ class EpochLoop:
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._sources}
         # Also when no sink lacks anything: the bad rows may not have been stored yet.
         if outlets or self._bad_rows.keeps_letters:
-            taken = {source.node: source.read_again(mine) for source, mine in slices.items() if mine}
-            rows = self._deliver(epoch, taken, outlets)
+            taken = {
+                source.node: source.replay(mine, epoch.chunk_rows.get(source.node))
+                for source, mine in slices.items()
+                if mine
+            }
+            rows = self._deliver(epoch, taken, outlets, None)
         self._finish(pending, rows, began)
 
     def _give_way(self, epoch: Epoch, fenced: Fenced) -> None:
@@ -316,6 +338,14 @@ class EpochLoop:
                 source.discard()
         else:
             self._resume(self._sources)
+
+    def _cut_smaller(self, epoch: Epoch, error: EpochTooLarge) -> None:
+        """Give the epoch up, unless a sink has it already, and read its rows again in smaller ones."""
+        for outlet in self._outlets:
+            outlet.sink.abort(epoch)
+        log.info("epoch %d is too large: %s; its rows are read again in smaller epochs", epoch.number, error)
+        self._capacity.shrink(epoch, crashed=False)
+        self._resume(self._sources)
 
     def _note(self, fenced: Fenced) -> None:
         """Being fenced again and again while no position moves means that nobody else is there to move them."""
@@ -366,7 +396,9 @@ class EpochLoop:
         self._capacity.after_epoch(epoch.rows)
         self._progress.epoch(rows, seconds * 1000)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, seconds * 1000)
-        if self.epochs % _COLLECT_EVERY == 0:
+        self._uncollected_bytes += epoch.bytes
+        if self.epochs % _COLLECT_EVERY == 0 or self._uncollected_bytes >= _COLLECT_BYTES:
+            self._uncollected_bytes = 0
             gc.collect()
 
 

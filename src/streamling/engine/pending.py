@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamling.connector import Epoch, Json, Slice
 from streamling.engine.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
 from streamling.errors import STATE_MOVED, Fenced
-from streamling.plugin.contract import Epoch, Json, Slice
+
+# Of a row in a record that does not say how large the rows were.
+_LIKELY_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,8 @@ def _record(epoch: Epoch, plan: str, index: int, slice_: Slice) -> dict[str, Jso
         "plan": plan,
         "index": index,
         "slice": slice_.to_json(),
+        "bytes": epoch.bytes,
+        "chunk_rows": epoch.chunk_rows.get(slice_.node, 0),
     }
 
 
@@ -154,5 +159,17 @@ def _pending(found: Mapping[str, tuple[Mapping[str, Json], Slice]], application:
     ordered = sorted(found.values(), key=lambda item: int(str(item[0]["index"])))
     first, slices = ordered[0][0], tuple(slice_ for _, slice_ in ordered)
     number, now_us, seed = (int(str(first[name])) for name in ("number", "now_us", "seed"))
-    epoch = Epoch(str(first["epoch"]), number, application, generation, now_us, seed, slices)
+    # Records of earlier versions lack the last two.
+    chunk_rows = {s.node: r["chunk_rows"] for r, s in ordered if isinstance(r.get("chunk_rows"), int)}
+    epoch = Epoch(
+        str(first["epoch"]),
+        number,
+        application,
+        generation,
+        now_us,
+        seed,
+        slices,
+        bytes=int(str(first.get("bytes", _LIKELY_BYTES * sum(s.rows for s in slices)))),
+        chunk_rows={node: int(str(rows)) for node, rows in chunk_rows.items()},
+    )
     return Pending(epoch, str(first["plan"]), {key: dict(record) for key, (record, _) in found.items()})

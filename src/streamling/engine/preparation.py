@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from streamling.connector import Sink, Source, Transform, kinds
 from streamling.errors import (
     INTERNAL,
     NOT_RUNNABLE,
@@ -22,9 +23,6 @@ from streamling.errors import (
 )
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
-from streamling.plugin import registry
-from streamling.plugin.abilities import TakesColumns
-from streamling.plugin.contract import Sink, Source, Transform
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
 from streamling.plugin.side_outputs import check_side_outputs, watched
@@ -49,6 +47,10 @@ class Prepared:
     transforms: Mapping[str, Transform]
     """Those that are no queries."""
     sinks: Mapping[str, Sink]
+
+    @property
+    def connectors(self) -> Sequence[Source | Transform | Sink]:
+        return [*self.sources.values(), *self.transforms.values(), *self.sinks.values()]
 
 
 def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
@@ -79,17 +81,15 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     if problems:
         raise InvalidPipeline(in_file_order(problems))
     watching = watched(plan, settings)
-    sources = {n.ref: cast(Source, registry.build(n.spec, settings)) for n in plan.sources}
+    sources = {n.ref: cast(Source, kinds.build(n.spec, settings)) for n in plan.sources}
     for node in plan.sources:
-        source = sources[node.ref]
-        if isinstance(source, TakesColumns):
-            source.planned(node.schema, watching.plan.columns_read(node.ref))
-    processing = [n for n in plan.transforms if not registry.kind_of(n.spec).compiled]
+        sources[node.ref].prepare(node.schema, watching.plan.columns_read(node.ref))
+    processing = [n for n in plan.transforms if not kinds.kind_of(n.spec).compiled]
     return Prepared(
         watching.plan,
         sources=sources,
-        transforms={n.ref: cast(Transform, registry.build(n.spec, settings)) for n in processing},
-        sinks={n.ref: cast(Sink, registry.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
+        transforms={n.ref: cast(Transform, kinds.build(n.spec, settings)) for n in processing},
+        sinks={n.ref: cast(Sink, kinds.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
     )
 
 
@@ -98,7 +98,7 @@ def _read(file: Path, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
     made = preprocessed(pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
-    return load_pipeline(made.text, name, registry.kinds(), made.unresolved()), made.cautions()
+    return load_pipeline(made.text, name, kinds.kinds(), made.unresolved()), made.cautions()
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
@@ -124,8 +124,8 @@ def _answer(
         return TransientError(SCHEMA_NOT_FOUND, message, node=node.name, where=node.where)
 
 
-def _probe_for(node: NodeSpec) -> registry.Probe | None:
-    probe = registry.kind_of(node).probe if node.sound else None
+def _probe_for(node: NodeSpec) -> kinds.Probe | None:
+    probe = kinds.kind_of(node).probe if node.sound else None
     if probe is None or not isinstance(node.options, DeclaresColumns):
         return probe
     try:
@@ -134,7 +134,7 @@ def _probe_for(node: NodeSpec) -> registry.Probe | None:
         return None  # the planner meets the same error and reports it
 
 
-def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:
+def _asked(probe: kinds.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:
     try:
         return probe(node, settings, PROBE_SECONDS)
     except StreamlingError as error:
@@ -146,9 +146,9 @@ def _asked(probe: registry.Probe, node: NodeSpec, settings: Settings) -> Discove
 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:
     for node in plan.nodes:
-        if not registry.kind_of(node.spec).runs:
+        if not kinds.kind_of(node.spec).runs:
             yield node.spec.error(NOT_RUNNABLE, "this version can check this kind of node but not run it yet", "type")
-        if node.spec.options.on_error is not OnError.FAIL and not registry.kind_of(node.spec).sets_aside:
+        if node.spec.options.on_error is not OnError.FAIL and not kinds.kind_of(node.spec).sets_aside:
             wanted = node.spec.options.on_error.value
             message = f"on_error '{wanted}' is not available yet for nodes of this kind"
             yield node.spec.error(NOT_RUNNABLE, message, "on_error")

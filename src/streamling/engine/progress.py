@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from streamling.connector import Extent
 from streamling.plan.pipeline import Plan
-from streamling.plugin.abilities import Extent
 from streamling.spec.pipeline import Role
 
 

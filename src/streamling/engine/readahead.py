@@ -10,18 +10,20 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from streamling.connector import Json, Offer, Report, Room, Slice, Source
+from streamling.connector.reports import combine
 from streamling.engine.capacity import Caps
 from streamling.engine.closing import InHand, still_gathering
-from streamling.engine.part_reports import NOTHING, PartReport, Sorted, counts_of
+from streamling.engine.intake import Intake, chunk_rows
+from streamling.engine.reading import BadRowFilter
 from streamling.errors import StreamlingError
-from streamling.formats.arrow import arrow_schema, conform
-from streamling.plugin.abilities import Batch, HearsCounts, HearsMarkers, Recalls, Shared, TakesBack, Watched
-from streamling.plugin.contract import Json, Offer, Room, Slice, Source
+from streamling.formats.arrow import arrow_schema
+from streamling.plan.types import Schema
 from streamling.retry import retry
 from streamling.spec.options import OnError
 
@@ -36,24 +38,49 @@ _GATHER_S = 0.05
 _LOOK_UP_S = 0.5
 # How soon it is noticed that reading may go on.
 _PAUSE_S = 0.05
+# A first look at the rows of a source that cannot take any back.
+_FIRST_ROWS = 1000
+# Of a row, as long as none was seen.
+_LIKELY_BYTES = 1024.0
+_WIDTHS = {
+    "boolean": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 2,
+    "uint16": 4,
+    "uint32": 8,
+    "uint64": 16,
+    "float16": 4,
+    "float32": 4,
+    "float64": 8,
+    "date32": 4,
+    "date64": 4,
+    "time32": 8,
+    "time64": 8,
+    "timestamp": 8,
+    "duration": 8,
+}
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one source gives to an epoch: slices, and their rows if they are in hand.
+class RowSize:
+    """How many bytes a row of a source takes in memory: of fixed columns known beforehand, else measured."""
 
-    Rows without slices come from a source that cannot read them again.
-    """
-
-    slices: tuple[Slice, ...]
-    batches: tuple[pa.RecordBatch, ...] | None
-    report: PartReport = NOTHING
-    """What was found while reading, if the rows are in hand."""
+    def __init__(self, columns: Schema) -> None:
+        widths = [_WIDTHS.get(field.type.kind) for field in columns]
+        self.known: float | None = sum(width for width in widths if width) if all(widths) else None
 
     @property
-    def loose_rows(self) -> int:
-        return 0 if self.slices else sum(batch.num_rows for batch in self.batches or ())
+    def likely(self) -> float:
+        return self.known if self.known is not None else _LIKELY_BYTES
+
+    def note(self, report: Report) -> None:
+        """Longer rows count at once, shorter ones little by little: the next ones may be long again."""
+        if report.rows and report.bytes:
+            size = max(report.bytes / report.rows, 1.0)
+            self.known = size if self.known is None else max(size, (self.known + size) / 2)
 
 
 class ReadAhead:
@@ -66,24 +93,24 @@ class ReadAhead:
         poll_s: float,
         wake: Callable[[], None],
         on_error: OnError = OnError.FAIL,
-        wish: Batch | None = None,
         waiting: Callable[[int], None] = lambda _: None,
         pausing: Callable[[], bool] = lambda: False,
     ) -> None:
         """`waiting` hears how many rows the source could offer at once behind an offer. Nothing is read while it is
         `pausing`."""
-        self.node, self.source = node, source
-        # Asked once: looking at a protocol costs more than all else in a poll that finds nothing.
-        self._marked = source if isinstance(source, HearsMarkers) else None
-        self._shared = source if isinstance(source, Shared) else None
-        self._taking_back = source if isinstance(source, TakesBack) else None
-        self._owned: frozenset[str] | None = frozenset() if self._shared is not None else None
-        self._watched = source if isinstance(source, Watched) else None
-        self._counting = source if isinstance(source, HearsCounts) else None
+        self.node = node
+        self.source = source
+        self._capabilities = source.capabilities
+        self._owned: frozenset[str] | None = frozenset() if source.capabilities.shared else None
         self._retrying: str | None = None
-        self._on_error, self._wish = on_error, wish
-        self._caps, self._poll_s, self._wake, self._waiting, self._pausing = caps, poll_s, wake, waiting, pausing
+        self._on_error = on_error
+        self._caps = caps
+        self._poll_s = poll_s
+        self._wake = wake
+        self._waiting = waiting
+        self._pausing = pausing
         self._schema = arrow_schema(source.columns)
+        self._row_size = RowSize(source.columns)
         self._reader = source.reader()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -93,7 +120,7 @@ class ReadAhead:
     def _reset(self) -> None:
         self._slices: list[Slice] = []
         self._batches: list[pa.RecordBatch] = []
-        self._reports: list[PartReport] = []
+        self._reports: list[Report] = []
         self._rows = self._bytes = 0
         self._marking: int | None = None
         self._taking = False
@@ -134,14 +161,14 @@ class ReadAhead:
     @property
     def redivided(self) -> bool:
         """State keys of a shared source have come or gone. Raises what keeps the source from taking part."""
-        return self._shared is not None and self._shared.assigned() != self._owned
+        return self._capabilities.shared and self.source.assigned() != self._owned
 
     def divide(self) -> None:
         """Forget what is held, and take the keys that are ours by now."""
-        if self._shared is not None:
+        if self._capabilities.shared:
             self.discard()
-            self._owned = self._shared.assigned()
-            self._shared.own(self._owned)
+            self._owned = self.source.assigned()
+            self.source.own(self._owned)
 
     def owns(self, key: str) -> bool:
         return self._owned is None or key in self._owned
@@ -155,11 +182,12 @@ class ReadAhead:
             if self._failure is not None:
                 raise self._failure
             # A slice without rows, or with bad ones only, is progress all the same, and must not wait for ever.
-            refused = sum(report.refused for report in self._reports)
-            rows = max(self._rows, len(self._slices), refused) if self._large is None else max(self._large.rows, 1)
+            rejected = sum(report.rejected for report in self._reports)
+            rows = max(self._rows, len(self._slices), rejected) if self._large is None else max(self._large.rows, 1)
             waited = time.monotonic() - self._oldest if self._oldest is not None else 0.0
             full = self._large is not None or self._room() is None
-            gathering = still_gathering(self._wish, rows, waited) if self._wish and rows else None
+            policy = self._capabilities.batch
+            gathering = still_gathering(policy, rows, waited) if policy and rows else None
             return InHand(rows, waited, full and rows > 0, self._finished, gathering)
 
     @property
@@ -168,27 +196,33 @@ class ReadAhead:
         with self._changed:
             return self._finished and not self._reports and self._large is None
 
-    def take(self, epoch: int, *, only_read: bool = False) -> Taken | None:
+    def take(self, epoch: int, *, only_read: bool = False) -> Intake | None:
         """Everything held, or None. `only_read` leaves out what no reader has touched yet.
 
         A source that keeps its own position is told the number of the epoch between two offers; then all rows it
         has given are in hand, and none is on its way.
         """
         with self._changed:
-            if self._marked is not None:
-                self._mark(self._marked, epoch)
-            taken: Taken | None = None
+            if not self._capabilities.replayable:
+                self._mark(epoch)
+            intake: Intake | None = None
             if self._large is not None:
-                taken = None if only_read else Taken(self._large.slices, None)
+                intake = None if only_read else self._large_intake(self._large.slices)
             elif self._reports:
-                taken = Taken(_joined(self._slices), tuple(self._batches), _summed(self._reports))
+                report = combine(self._reports)
+                intake = Intake(_joined(self._slices), tuple(self._batches), report, chunk_rows(report))
             self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
             self._taking = False
             self._changed.notify_all()
-            return taken
+            return intake
 
-    def _mark(self, source: HearsMarkers, epoch: int) -> None:
+    def _large_intake(self, slices: tuple[Slice, ...]) -> Intake:
+        """Its report is an estimate until the executors have read it."""
+        rows = sum(s.rows for s in slices)
+        return Intake(slices, None, Report(rows, bytes=int(rows * self._row_size.likely)))
+
+    def _mark(self, epoch: int) -> None:
         self._marking, self._taking = epoch, True
         self._changed.notify_all()
         # The thread answers between two offers; one that has ended can make no more of them.
@@ -197,13 +231,13 @@ class ReadAhead:
         if self._failure is not None:
             raise self._failure
         if self._marking is not None:
-            self._answer_marker(source)
+            self._answer_marker()
 
-    def _answer_marker(self, source: HearsMarkers) -> None:
+    def _answer_marker(self) -> None:
         """With the lock held."""
         if self._marking is None:
             return
-        late = source.mark(self._marking, last=self._stopped.is_set())
+        late = self.source.mark(self._marking, last=self._stopped.is_set())
         if late is not None:
             self._add(late, self.read(late))
         self._marking = None
@@ -214,11 +248,30 @@ class ReadAhead:
         caps = self._caps()
         if self._large is not None or self._bytes >= caps.bytes:
             return None
-        # Beside rows in hand only small offers fit: a large one would make the whole epoch large. Rows that nobody can
-        # read again never do: they are in hand, however many.
+        # Once rows are buffered only small offers are taken, because one large offer would move the whole epoch to the
+        # executors. Rows that cannot be replayed are always buffered, whatever their number.
         most = min(caps.rows, caps.driver_rows) if self._slices else caps.rows
         rows = most - self._rows
-        return Room(rows, caps.parts, caps.part_rows) if rows > 0 else None
+        return self._sized(rows, caps) if rows > 0 else None
+
+    def _sized(self, rows: int, caps: Caps) -> Room:
+        """A room of as many rows as fit the bytes, by the length of the rows seen so far."""
+        size = self._row_size.known
+        if size is None:
+            # The driver reads the first rows; it stops at the byte limit if the source takes back the rest.
+            rows = min(rows, caps.driver_rows or rows, rows if self._capabilities.takes_back else _FIRST_ROWS)
+            size = self._row_size.likely
+        else:
+            rows = min(rows, int(caps.large_bytes / size))
+            if rows <= caps.driver_rows:
+                rows = min(rows, int((caps.bytes - self._bytes) / size))
+        rows = max(rows, 1)
+        parts = caps.parts
+        part_rows = caps.part_rows
+        if caps.part_bytes is not None and rows > caps.driver_rows:
+            parts = max(parts, math.ceil(rows * size / caps.part_bytes))
+            part_rows = max(1, min(part_rows, int(caps.part_bytes / size)))
+        return Room(rows, parts, part_rows, caps.large_bytes)
 
     def _run(self) -> None:
         try:
@@ -231,8 +284,8 @@ class ReadAhead:
 
     def _step(self) -> bool:
         with self._changed:
-            if self._marked is not None:
-                self._answer_marker(self._marked)
+            if not self._capabilities.replayable:
+                self._answer_marker()
                 while self._taking and not self._stopped.is_set():  # what comes now belongs to the next epoch
                     self._changed.wait(_LOOK_UP_S)
             if self._stopped.is_set():
@@ -258,81 +311,89 @@ class ReadAhead:
         return True
 
     def _hold(self, offer: Offer) -> None:
-        taken = self.read(offer, self._taking_back)
+        intake = self.read(offer, takes_back=self._capabilities.takes_back)
         with self._changed:
-            self._add(offer, taken)
+            self._add(offer, intake)
 
-    def _add(self, offer: Offer, taken: Taken) -> None:
+    def _add(self, offer: Offer, intake: Intake) -> None:
         """With the lock held."""
-        if taken.batches is not None:
-            self._slices.extend(taken.slices)
-            self._batches.extend(taken.batches)
-            self._reports.append(taken.report)
-            self._rows += taken.report.rows
-            self._bytes += _bytes_of(taken.batches, taken.report)
+        if intake.batches is not None:
+            self._slices.extend(intake.slices)
+            self._batches.extend(intake.batches)
+            self._reports.append(intake.report)
+            self._rows += intake.report.rows
+            self._bytes += intake.report.held_bytes
+            self._row_size.note(intake.report)
         else:
             self._large = offer
         if self._oldest is None:
             self._oldest = time.monotonic()
 
-    def read_again(self, slices: tuple[Slice, ...]) -> Taken:
-        """The rows of a recorded epoch, as far as the source still has them."""
-        source = self.source
-        if isinstance(source, Recalls):
-            return self.read(Offer(self._retry(lambda: source.recalled(slices))))
-        return self.read(Offer(slices))
+    def replay(self, slices: tuple[Slice, ...], rows_per_chunk: int | None) -> Intake:
+        """The rows of a recorded epoch, as far as the source still has them, cut as they were.
 
-    def read(self, offer: Offer, taking_back: TakesBack | None = None) -> Taken:
+        `rows_per_chunk`: 0 if executors have read them, None if that was not recorded.
+        """
+        left = self._retry(lambda: self.source.recall(slices))
+        if rows_per_chunk == 0:
+            return self._large_intake(left)
+        if rows_per_chunk is None:
+            return self.read(Offer(left), takes_back=False)
+        return replace(self._retry(lambda: self._read(left, takes_back=False)), chunk_rows=rows_per_chunk)
+
+    def read(self, offer: Offer, *, takes_back: bool = False) -> Intake:
         """The rows of an offer if they are few; a large one as it is. What there is no room for may be taken back."""
         if not offer.slices:
             # All bad rows are kept: nobody can read them again.
-            sorted_ = Sorted(self.node, self._on_error, most=None)
-            batches = tuple(conform(b, self._schema, self.node) for b in sorted_.rows(chain(offer.bad, offer.batches)))
-            return Taken((), batches, sorted_.report)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, kept_bad_rows=None)
+            batches = tuple(rows.batches(chain(offer.bad_rows, offer.batches)))
+            return Intake((), batches, rows.report, chunk_rows(rows.report))
         if offer.rows > self._caps().driver_rows:
-            return Taken(offer.slices, None)
-        return self._retry(lambda: self._read(offer.slices, taking_back))
+            return self._large_intake(offer.slices)
+        return self._retry(lambda: self._read(offer.slices, takes_back=takes_back))
 
-    def _read(self, slices: tuple[Slice, ...], taking_back: TakesBack | None) -> Taken:
-        counted, batches, reports = [], [], []
-        room = self._caps().bytes - self._bytes if taking_back is not None else math.inf
+    def _read(self, slices: tuple[Slice, ...], *, takes_back: bool) -> Intake:
+        kept_slices: list[Slice] = []
+        batches: list[pa.RecordBatch] = []
+        reports: list[Report] = []
+        room = self._caps().bytes - self._bytes if takes_back else math.inf
         for slice_ in slices:
-            sorted_ = Sorted(self.node, self._on_error)
-            found = self._read_slice(slice_, sorted_, room) if room > 0 else []
-            room -= _bytes_of(found, sorted_.report)
+            rows = BadRowFilter(self.node, self._schema, self._on_error)
+            found = self._read_slice(slice_, rows, room) if room > 0 else []
+            room -= rows.report.held_bytes
             kept: Slice | None = slice_
-            if room <= 0 and taking_back is not None:
-                kept = taking_back.take_back(slice_, sorted_.reached)
+            if room <= 0 and takes_back:
+                kept = self.source.take_back(slice_, rows.reached)
             if kept is not None:
                 batches += found
-                reports.append(sorted_.report)
-                counted.append(replace(kept, rows=sorted_.report.rows))  # it was an estimate until now
-        return Taken(tuple(counted), tuple(batches), _summed(reports))
+                reports.append(rows.report)
+                kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
+        report = combine(reports)
+        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report))
 
-    def _read_slice(self, slice_: Slice, sorted_: Sorted, room: float) -> list[pa.RecordBatch]:
+    def _read_slice(self, slice_: Slice, rows: BadRowFilter, room: float) -> list[pa.RecordBatch]:
         """Its rows, up to the first place its reader reaches where there is no room for more."""
         found: list[pa.RecordBatch] = []
-        size = 0
 
         def enough() -> bool:
-            return size + sorted_.report.bytes >= room
+            return rows.report.held_bytes >= room
 
         for part in slice_.parts:
-            for batch in sorted_.rows(self._reader.read(part), enough):
-                found.append(conform(batch, self._schema, self.node))
-                size += batch.nbytes
+            found.extend(rows.batches(self._reader.read(part), enough))
             if enough():
                 break
         return found
 
-    def counted(self, counts: Mapping[str, int]) -> None:
-        if counts and self._counting is not None:
-            self._counting.counted(counts)
+    def delivered(self, report: Report) -> None:
+        """What readers had to say of an epoch that every sink has."""
+        self._row_size.note(report)
+        if report.counts:
+            self.source.count(report.counts)
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the source from getting on at the moment. Asked from any thread."""
-        return self._retrying or (self._watched.trouble() if self._watched is not None else None)
+        """What keeps the source from making progress at the moment. Asked from any thread."""
+        return self._retrying or self.source.trouble()
 
     def _retry(self, action: Callable[[], Result]) -> Result:
         try:
@@ -349,20 +410,6 @@ class ReadAhead:
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retrying = trouble
-
-
-def _bytes_of(batches: Iterable[pa.RecordBatch], report: PartReport) -> int:
-    in_hand: int = sum(batch.nbytes for batch in batches)
-    return in_hand + report.bytes
-
-
-def _summed(reports: list[PartReport]) -> PartReport:
-    return PartReport(
-        sum(report.rows for report in reports),
-        sum(report.refused for report in reports),
-        tuple(bad for report in reports for bad in report.bad),
-        counts_of(reports),
-    )
 
 
 def _joined(slices: list[Slice]) -> tuple[Slice, ...]:

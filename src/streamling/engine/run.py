@@ -14,6 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamling.connector import (
+    Guarantee,
+    Placement,
+    Runtime,
+    Sink,
+    SinkContext,
+    Source,
+    Transform,
+    TransformContext,
+)
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.jvm import Jvm
 from streamling.engine.launch import launch, stop_patience
@@ -27,19 +37,7 @@ from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.state.store import patiently
 from streamling.engine.stop import StopRequest
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError, TransientError
-from streamling.plugin.abilities import (
-    Batch,
-    Batches,
-    HearsFinalizers,
-    HearsMarkers,
-    Measured,
-    Runtime,
-    Shared,
-    UsesRuntime,
-)
-from streamling.plugin.contract import Guarantee, Placement, Sink, SinkContext, Source, Transform, TransformContext
 from streamling.plugin.functions import Udf
-from streamling.plugin.side_outputs import SideOutput
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
     from streamling.engine.delivery import Outlet
     from streamling.engine.loop import EpochLoop
     from streamling.engine.readahead import ReadAhead
+    from streamling.engine.results import NodeRows
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,7 @@ class Run:
         if not prepared.sinks:
             return
         self._bounded = any(source.bounded for source in prepared.sources.values())
-        self._loose = any(isinstance(source, HearsMarkers) for source in prepared.sources.values())
+        self._loose = any(not source.capabilities.replayable for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
         self._nodes = {name: n.spec for n in prepared.plan.nodes for name in (n.spec.name, n.ref)}
         store = open_state(self._settings)
@@ -140,7 +139,7 @@ class Run:
             self._claim(store, prepared)
             self._run_loop(jvm, prepared, store)
         finally:
-            close_all([*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()])
+            close_all(prepared.connectors)
             store.close()
 
     def _claim(self, store: StateStore, prepared: Prepared) -> None:
@@ -172,7 +171,7 @@ class Run:
         stop = StopRequest()
         _join(prepared, stop)
         self._outlets = self._opened_outlets(prepared, epoch_generation)
-        self._open_transforms(prepared)
+        self._open_transforms(prepared, epoch_generation)
         with spark_errors(None):
             session = self._session = open_session(jvm, self._conf(sinks=len(self._outlets)))
             open_functions(session, _functions_of(prepared), lambda: start_workers(session))
@@ -182,26 +181,29 @@ class Run:
         if exactly_once:
             _tell_of_loose_rows(prepared)
         bad_rows = BadRows(plan, settings.application_id, self._progress)
-        delivery = Delivery(session, self._outlets, stop, self._progress, bad_rows)
+        dataflow = Dataflow(
+            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, _retrying(stop)
+        )
+        delivery = Delivery(session, dataflow, self._outlets, stop, self._progress, bad_rows)
         self._loop = EpochLoop(
             plan=plan,
             settings=settings,
             generation=epoch_generation,
             journal=Journal(store, recording=exactly_once),
-            dataflow=Dataflow(session, plan, prepared.sources, prepared.transforms, bad_rows),
+            dataflow=dataflow,
             delivery=delivery,
             bad_rows=bad_rows,
             capacity=capacity,
             sources=sources,
             outlets=self._outlets,
-            listeners=_listeners(prepared),
+            listeners=prepared.connectors,
             stop=stop,
             progress=self._progress,
         )
-        measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
+        extents = {ref: source.extent for ref, source in prepared.sources.items()}
         troubled: dict[str, Troubled] = {s.node: s for s in sources}
         troubled |= {o.node.ref: o for o in self._outlets}
-        self._progress.running(measured, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
+        self._progress.running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
             self._loop.run()
@@ -216,19 +218,17 @@ class Run:
             delivery.close()
 
     def _attach(self, prepared: Prepared, store: StateStore) -> None:
-        """State and metrics for the nodes that ask for them."""
-        for node in (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values()):
-            if isinstance(node, UsesRuntime):
-                node.attach(Runtime(self._settings.application_id, store, self.metrics))
+        """State and metrics for the nodes that want them."""
+        for node in prepared.connectors:
+            node.attach(Runtime(self._settings.application_id, store, self.metrics))
 
     def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
         from streamling.engine.delivery import Outlet
 
         settings = self._settings
         outlets = [
-            Outlet(node, sink, _sink_wish(node.spec.options, sink), _limit(node.spec.options, sink, settings))
+            Outlet(node, prepared.sinks[node.ref], _limit(prepared.sinks[node.ref], settings))
             for node in prepared.plan.sinks
-            for sink in (prepared.sinks[node.ref],)
         ]
         for outlet in outlets:
             node = outlet.node
@@ -246,24 +246,34 @@ class Run:
             budget_s=_OPEN_BUDGET_S,
         )
 
-    def _open_transforms(self, prepared: Prepared) -> None:
+    def _open_transforms(self, prepared: Prepared, epoch_generation: str) -> None:
         plan = prepared.plan
         for ref, transform in prepared.transforms.items():
             node = plan.node(ref)
-            input_schema = plan.node(node.inputs[0]).schema
-            application = self._settings.application_id
-            transform.open(TransformContext(ref, application, input_schema, node.schema, node.primary_key, node.width))
+            context = TransformContext(
+                ref,
+                self._settings.application_id,
+                epoch_generation,
+                plan.node(node.inputs[0]).schema,
+                node.schema,
+                node.primary_key,
+                node.width,
+            )
+            transform.open(context)
 
     def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
         from streamling.engine.capacity import Capacity, start_workers
+        from streamling.engine.cores import cores
 
-        writes_here = any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets)
+        placements = {transform.capabilities.placement for transform in prepared.transforms.values()}
+        placements |= {sink.capabilities.placement for sink in prepared.sinks.values()}
         return Capacity(
             self._settings,
-            collects=writes_here or bool(prepared.transforms),
+            collects=Placement.DRIVER in placements,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             warm_up=lambda: start_workers(session),
+            count_cores=lambda: cores(session),
         )
 
     def _reading_ahead(self, prepared: Prepared, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
@@ -278,7 +288,6 @@ class Run:
                 poll_s=poll_s,
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
-                wish=_source_wish(node.spec.options, self._settings),
                 waiting=capacity.waiting,
                 pausing=lambda: capacity.preparing,
             )
@@ -352,13 +361,12 @@ class Run:
 def _join(prepared: Prepared, stop: StopRequest) -> None:
     """Early: a group takes seconds to divide a topic, and so does the session to start."""
     for source in prepared.sources.values():
-        if isinstance(source, Shared):
-            source.join(stop.wake)
+        source.join(stop.wake)
 
 
 def _tell_of_loose_rows(prepared: Prepared) -> None:
     for node in prepared.plan.sources:
-        if isinstance(prepared.sources[node.ref], HearsMarkers):
+        if not prepared.sources[node.ref].capabilities.replayable:
             log.info("rows of '%s' cannot be read a second time: sinks have them at least once", node.spec.name)
 
 
@@ -369,9 +377,8 @@ def _functions_of(prepared: Prepared) -> list[Udf]:
     return used_functions(prepared.plan, [text for select in selects for text, _ in select.columns])
 
 
-def _listeners(prepared: Prepared) -> list[HearsFinalizers]:
-    nodes = (*prepared.sources.values(), *prepared.transforms.values(), *prepared.sinks.values())
-    return [node for node in nodes if isinstance(node, HearsFinalizers)]
+def _retrying(stop: StopRequest) -> Callable[[Callable[[], NodeRows], str], NodeRows]:
+    return lambda action, what: retry(action, what=what, stopping=lambda: stop.requested, sleep=stop.pause)
 
 
 def close_all(nodes: Sequence[Source | Transform | Sink]) -> None:
@@ -390,31 +397,9 @@ def _quietly(action: Callable[[], object]) -> None:
         log.debug("while leaving: %s", error)
 
 
-def _wish(options: object) -> Batch | None:
-    rows, interval = getattr(options, "batch_size", None), getattr(options, "batch_flush_interval", None)
-    if rows is None and interval is None:
+def _limit(sink: Sink, settings: Settings) -> int | None:
+    """The sink's own limit, else the application's."""
+    capabilities = sink.capabilities
+    if capabilities.observer:
         return None
-    return Batch(rows, interval.total_seconds() if interval is not None else None)
-
-
-def _sink_wish(options: object, sink: Sink) -> Batch | None:
-    return sink.batch if isinstance(sink, Batches) else _wish(options)
-
-
-def _source_wish(options: object, settings: Settings) -> Batch | None:
-    """A source that asks for one of both has the other from the settings; one that asks for neither gathers nothing."""
-    wish = _wish(options)
-    if wish is None:
-        return None
-    interval = settings.record_batch_interval_ms / 1000
-    return Batch(wish.rows or settings.record_batch_size, interval if wish.seconds is None else wish.seconds)
-
-
-def _limit(options: object, sink: Sink, settings: Settings) -> int | None:
-    """The node's own limit, else that of its kind, else the application's. Who only watches has none."""
-    if isinstance(sink, SideOutput):
-        return None
-    own = getattr(options, "num_records_before_stop", None)
-    if own is None and getattr(options, "type", None) == "print":
-        own = settings.print_sink.num_records_before_stop
-    return own if own is not None else settings.num_records_before_stop
+    return capabilities.record_limit if capabilities.record_limit is not None else settings.num_records_before_stop

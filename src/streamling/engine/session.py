@@ -58,6 +58,10 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # What workers get at a time; of short rows the number above is reached first.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+        # Up to here rows in the driver become a local relation, beyond one partition per chunk (see `intake.py`).
+        "spark.sql.execution.arrow.localRelationThreshold": "1m",
         # Remembers the Python line of every call for error messages; our errors name nodes instead.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.python.worker.reuse": "true",

@@ -33,6 +33,10 @@ class PlannedNode:
         return self.spec.ref
 
     @property
+    def id(self) -> str:
+        return self.ref
+
+    @property
     def schema(self) -> Schema:
         """The columns of a node in a plan that can run."""
         if self.columns is None:

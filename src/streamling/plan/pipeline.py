@@ -262,14 +262,13 @@ class _Planner:
             except UserError as error:
                 self.problems.append(error)
                 return 1
-        asked = getattr(node.options, "parallelism", None)
-        return asked if isinstance(asked, int) else upstream
+        return node.options.streams or upstream
 
     # Keys
 
     def _key(self, node: NodeSpec, columns: Schema | None, inputs: tuple[str, ...], *, certain: bool) -> Key:
         """The node's own key, else the one the outside world knows, else that of the node it reads."""
-        own: Key = getattr(node.options, "primary_key", None) or ()
+        own = node.options.own_key
         if own:
             self._check_key(node, own, columns)
             return own

@@ -39,5 +39,4 @@ def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
 
 
 def _width(node: PlannedNode) -> int:
-    width = getattr(node.spec.options, "parallelism", None)
-    return width if isinstance(width, int) else 1
+    return node.spec.options.streams or 1

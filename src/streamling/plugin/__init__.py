@@ -5,24 +5,38 @@ Plugins are classes with the methods of `SourcePlugin`, `TransformPlugin`, `Sink
 Importing this loads neither Spark nor Arrow.
 """
 
-from streamling.plan.contract import Discovery
-from streamling.plugin.abilities import (
-    Batch,
-    Batches,
+from streamling.connector import (
+    Applied,
+    BadRow,
+    BatchPolicy,
+    Counted,
+    Epoch,
     Extent,
-    HearsCounts,
-    HearsFinalizers,
-    HearsMarkers,
+    Guarantee,
+    Json,
     KeyValues,
-    LimitsReaders,
-    Measured,
+    Kind,
+    Offer,
+    Placement,
+    Probe,
+    Projection,
+    Reached,
+    Reader,
+    Report,
+    Room,
     Runtime,
-    Shared,
-    TakesBack,
-    TakesColumns,
-    UsesRuntime,
-    Watched,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Source,
+    Task,
+    Transform,
+    TransformContext,
+    Writer,
+    register,
 )
+from streamling.plan.contract import Discovery
 from streamling.plugin.bases import (
     ByColumns,
     ByPrimaryKey,
@@ -36,30 +50,6 @@ from streamling.plugin.bases import (
     TransformPlugin,
 )
 from streamling.plugin.context import PluginContext, Recorder, State
-from streamling.plugin.contract import (
-    Ack,
-    Applied,
-    BadRow,
-    Counted,
-    Epoch,
-    Guarantee,
-    Json,
-    Offer,
-    Placement,
-    Projection,
-    Reached,
-    Reader,
-    Room,
-    Sink,
-    SinkCapabilities,
-    SinkContext,
-    Slice,
-    Source,
-    Task,
-    Transform,
-    TransformContext,
-    Writer,
-)
 from streamling.plugin.registration import (
     register_preprocessor,
     register_side_output,
@@ -68,14 +58,11 @@ from streamling.plugin.registration import (
     register_transform,
     register_udf,
 )
-from streamling.plugin.registry import Kind, Probe, register
-from streamling.plugin.simple import SimpleSink
 
 __all__ = [
-    "Ack",
     "Applied",
     "BadRow",
-    "Batch",
+    "BatchPolicy",
     "Batches",
     "ByColumns",
     "ByPrimaryKey",
@@ -103,12 +90,12 @@ __all__ = [
     "Reached",
     "Reader",
     "Recorder",
+    "Report",
     "Room",
     "RoundRobin",
     "Runtime",
     "Shared",
     "SideOutputPlugin",
-    "SimpleSink",
     "Sink",
     "SinkCapabilities",
     "SinkContext",

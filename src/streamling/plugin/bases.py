@@ -84,6 +84,14 @@ class SourcePlugin(_NodePlugin):
 class TransformPlugin(_NodePlugin):
     """Base of transforms: `output_schema` and `process_batch` remain to be written."""
 
+    stateless = False
+    """True for a transform that processes every batch by itself, remembers nothing, and hears no markers: it runs where
+    the rows are, in as many processes as there are, each with an instance of its own."""
+
+    deterministic = True
+    """Of a stateless transform: the same rows give the same rows. False if it asks something outside, so that its
+    answers are kept instead of being asked for again when a sink has to be written once more."""
+
     def process_checkpoint_marker(self, epoch: int) -> Awaitable[pa.RecordBatch | None] | pa.RecordBatch | None:
         """No more rows in this epoch. Rows that were held back are returned, and go downstream before the marker."""
         return None

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from streamling.connector import Json, KeyValues
 from streamling.errors import STATE_UNREADABLE, UserError
-from streamling.plugin.abilities import KeyValues
-from streamling.plugin.contract import Json
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

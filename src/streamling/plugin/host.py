@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamling.connector import KeyValues
 from streamling.errors import STATE_UNREADABLE, UserError
-from streamling.plugin.abilities import KeyValues
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 

@@ -14,10 +14,20 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from streamling.errors import PLUGIN_NOT_LOADED, Caution, StreamlingError, UserError
+from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
 from streamling.plugin import host
 from streamling.plugin.failures import told
-from streamling.plugin.registration import Origin, Provenance, forget, loading, registrations
+from streamling.plugin.registration import (
+    Origin,
+    PluginKind,
+    Provenance,
+    Registration,
+    Whereabouts,
+    find,
+    forget,
+    loading,
+    registrations,
+)
 from streamling.spec.settings import Settings
 
 GROUP = "streamling.plugins"
@@ -48,6 +58,28 @@ def load_one(path: Path | str) -> Caution | None:
     if len(registrations()) == before and not _replaces(path):
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
+
+
+def find_again(id_: str, kind: PluginKind, whereabouts: Whereabouts) -> Registration:
+    """A plugin that another process has registered; loaded here if need be. Raises PermanentError."""
+    registration = find(id_, kind)
+    if registration is None:
+        load_again(whereabouts)
+        registration = find(id_, kind)
+    if registration is None:  # registered by a function of an entry point, or in another module than its own
+        load_entry_points()
+        registration = find(id_, kind)
+    if registration is None:
+        message = f"{kind.value} plugin '{id_}' is not registered again when it is loaded by a worker"
+        raise PermanentError(PLUGIN_FAILED, message, hint="register it wherever the module is imported")
+    return registration
+
+
+def load_again(whereabouts: Whereabouts) -> None:
+    if whereabouts.path is not None:
+        load_one(whereabouts.path)
+    elif whereabouts.module is not None:
+        importlib.import_module(whereabouts.module)
 
 
 def _replaces(path: Path) -> bool:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from streamling.connector import kinds
 from streamling.errors import PLUGIN_NOT_LOADED, UserError
-from streamling.plugin import functions, registry
+from streamling.plugin import functions
 from streamling.spec.pipeline import Role
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where another process finds a plugin: in a file or package, or in a module that it can import."""
+
+    path: str | None
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """One plugin. Buffers are in batches, 0 = `plugin.channel_capacity`."""
 
@@ -84,6 +93,22 @@ class Registration:
         """The first line of its documentation."""
         lines = (inspect.getdoc(self.target) or "").strip().splitlines()
         return lines[0] if lines and self.target.__doc__ else ""
+
+    @property
+    def whereabouts(self) -> Whereabouts:
+        """Workers load what was loaded by path in the same way; other modules they import."""
+        if self.origin.provenance is Provenance.PATH:
+            return Whereabouts(self.origin.place, None)
+        return Whereabouts(None, str(self.target.__module__))
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it may run in many processes. A partitioned plugin has its own idea of which rows go where."""
+        return bool(getattr(self.target, "stateless", False)) and not self.partitioned
+
+    @property
+    def deterministic(self) -> bool:
+        return bool(getattr(self.target, "deterministic", True))
 
     def described(self) -> str:
         return f"{self.kind.value} plugin '{self.id}'"
@@ -152,13 +177,13 @@ def _put(registration: Registration) -> None:
 
     _known[registration.id] = registration
     if registration.kind.role is not None:
-        registry.plug(node_kind(registration))
+        kinds.plug(node_kind(registration))
 
 
 def _drop(registration: Registration) -> None:
     del _known[registration.id]
     if registration.kind.role is not None:
-        registry.unplug(registration.kind.role, registration.id)
+        kinds.unplug(registration.kind.role, registration.id)
 
 
 def _check(registration: Registration) -> None:
@@ -166,7 +191,7 @@ def _check(registration: Registration) -> None:
     problem = None
     if not registration.id or any(not part.strip() for part in registration.id.split(".", 1)):
         problem = "the id must be 'name' or 'namespace.name'"
-    elif role is not None and registry.is_built_in(registration.id):
+    elif role is not None and kinds.is_built_in(registration.id):
         problem = "the id is that of a built-in kind of node"
     elif not isinstance(target, type):
         problem = f"a class is expected, not {target!r}"
@@ -176,10 +201,17 @@ def _check(registration: Registration) -> None:
         problem = (
             f"a partitioned plugin needs a class method describe(options, input_schema); {target.__name__} has none"
         )
+    elif registration.stateless and _overrides(target, "process_checkpoint_marker"):
+        problem = f"{target.__name__} is stateless, so it hears no markers, but has process_checkpoint_marker"
     elif min(registration.input_buffer, registration.output_buffer) < 0:
         problem = "buffers hold 0 batches or more; 0 is the default size"
     if problem is not None:
         raise UserError(PLUGIN_NOT_LOADED, f"{registration.described()}: {problem}")
+
+
+def _overrides(target: type, method: str) -> bool:
+    """Whether a class, or one that it derives from other than our base, has the method."""
+    return any(method in vars(base) for base in target.__mro__ if base.__module__ != "streamling.plugin.bases")
 
 
 def _origin(target: object) -> Origin:
@@ -245,10 +277,16 @@ def register_udf(
             f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
         )
         raise UserError(PLUGIN_NOT_LOADED, message)
-    # Workers load what was loaded by path in the same way; other modules they import.
-    by_path = registration.origin.provenance is Provenance.PATH
-    path, module = (registration.origin.place, None) if by_path else (None, str(function.__module__))
+    whereabouts = registration.whereabouts
     functions.offer(
-        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module)
+        functions.Udf(
+            registration.id,
+            tuple(argument_types),
+            return_type,
+            function,
+            volatile,
+            whereabouts.path,
+            whereabouts.module,
+        )
     )
     _functions[registration.id] = registration

@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from streamling.connector import Epoch, Report, Runtime, Sink, SinkCapabilities, SinkContext, Task
 from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingError, UserError
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
 from streamling.plugin import host
-from streamling.plugin.abilities import Runtime
 from streamling.plugin.context import Recorder
-from streamling.plugin.contract import Ack, Epoch, SinkContext, Task
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations
-from streamling.plugin.simple import SimpleSink
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -77,8 +75,10 @@ def watched(plan: Plan, settings: Settings) -> Watching:
     return Watching(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
 
 
-class SideOutput(SimpleSink):
+class SideOutput(Sink):
     """One side output of one source."""
+
+    capabilities = SinkCapabilities(observer=True)
 
     def __init__(self, source: NodeSpec, registration: Registration, options: dict[str, str]) -> None:
         self._source, self._registration, self._options = source, registration, options
@@ -105,7 +105,7 @@ class SideOutput(SimpleSink):
     def writer(self) -> SideOutput:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         from streamling.formats.exchange import to_plugin
 
         if self._instance is None:
@@ -115,7 +115,7 @@ class SideOutput(SimpleSink):
             if batch.num_rows:
                 self._instance.call("process_batch", to_plugin(batch, self._context.schema, self._source.name))
                 rows += batch.num_rows
-        return Ack(rows)
+        return Report(rows)
 
     def close(self) -> None:
         if self._instance is None:

@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.plugin import (
-    Ack,
+from streamling.connector import (
     Applied,
     Epoch,
-    Guarantee,
     Kind,
     Placement,
-    SimpleSink,
+    Report,
+    Sink,
     SinkCapabilities,
     Slice,
     Task,
+    batch_policy,
     register,
 )
-from streamling.spec.options import Batched, Parallel, SinkOptions
+from streamling.spec.options import Batched, NodeOptions, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 
@@ -36,12 +36,13 @@ class BlackholeOptions(Batched, Parallel, SinkOptions):
 
 @dataclass(frozen=True, slots=True)
 class BlackholeWriter:
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
-        return Ack(sum(batch.num_rows for batch in batches))
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
+        return Report(sum(batch.num_rows for batch in batches))
 
 
-class BlackholeSink(SimpleSink):
-    capabilities = SinkCapabilities(Placement.NOWHERE, Guarantee.AT_LEAST_ONCE)
+class BlackholeSink(Sink):
+    def __init__(self, options: NodeOptions) -> None:
+        self.capabilities = SinkCapabilities(Placement.ANY, discards=True, batch=batch_policy(options))
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
@@ -51,7 +52,7 @@ class BlackholeSink(SimpleSink):
 
 
 def _build(node: NodeSpec, settings: Settings) -> BlackholeSink:
-    return BlackholeSink()
+    return BlackholeSink(node.options)
 
 
 register(Kind(Role.SINK, "blackhole", BlackholeOptions, _build))

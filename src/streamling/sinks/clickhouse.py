@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE, KEY_REQUIRED
 from streamling.formats.clickhouse_types import NoClickHouseType, clickhouse_type
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Kind, register
 from streamling.spec.blocks import Compression
 from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value

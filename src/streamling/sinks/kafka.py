@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE, MESSAGE_KEY
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import DataType, Schema
-from streamling.plugin import Kind, register
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.options import Deduplicating, SingleStream, SinkOptions, TopicName

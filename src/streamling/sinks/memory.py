@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from streamling.connector import (
+    Applied,
+    Epoch,
+    Kind,
+    Report,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+    batch_policy,
+    register,
+)
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.plugin import Ack, Applied, Epoch, Kind, SimpleSink, SinkContext, Slice, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -36,8 +48,9 @@ class MemoryOptions(Batched, Parallel, SinkOptions):
     exclude_gs_op: bool = Field(default=False, description="Leave the column `_gs_op` out.")
 
 
-class MemorySink(SimpleSink):
+class MemorySink(Sink):
     def __init__(self, node: NodeSpec, exclude_operation: bool) -> None:
+        self.capabilities = SinkCapabilities(batch=batch_policy(node.options))
         self._node, self._exclude_operation = node.ref, exclude_operation
         self._uncommitted: dict[str, list[dict[str, Any]]] = {}
 
@@ -51,15 +64,15 @@ class MemorySink(SimpleSink):
     def writer(self) -> MemorySink:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         rows: list[dict[str, Any]] = []
         for batch in batches:
             kept = batch.drop_columns([OPERATION_COLUMN]) if self._exclude_operation else batch
             rows.extend(kept.to_pylist())
         self._uncommitted[epoch.id] = rows
-        return Ack(len(rows))
+        return Report(len(rows))
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         rows = self._uncommitted.pop(epoch.id)
         with _lock:
             _kept[self._node].extend(rows)

@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE, KEY_REQUIRED
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.plugin import Kind, register
 from streamling.sinks.postgres import PostgresWriting
 from streamling.sinks.postgres_types import PostgresType
 from streamling.spec.faults import invalid_value

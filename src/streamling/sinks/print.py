@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from streamling.connector import (
+    Epoch,
+    Kind,
+    Report,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Task,
+    batch_policy,
+    register,
+)
 from streamling.disk import disk_errors
 from streamling.errors import DATA_ERROR, SINK_FAILED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Ack, Epoch, Kind, SimpleSink, SinkContext, Task, register
 from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -35,8 +45,9 @@ class PrintOptions(Batched, Parallel, SinkOptions):
     num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after that many rows.")
 
 
-class PrintSink(SimpleSink):
-    def __init__(self, node: NodeSpec, sample_every: int) -> None:
+class PrintSink(Sink):
+    def __init__(self, node: NodeSpec, sample_every: int, record_limit: int | None) -> None:
+        self.capabilities = SinkCapabilities(batch=batch_policy(node.options), record_limit=record_limit)
         self._spec, self._node, self._sample_every, self._seen = node, node.name, sample_every, 0
         self._columns: Schema | None = None
 
@@ -46,7 +57,7 @@ class PrintSink(SimpleSink):
     def writer(self) -> PrintSink:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         from streamling.formats.json import json_rows
 
         arrived = printed = 0
@@ -68,7 +79,7 @@ class PrintSink(SimpleSink):
             self._print("".join(lines))
             arrived, printed = arrived + batch.num_rows, printed + len(lines)
         self._seen = seen
-        return Ack(arrived, printed)
+        return Report(arrived, detail=printed)
 
     def _print(self, text: str) -> None:
         with disk_errors(self._spec, "type"):
@@ -83,8 +94,8 @@ class PrintSink(SimpleSink):
                 _drop_unwritten()
                 raise
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
-        return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
+        return sum(report.detail for report in reports if isinstance(report.detail, int))
 
 
 def _drop_unwritten() -> None:
@@ -104,7 +115,12 @@ def _drop_unwritten() -> None:
 def _build(node: NodeSpec, settings: Settings) -> PrintSink:
     if not isinstance(node.options, PrintOptions):
         raise TypeError(node.options)
-    return PrintSink(node, node.options.sample_every or settings.print_sink.sample_every)
+    common, own_limit = settings.print_sink, node.options.num_records_before_stop
+    return PrintSink(
+        node,
+        node.options.sample_every or common.sample_every,
+        own_limit if own_limit is not None else common.num_records_before_stop,
+    )
 
 
 register(Kind(Role.SINK, "print", PrintOptions, _build))

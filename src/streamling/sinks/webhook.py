@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from streamling.plugin import Kind, register
+from streamling.connector import Kind, register
 from streamling.spec.endpoint import Endpoint
 from streamling.spec.options import Batched, SingleStream, SinkOptions
 from streamling.spec.pipeline import Role

@@ -6,7 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from streamling.plugin import Discovery, Kind, register
+from streamling.connector import Discovery, Kind, register
 from streamling.sources.clickhouse_columns import chosen_columns, look_up_table
 from streamling.spec.faults import invalid_value
 from streamling.spec.options import ColumnNames, Keyed, Options, SourceOptions

@@ -7,17 +7,17 @@ epoch's `now()`. Reading a slice again gives the same rows, always.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from streamling.connector import Extent, Json, Kind, Offer, Projection, Room, Slice, Source, register
 from streamling.errors import SQL_TYPES
 from streamling.plan.sql import Expression, Function, Value, compile_expression
 from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, STRING, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Extent, Json, Kind, Offer, Projection, Room, Slice, register
 from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
@@ -89,7 +89,7 @@ class GeneratorReader:
             yield pa.RecordBatch.from_arrays([pa.arange(start, min(start + _BATCH_ROWS, end))], names=["id"])
 
 
-class GeneratorSource:
+class GeneratorSource(Source):
     columns = _ROW
 
     def __init__(self, node: NodeSpec, options: GeneratorOptions) -> None:
@@ -140,12 +140,6 @@ class GeneratorSource:
 
     def reader(self) -> GeneratorReader:
         return GeneratorReader()
-
-    def committed(self, slices: Sequence[Slice]) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def _bounds(part: Json) -> tuple[int, int]:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.connector import Discovery, Kind, register
 from streamling.errors import SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError, TransientError
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.plugin import Discovery, Kind, register
 from streamling.sources.clickhouse import TableReading
 from streamling.sources.clickhouse_columns import look_up_table
 from streamling.sources.kafka import (

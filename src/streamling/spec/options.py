@@ -145,6 +145,9 @@ class PostgresLetters(Options):
 DeadLetter = Annotated[FileLetters | KafkaLetters | PostgresLetters, Field(discriminator="type")]
 
 
+BatchLimits = tuple[int | None, Duration | None]
+
+
 class NodeOptions(Options):
     """Fields of every node of every kind."""
 
@@ -159,6 +162,21 @@ class NodeOptions(Options):
 
     identity_labels: ClassVar[tuple[str, ...]] = ()
     """Metric labels the kind sets itself, which `telemetry.labels` must not use."""
+
+    @property
+    def batch_limits(self) -> BatchLimits:
+        """The rows and the time that a batch waits for; None where the node does not say."""
+        return None, None
+
+    @property
+    def streams(self) -> int | None:
+        """On how many streams the node asks to run."""
+        return None
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The key columns that the node names."""
+        return ()
 
     type: str = Field(min_length=1, description="Kind of the node; compared exactly.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Event time and labels of the node's metrics.")
@@ -221,6 +239,10 @@ class Keyed(Options):
 
     primary_key: PrimaryKey = Field(default=None, description="Key columns, separated by commas.")
 
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        return self.primary_key or ()
+
 
 class RequiredKey(Options):
     """Mix-in: the node must name its key."""
@@ -234,6 +256,10 @@ class RequiredKey(Options):
             raise invalid_value("must name at least one column")
         return key
 
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        return self.primary_key or ()
+
 
 class Batched(Options):
     """Mix-in: the node's input is re-batched. Neither field set: batches pass as they are."""
@@ -241,17 +267,29 @@ class Batched(Options):
     batch_size: int | None = Field(default=None, ge=1, description="Rows a batch waits for.")
     batch_flush_interval: Duration | None = Field(default=None, description="Longest wait of a partial batch.")
 
+    @property
+    def batch_limits(self) -> BatchLimits:
+        return self.batch_size, self.batch_flush_interval
+
 
 class Parallel(Options):
     """Mix-in: the node may run on several streams."""
 
     parallelism: int | None = Field(default=None, ge=1, description="Number of parallel streams of the node.")
 
+    @property
+    def streams(self) -> int | None:
+        return self.parallelism
+
 
 class SingleStream(Options):
     """Mix-in: the node runs on one stream unless it asks for more."""
 
     parallelism: int = Field(default=1, ge=1, description="Number of parallel streams of the node.")
+
+    @property
+    def streams(self) -> int | None:
+        return self.parallelism
 
 
 class Deduplicating(Options):

@@ -9,10 +9,10 @@ from typing import Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.plugin import Kind, register
 from streamling.spec.faults import invalid_value
 from streamling.spec.options import TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role

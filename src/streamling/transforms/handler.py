@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pydantic import Field, field_validator
 
+from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding
 from streamling.plan.declared_columns import DeclaredType, check_operation
 from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Kind, register
 from streamling.spec.endpoint import Endpoint
 from streamling.spec.faults import did_you_mean, invalid_value
 from streamling.spec.options import Batched, Parallel, Reading, RequiredKey, TransformOptions

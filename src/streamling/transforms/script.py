@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from streamling.connector import Kind, register
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Kind, register
 from streamling.spec.duration import Duration
 from streamling.spec.options import Parallel, Reading, RequiredKey, TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from streamling.plugin import Kind, register
+from streamling.connector import Kind, register
 from streamling.spec.options import Parallel, RequiredKey, TransformOptions
 from streamling.spec.pipeline import Role
 

@@ -12,9 +12,10 @@ from pydantic import Field
 
 from streamling.cli.main import main
 from streamling.cli.skeleton import skeleton
+from streamling.connector import Kind
+from streamling.connector.kinds import all_kinds
 from streamling.engine.preparation import check
 from streamling.plugin.loading import load_plugins
-from streamling.plugin.registry import Kind, all_kinds
 from streamling.spec.options import Options, SinkOptions
 from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from streamling.connector.kinds import built_in_kinds
 from streamling.engine.preparation import check
 from streamling.errors import NOT_RUNNABLE, SCHEMA_UNKNOWN
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.sql import compile_query, parse
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
-from streamling.plugin.registry import built_in_kinds
 from streamling.spec.blocks import Plugin
 from streamling.spec.settings import Settings, load_settings
 from streamling.spec.yaml import MapNode, compose

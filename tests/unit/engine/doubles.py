@@ -12,37 +12,37 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from streamling.engine.bad_rows import BadRows, Refused
+from streamling.connector import (
+    Applied,
+    BatchPolicy,
+    Epoch,
+    Guarantee,
+    Json,
+    Offer,
+    Report,
+    Room,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Source,
+    Task,
+    kinds,
+)
+from streamling.engine.bad_rows import BadRows, Rejects
 from streamling.engine.capacity import Capacity
-from streamling.engine.dataflow import Reading
 from streamling.engine.delivery import Outlet
+from streamling.engine.intake import Intake
 from streamling.engine.loop import EpochLoop
-from streamling.engine.part_reports import PartReport
 from streamling.engine.pending import Journal
 from streamling.engine.progress import Progress
-from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.readahead import ReadAhead
 from streamling.engine.state import MemoryState, StateStore, generation
 from streamling.engine.stop import StopRequest
 from streamling.errors import STATE_MOVED, Fenced
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.types import INT64, Field, Schema
-from streamling.plugin import registry
-from streamling.plugin.abilities import Batch, HearsFinalizers
-from streamling.plugin.contract import (
-    Ack,
-    Applied,
-    Epoch,
-    Guarantee,
-    Json,
-    Offer,
-    Placement,
-    Room,
-    SinkCapabilities,
-    SinkContext,
-    Slice,
-    Task,
-)
 from streamling.spec import blocks
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -66,7 +66,7 @@ class NumberReader:
         yield pa.RecordBatch.from_arrays([pa.array(range(part[0], part[1]), pa.int64())], names=["n"])
 
 
-class NumberSource:
+class NumberSource(Source):
     """Gives the numbers below `there`, in offers of at most `chunk`, one slice for each of its keys."""
 
     columns = Schema((Field("n", INT64, nullable=False),))
@@ -75,7 +75,7 @@ class NumberSource:
     def __init__(
         self, node: str = "numbers", *, there: int, chunk: int = 1000, ends: bool = True, keys: Sequence[str] = ("",)
     ) -> None:
-        self.there, self.chunk, self.bounded = there, chunk, ends
+        self.there, self.chunk, self._ends = there, chunk, ends
         self._node, self.keys = node, [f"{node}:{key}" for key in keys]
         self.opened: list[dict[str, Json]] = []
         self.rooms: list[Room] = []
@@ -103,8 +103,12 @@ class NumberSource:
         return Offer(tuple(slices)) if slices else None
 
     @property
+    def bounded(self) -> bool:
+        return self._ends
+
+    @property
     def ended(self) -> bool:
-        return self.bounded and all(self.next(key) >= self.there for key in self.keys)
+        return self._ends and all(self.next(key) >= self.there for key in self.keys)
 
     def reader(self) -> NumberReader:
         return NumberReader()
@@ -116,13 +120,11 @@ class NumberSource:
         return
 
 
-class LedgerSink:
+class LedgerSink(Sink):
     """Exactly once in the way real sinks are: it remembers the position after the last rows it took."""
 
-    target = None
-
-    def __init__(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> None:
-        self.capabilities = SinkCapabilities(Placement.DRIVER, guarantee)
+    def __init__(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, batch: BatchPolicy | None = None) -> None:
+        self.capabilities = SinkCapabilities(guarantee=guarantee, batch=batch)
         self.positions: dict[str, Json] = {}
         self.rows: list[int] = []
         self.epochs: list[Epoch] = []
@@ -151,11 +153,11 @@ class LedgerSink:
     def writer(self) -> LedgerSink:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         self._staged = [n for batch in batches for n in batch.column(0).to_pylist()]
-        return Ack(len(self._staged))
+        return Report(len(self._staged))
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         self.before_commit(epoch)
         if self.capabilities.guarantee is Guarantee.EXACTLY_ONCE:
             standing = self.applied(epoch.slices)
@@ -176,10 +178,10 @@ class LedgerSink:
 
 
 @dataclass
-class NumberFrames:
+class NumberResults:
+    epoch: Epoch
     batches: list[pa.RecordBatch]
     released: bool = False
-    transformed: dict[str, PartReport] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
 
     def release(self) -> None:
@@ -191,34 +193,39 @@ class NumberDataflow:
     """What Spark would do for a pipeline that changes nothing."""
 
     calls: list[tuple[Epoch, list[str]]] = field(default_factory=list)
-    made: list[NumberFrames] = field(default_factory=list)
+    made: list[NumberResults] = field(default_factory=list)
+    limits: list[int | None] = field(default_factory=list)
+    before_compute: Callable[[Epoch, int | None], None] = lambda epoch, most_bytes: None
 
-    def frames(self, epoch: Epoch, taken: Mapping[str, Taken], *, wanted: Sequence[PlannedNode]) -> NumberFrames:
+    def compute(
+        self, epoch: Epoch, intakes: Mapping[str, Intake], *, wanted: Sequence[PlannedNode], most_bytes: int | None
+    ) -> NumberResults:
         self.calls.append((epoch, [node.ref for node in wanted]))
+        self.limits.append(most_bytes)
+        self.before_compute(epoch, most_bytes)
         batches: list[pa.RecordBatch] = []
-        for t in taken.values():
-            parts = [part for s in t.slices for part in s.parts]
-            batches += t.batches if t.batches is not None else [b for p in parts for b in NumberReader().read(p)]
-        self.made.append(NumberFrames(batches))
+        for intake in intakes.values():
+            read = (
+                [b for p in intake.parts for b in NumberReader().read(p)] if intake.batches is None else intake.batches
+            )
+            batches += read
+        self.made.append(NumberResults(epoch, batches))
         return self.made[-1]
 
-    def readings(self, epoch: Epoch, taken: Mapping[str, Taken]) -> Mapping[str, Reading]:
-        large = {ref: PartReport(sum(s.rows for s in t.slices)) for ref, t in taken.items() if t.batches is None}
-        found = {ref: t.report for ref, t in taken.items()} | large
-        return {ref: Reading(r.rows, Refused(r.refused, r.bad), r.counts) for ref, r in found.items()}
+    def rejects(self, results: NumberResults, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
+        return {ref: Rejects(intake.report) for ref, intake in intakes.items()}
+
+    def count(self, rejects: Mapping[str, Rejects]) -> None:
+        return
 
 
 class InOrder:
     """Delivery without threads: one sink after the other."""
 
-    def flush(self, epoch: Epoch, frames: NumberFrames, outlets: Sequence[Outlet]) -> None:
+    def flush(self, results: NumberResults, outlets: Sequence[Outlet]) -> None:
         for outlet in outlets:
-            ack = outlet.sink.writer().write(epoch, Task(0, 0), frames.batches)
-            outlet.written += outlet.sink.commit(epoch, [ack])
-
-
-def _listens(node: object) -> bool:
-    return isinstance(node, HearsFinalizers)
+            report = outlet.sink.writer().write(results.epoch, Task(0, 0), results.batches)
+            outlet.written += outlet.sink.commit(results.epoch, [report])
 
 
 def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", more: str = "") -> Plan:
@@ -230,7 +237,7 @@ def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", mo
         text += f"transforms:\n  all: {{type: sql, primary_key: n, sql: {union}}}\n"
     input_ = "all" if len(names) > 1 else names[0]
     text += "sinks:\n" + "".join(f"  {s}: {{type: blackhole, from: {input_}}}\n" for s in sinks)
-    return make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+    return make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
 
 
 @dataclass
@@ -243,7 +250,6 @@ class Rig:
     column: str = "id"
     more: str = ""
     limit: int | None = None
-    wish: Batch | None = None
     driver_rows: int = 10
     stop: StopRequest = field(default_factory=StopRequest)
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)
@@ -253,9 +259,11 @@ class Rig:
             application_id="app", record_batch_interval_ms=1, epoch=blocks.Epoch(driver_rows=self.driver_rows)
         )
         plan = plan_of(self.sources, self.sinks, self.column, self.more)
-        outlets = [Outlet(node, self.sinks[node.ref], self.wish, self.limit) for node in plan.sinks]
+        outlets = [Outlet(node, self.sinks[node.ref], self.limit) for node in plan.sinks]
         sources = len(self.sources)
-        capacity = Capacity(settings, collects=True, limit=self.limit, sources=sources, warm_up=lambda: None)
+        capacity = Capacity(
+            settings, collects=True, limit=self.limit, sources=sources, warm_up=lambda: None, count_cores=lambda: 2
+        )
         progress = Progress()
         progress.planned(plan)
         return EpochLoop(
@@ -279,7 +287,7 @@ class Rig:
                 for node, source in self.sources.items()
             ],
             outlets=outlets,
-            listeners=[node for node in (*self.sources.values(), *self.sinks.values()) if _listens(node)],
+            listeners=[*self.sources.values(), *self.sinks.values()],
             stop=self.stop,
             progress=progress,
         )

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
+from streamling.connector import BadRow, Epoch, Json, Slice
 from streamling.engine import bad_rows as module
 from streamling.engine.bad_rows import BadRows, Refused, Stage, refusal
 from streamling.engine.progress import Progress
 from streamling.errors import PermanentError, UserError
-from streamling.plugin.contract import BadRow, Epoch, Json, Slice
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
 

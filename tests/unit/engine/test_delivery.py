@@ -16,14 +16,13 @@ import pytest
 from doubles import LedgerSink, plan_of
 
 from streamling import retry
+from streamling.connector import BadRow, Epoch, Placement, Report, SinkCapabilities, Slice, Task, kinds
 from streamling.engine.bad_rows import BadRows
 from streamling.engine.delivery import Delivery, Outlet
 from streamling.engine.progress import Progress
 from streamling.engine.stop import StopRequest
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.plan.pipeline import Plan, make_plan
-from streamling.plugin import registry
-from streamling.plugin.contract import Ack, BadRow, Epoch, Placement, SinkCapabilities, Slice, Task
 from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -38,7 +37,7 @@ class Frames:
     def batches(self, ref: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"n": [1, 2]})
 
-    def write(self, ref: str, writer: LedgerSink, epoch: Epoch) -> list[Ack]:
+    def write(self, ref: str, writer: LedgerSink, epoch: Epoch) -> list[Report]:
         return [writer.write(epoch, Task(part, 0), self.batches(ref)) for part in range(2)]
 
     def count(self, ref: str) -> int:
@@ -67,9 +66,9 @@ def flush(
 class PickySink(LedgerSink):
     """Refuses the second row."""
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         super().write(epoch, task, batches)
-        return Ack(1, None, (BadRow("odd", "it is odd", {}, row={"n": 2}),))
+        return Report(1, None, (BadRow("odd", "it is odd", {}, row={"n": 2}),))
 
 
 def test_letters_are_stored_before_the_sink_is_done_with_their_epoch(tmp_path: Path) -> None:
@@ -78,7 +77,7 @@ def test_letters_are_stored_before_the_sink_is_done_with_their_epoch(tmp_path: P
         "sources: {numbers: {type: generator, columns: {n: id}, primary_key: n}}\n"
         f"sinks: {{out: {{type: postgres, from: numbers, schema: s, table: t, {letters}}}}}"
     )
-    plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
     sink, seen = PickySink(), list[str]()
     sink.before_commit = lambda epoch: seen.extend(path.read_text() for path in tmp_path.glob("*.jsonl"))
     flush([Outlet(node, sink, None, None) for node in plan.sinks], plan=plan)
@@ -187,7 +186,7 @@ def test_of_a_large_epoch_executors_write_where_the_sink_allows_it(placement: Pl
     sink.capabilities = SinkCapabilities(placement, sink.capabilities.guarantee)
     write = sink.write
 
-    def noted(epoch: Epoch, task: Task, batches: Iterator[pa.RecordBatch]) -> Ack:
+    def noted(epoch: Epoch, task: Task, batches: Iterator[pa.RecordBatch]) -> Report:
         tasks.append(task)
         return write(epoch, task, batches)
 
@@ -200,13 +199,13 @@ def test_of_a_large_epoch_a_sink_that_drops_rows_gets_their_number_only() -> Non
     sink, acks = LedgerSink(), []
     sink.capabilities = SinkCapabilities(Placement.NOWHERE, sink.capabilities.guarantee)
 
-    def noted(epoch: Epoch, given: list[Ack]) -> int:
+    def noted(epoch: Epoch, given: list[Report]) -> int:
         acks.extend(given)
         return 2
 
     sink.commit = noted
     flush(outlets(out=sink), Frames(large=True))
-    assert acks == [Ack(2)]
+    assert acks == [Report(2)]
     assert sink.rows == []
 
 

@@ -8,7 +8,6 @@ import pytest
 from doubles import until
 
 from streamling.engine.capacity import Capacity
-from streamling.plugin import contract
 from streamling.spec.blocks import Epoch
 from streamling.spec.settings import Settings
 

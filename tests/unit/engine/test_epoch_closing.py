@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+from streamling.connector import BatchPolicy
 from streamling.engine.closing import InHand, Timing, closes, patience, still_gathering
-from streamling.plugin.abilities import Batch
 
-ROWS, SECONDS = Batch(100, None), Batch(None, 1.0)
-BOTH = Batch(100, 1.0)
+ROWS, SECONDS = BatchPolicy(100, None), BatchPolicy(None, 1.0)
+BOTH = BatchPolicy(100, 1.0)
 
 
 def hand(
@@ -32,7 +32,7 @@ CASES = {
     "too few rows do not": (hand(99), [(BOTH, 1.0)], 99.0, False),
     "long enough closes with few rows": (hand(1, 1.0), [(BOTH, 1.0)], 0.0, True),
     "not long enough does not": (hand(1, 0.99), [(SECONDS, 1.0)], 99.0, False),
-    "every wish must be granted": (hand(100), [(ROWS, 1.0), (Batch(101, None), 1.0)], 99.0, False),
+    "every wish must be granted": (hand(100), [(ROWS, 1.0), (BatchPolicy(101, None), 1.0)], 99.0, False),
     "wishes may be granted in different ways": (hand(100, 1.0), [(ROWS, 1.0), (SECONDS, 1.0)], 0.0, True),
     "rows that a filter drops do not count": (hand(199), [(ROWS, 0.5)], 99.0, False),
     "rows behind a filter count by their share": (hand(200), [(ROWS, 0.5)], 0.0, True),
@@ -66,7 +66,7 @@ def test_closing(case: str) -> None:
     ],
 )
 def test_the_loop_looks_again_when_the_next_thing_falls_due(
-    in_hand: InHand, wishes: list[tuple[Batch, float]], since: float, expected: float
+    in_hand: InHand, wishes: list[tuple[BatchPolicy, float]], since: float, expected: float
 ) -> None:
     timing = Timing(since, checkpoint_interval=5, batch_interval=0.1)
     assert patience(in_hand, wishes, timing) == pytest.approx(expected)
@@ -77,6 +77,6 @@ def test_the_loop_looks_again_when_the_next_thing_falls_due(
     [(BOTH, 99, 0.25, 0.75), (BOTH, 100, 0.0, 0.0), (BOTH, 1, 1.0, 0.0), (ROWS, 99, 9.0, math.inf)],
 )
 def test_a_source_gathers_until_it_has_enough_rows_or_has_waited_long_enough(
-    wish: Batch, rows: int, waited: float, expected: float
+    wish: BatchPolicy, rows: int, waited: float, expected: float
 ) -> None:
     assert still_gathering(wish, rows, waited) == expected

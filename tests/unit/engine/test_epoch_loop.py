@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
+from streamling.connector import BatchPolicy, Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 from streamling.engine import loop as loop_module
 from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
-from streamling.plugin.abilities import Batch
-from streamling.plugin.contract import Counted, Epoch, Guarantee, Json, Offer, Room, Slice
 
 KEY = "numbers:"
 
@@ -194,7 +193,7 @@ def stopped(r: Rig, *, drains: bool) -> None:
     assert not thread.is_alive()
 
 
-LATER = Batch(rows=1000, seconds=1000)
+LATER = BatchPolicy(rows=1000, seconds=1000)
 
 
 def test_a_stop_with_drain_writes_and_records_what_was_read() -> None:

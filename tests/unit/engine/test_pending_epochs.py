@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from streamling.connector import Epoch, Json, Slice
 from streamling.engine.pending import Journal
 from streamling.engine.state import MemoryState
 from streamling.errors import Fenced
-from streamling.plugin.contract import Epoch, Json, Slice
 
 
 def slice_(key: str, start: Json, end: int) -> Slice:

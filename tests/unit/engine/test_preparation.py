@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from streamling.connector import Discovery, Kind, kinds
 from streamling.engine import preparation
 from streamling.engine.preparation import check, prepare
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, PermanentError
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
-from streamling.plugin import Discovery, Kind, registry
 from streamling.spec.blocks import PostgresConnection
 from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
@@ -47,9 +47,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise PermanentError(SCHEMA_NOT_FOUND, f"{node.described()}: nobody knows it", where=node.where)
         return Discovery(ROWS, ("id",))
 
-    registry.kinds()
+    kinds.kinds()
     kind = Kind(Role.SOURCE, "asked", AskedOptions, probe=probe)
-    monkeypatch.setitem(registry._kinds, (Role.SOURCE, "asked"), kind)
+    monkeypatch.setitem(kinds._kinds, (Role.SOURCE, "asked"), kind)
     return names
 
 
@@ -109,8 +109,8 @@ def test_sources_are_looked_up_at_the_same_time(tmp_path: Path, monkeypatch: pyt
         meeting.wait()
         return Discovery(ROWS, ("id",))
 
-    registry.kinds()
-    monkeypatch.setitem(registry._kinds, (Role.SOURCE, "asked"), Kind(Role.SOURCE, "asked", AskedOptions, probe=probe))
+    kinds.kinds()
+    monkeypatch.setitem(kinds._kinds, (Role.SOURCE, "asked"), Kind(Role.SOURCE, "asked", AskedOptions, probe=probe))
     names = ("a", "b", "c")
     text = "sources:\n" + "".join(f"  {n}: {{type: asked}}\n" for n in names)
     text += "sinks:\n" + "".join(f"  o{n}: {{type: memory, from: {n}}}\n" for n in names)
@@ -127,7 +127,7 @@ def test_a_lookup_that_hangs_does_not_hold_up_the_check(
         return Discovery(ROWS)
 
     monkeypatch.setattr(preparation, "PROBE_SECONDS", 0.2)
-    monkeypatch.setitem(registry._kinds, (Role.SOURCE, "asked"), Kind(Role.SOURCE, "asked", AskedOptions, probe=probe))
+    monkeypatch.setitem(kinds._kinds, (Role.SOURCE, "asked"), Kind(Role.SOURCE, "asked", AskedOptions, probe=probe))
     began = time.monotonic()
     with pytest.raises(InvalidPipeline) as caught:
         check(written(tmp_path, PIPELINE), Settings(), probe=True)

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 from doubles import NumberReader, NumberSource, until
 
+from streamling.connector import BadRow, BatchPolicy, Json, Offer, Reached, Room, Slice
 from streamling.engine.capacity import Caps
 from streamling.engine.readahead import ReadAhead, Taken
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
-from streamling.plugin.abilities import Batch
-from streamling.plugin.contract import BadRow, Json, Offer, Reached, Room, Slice
 from streamling.spec.options import OnError
 
 MANY = 1 << 30
@@ -41,7 +40,7 @@ def ahead(started: list[ReadAhead]):
         rows: int = 100,
         bytes_: int = MANY,
         wake=lambda: None,
-        wish: Batch | None = None,
+        wish: BatchPolicy | None = None,
         pausing=lambda: False,
     ) -> ReadAhead:
         caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
@@ -446,7 +445,7 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(starte
 
 def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     source = NumberSource(there=4, ends=False)
-    reader = ahead(source, driver_rows=100, wish=Batch(7, 3600.0))
+    reader = ahead(source, driver_rows=100, wish=BatchPolicy(7, 3600.0))
     until(lambda: reader.in_hand().rows == 4)
     assert 3000 < reader.in_hand().gathering <= 3600
     source.there = 7

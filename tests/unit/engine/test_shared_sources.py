@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from doubles import Crash, LedgerSink, NumberSource, Rig, until
 
+from streamling.connector import Applied, Epoch, Report
 from streamling.engine.state import MemoryState
 from streamling.engine.stop import StopRequest
-from streamling.plugin.contract import Ack, Applied, Epoch
 
 THERE = 40
 ONE_AT_A_TIME = threading.RLock()
@@ -49,7 +49,7 @@ class View(LedgerSink):
         self.positions, self.rows, self.abandoned = table.positions, table.rows, table.abandoned
         self._table = table
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+    def commit(self, epoch: Epoch, acks: Sequence[Report]) -> int:
         self._table.before_commit(epoch)
         with ONE_AT_A_TIME:
             return super().commit(epoch, acks)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import textwrap
 
+from streamling.connector import kinds
 from streamling.errors import StreamlingError
 from streamling.plan.types import OPERATION_FIELD, DataType, Field, Schema
-from streamling.plugin import registry
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, load_pipeline
 
 
 def loaded(text: str) -> PipelineSpec:
-    pipeline = load_pipeline(text, "p.yaml", registry.kinds())
+    pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert pipeline.problems == ()
     return pipeline
 
@@ -29,7 +29,7 @@ def node(role: str, fields: str) -> NodeSpec:
 
 
 def problems(role: str, fields: str) -> list[StreamlingError]:
-    found = load_pipeline(section(role, fields), "p.yaml", registry.kinds()).problems
+    found = load_pipeline(section(role, fields), "p.yaml", kinds.kinds()).problems
     assert found
     return list(found)
 

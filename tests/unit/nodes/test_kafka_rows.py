@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from streamling.connector import BadRow
 from streamling.plan.declared import declared_type
 from streamling.plan.types import OPERATION_FIELD, Field, Schema
-from streamling.plugin import BadRow
 from streamling.sources.kafka import METADATA
 from streamling.sources.kafka.payload import JsonPayload
 from streamling.sources.kafka.rows import MessageRows

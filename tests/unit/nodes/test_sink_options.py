@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from node_samples import columns, node, problem, problems
 
+from streamling.connector import BatchPolicy, kinds
 from streamling.errors import KEY_REQUIRED, MESSAGE_KEY, Caution, Condition, UserError
 from streamling.plan.contract import ChecksColumns
 from streamling.plan.types import (
@@ -33,7 +34,6 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
-from streamling.plugin import Batch, registry
 from streamling.sinks.clickhouse import ClickHouseSinkOptions
 from streamling.sinks.kafka import KafkaSinkOptions, MessageCompression
 from streamling.sinks.postgres import OnConflict, PostgresOptions
@@ -122,18 +122,18 @@ def test_a_postgres_sink_updates_and_deduplicates_unless_told_otherwise() -> Non
     ("fields", "settings", "batch"),
     [
         ("", {}, None),
-        ("batch_size: 5", {}, Batch(5, 1.0)),
-        ("batch_flush_interval: 3s", {}, Batch(100, 3.0)),
-        ("", {"batch_size": 7}, Batch(7, 1.0)),
-        ("batch_size: 5", {"batch_flush_interval": "2s"}, Batch(5, 2.0)),
+        ("batch_size: 5", {}, BatchPolicy(5, 1.0)),
+        ("batch_flush_interval: 3s", {}, BatchPolicy(100, 3.0)),
+        ("", {"batch_size": 7}, BatchPolicy(7, 1.0)),
+        ("batch_size: 5", {"batch_flush_interval": "2s"}, BatchPolicy(5, 2.0)),
     ],
 )
 def test_rows_wait_for_others_only_where_that_is_asked_for(
-    fields: str, settings: dict[str, object], batch: Batch | None
+    fields: str, settings: dict[str, object], batch: BatchPolicy | None
 ) -> None:
     connection = {"host": "h", "port": 1, "user": "u", "pass": "p", "db": "d"}
     known = Settings.model_validate({"postgres_sink": {**connection, **settings}})
-    sink = registry.build(node("sink", POSTGRES + fields), known)
+    sink = kinds.build(node("sink", POSTGRES + fields), known)
     assert isinstance(sink, PostgresSink)
     assert sink.batch == batch
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streamling.connector import kinds
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.pipeline import Plan, make_plan
-from streamling.plugin import registry
 from streamling.spec.pipeline import load_pipeline
 
 HEAD = """\
@@ -32,7 +32,7 @@ def asking(condition: str, source: str = "orders") -> str:
 
 
 def planned(transforms: str) -> Plan:
-    return make_plan(load_pipeline(HEAD + transforms + TAIL, "p.yaml", registry.kinds()))
+    return make_plan(load_pipeline(HEAD + transforms + TAIL, "p.yaml", kinds.kinds()))
 
 
 def problem(transforms: str) -> StreamlingError:
@@ -57,7 +57,7 @@ def test_a_table_may_have_the_name_of_a_stream() -> None:
 
 def test_nobody_has_to_ask_a_table_and_its_query_counts_as_a_reader() -> None:
     text = HEAD + table(", sql: SELECT name FROM orders") + "sinks:\n  rest: {type: blackhole, from: others}\n"
-    plan = make_plan(load_pipeline(text, "p.yaml", registry.kinds()))
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
     assert plan.dynamic_table("seen").inputs == ("orders",)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from streamling.connector import kinds
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.pipeline import Plan, make_plan
-from streamling.plugin import registry
 from streamling.spec.pipeline import load_pipeline
 
 NUMBERS = """  numbers: {type: generator, primary_key: id, columns: {id: id, name: "concat('n', id)"}}\n"""
 
 
 def planned(text: str, **more: bool) -> Plan:
-    return make_plan(load_pipeline(text, "p.yaml", registry.kinds()), **more)
+    return make_plan(load_pipeline(text, "p.yaml", kinds.kinds()), **more)
 
 
 def problems(text: str, **more: bool) -> list[StreamlingError]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from annotated_pipelines import AnnotatedPipeline, Checked, annotated, assert_as_announced, files, validated
 
-from streamling.plugin import registry
+from streamling.connector import kinds
 from streamling.spec.pipeline import Role
 
 pytestmark = pytest.mark.usefixtures("clean_process")
@@ -77,6 +77,6 @@ def assert_no_secrets(pipeline: AnnotatedPipeline, output: str) -> None:
 
 def test_every_kind_of_node_is_wrong_in_two_ways_at_least() -> None:
     texts = [error.message for path in FILES for error in annotated(path).errors]
-    for role, kind in registry.built_in_kinds():
+    for role, kind in kinds.built_in_kinds():
         told = [text for text in texts if f"{kind} {Role(role).value} '" in text]
         assert len(told) >= 2, f"{kind} {role.value}"

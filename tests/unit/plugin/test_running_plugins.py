@@ -13,29 +13,21 @@ import pyarrow as pa
 import pytest
 from plugin_files import settings
 
+from streamling.connector import BadRow, Epoch, Offer, Room, Runtime, SinkContext, Task, TransformContext, kinds
 from streamling.engine.preparation import check
 from streamling.engine.state import MemoryState
 from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.nodes import PlannedNode
 from streamling.plugin import (
-    BadRow,
     ByColumns,
     Description,
-    Epoch,
-    Offer,
     PluginError,
-    Room,
-    Runtime,
-    SinkContext,
     SinkPlugin,
     SourcePlugin,
-    Task,
-    TransformContext,
     TransformPlugin,
     register_sink,
     register_source,
     register_transform,
-    registry,
 )
 from streamling.plugin.nodes.sink import PluginSink
 from streamling.plugin.nodes.source import PluginSource
@@ -79,7 +71,7 @@ class Place:
         file.write_text(text)
         self.plan = check(file, settings(), probe=False)
         node = self.plan.node(ref)
-        built: Any = registry.build(node.spec, settings())
+        built: Any = kinds.build(node.spec, settings())
         built.attach(Runtime("app", self.state, self.metrics))
         return node, built
 

@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Collection, Mapping
 
-from streamling.plugin.contract import Json
+from streamling.connector import Json
 
 
 class MemoryState:

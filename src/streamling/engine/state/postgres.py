@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from streamling.connector import Json
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
 from streamling.formats.postgres import RowRefused, Server, Session, Table, is_there, made_at_once, make_schema
-from streamling.plugin.contract import Json
 from streamling.retry import retry
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from streamling.connector import Json
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
-from streamling.plugin.contract import Json
 from streamling.retry import retry
 
 # Another process may hold the write lock for a moment; one that was suspended while holding it, for longer.

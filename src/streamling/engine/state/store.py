@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from streamling.plugin.contract import Json
+from streamling.connector import Json
 from streamling.retry import retry
 
 Result = TypeVar("Result")

@@ -10,15 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamling.connector import BadRow
 from streamling.errors import PLUGIN_FAILED, PermanentError, StreamlingError
 from streamling.formats.arrow import unknown_operations
 from streamling.formats.exchange import from_plugin
 from streamling.formats.json import json_row
 from streamling.plan.types import Schema
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, PluginError, RoundRobin, Spread
-from streamling.plugin.contract import BadRow
 from streamling.plugin.nodes.instance import Instance
-from streamling.spec.pipeline import NodeSpec
 
 _REASON = "plugin_error"
 
@@ -119,7 +118,7 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
     return _all_but(batch, rows)
 
 
-def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> Iterator[pa.RecordBatch | BadRow]:
+def accepted(given: Any, columns: Schema, node: str, described: str, method: str) -> Iterator[pa.RecordBatch | BadRow]:
     """What a method gave, as batches with rows for the engine. Nothing at all is no rows.
 
     Rows without a known operation are bad rows, and stand in front of their batch.
@@ -134,9 +133,9 @@ def accepted(given: Any, columns: Schema, node: NodeSpec, method: str) -> Iterat
         elif extra := [name for name in batch.schema.names if name not in columns]:
             problem = f"gave the column '{extra[0]}', which output_schema does not have"
     if problem is not None:
-        raise PermanentError(PLUGIN_FAILED, f"{node.described()}: {method} {problem}", node=node.name)
+        raise PermanentError(PLUGIN_FAILED, f"{described}: {method} {problem}", node=node)
     for batch in batches:
-        fitting = from_plugin(batch, columns, node.name)
+        fitting = from_plugin(batch, columns, node)
         unknown = unknown_operations(fitting)
         for index, text in unknown.items():
             yield BadRow("unknown_operation", f"{method}: {text}", {}, row=json_row(fitting, index))

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamling.connector import Runtime
 from streamling.errors import StreamlingError
 from streamling.plan.types import Schema
 from streamling.plugin import host
-from streamling.plugin.abilities import Runtime
 from streamling.plugin.context import PluginContext, Recorder
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.spec.pipeline import NodeSpec

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamling.connector import Kind
 from streamling.errors import (
     KEY_REQUIRED,
     PLACEMENT,
@@ -27,7 +28,6 @@ from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
 from streamling.plugin.context import PluginContext
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import settled
-from streamling.plugin.registry import Kind
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.plugin_options import (
@@ -39,7 +39,7 @@ from streamling.spec.plugin_options import (
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:
-    from streamling.plugin.contract import Sink, Source, Transform
+    from streamling.connector import Sink, Source, Transform
     from streamling.plugin.registration import Registration
 
 
@@ -88,7 +88,7 @@ class PluginNode(PluginOptions):
 
     def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
         """How many instances there are; `upstream` is the width of the input. Raises UserError."""
-        wanted: int | None = getattr(self, "parallelism", None)
+        wanted: int | None = self.streams
         description = self.planned(node, rows).description if self.registration.partitioned else None
         if description is None:
             if wanted is not None and wanted > 1:
@@ -163,13 +163,15 @@ def plugin_node(node: NodeSpec) -> PluginNode:
 
 
 def _build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
-    from streamling.plugin.nodes import sink, source, transform
+    from streamling.plugin.nodes import processor, sink, source, transform
 
     options = plugin_node(node)
     match node.role:
         case Role.SOURCE:
             return source.PluginSource(node, options)
         case Role.TRANSFORM:
+            if options.registration.stateless:
+                return processor.StatelessTransform(node, options)
             return transform.PluginTransform(node, options)
         case Role.SINK:
             return sink.PluginSink(node, options)

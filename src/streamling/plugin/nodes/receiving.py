@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamling.connector import Runtime
 from streamling.plan.types import Schema
-from streamling.plugin.abilities import Runtime
 from streamling.plugin.bases import RoundRobin
 from streamling.plugin.nodes.group import Group
 from streamling.spec.pipeline import NodeSpec
@@ -36,6 +36,11 @@ class Receiving:
         self._rows, self._dealer = rows, Dealer(placement, key, width)
         self._group = Group(self._node, self._options, self._runtime, width, rows)
         self._group.initialize()
+
+    @property
+    def batch_rows(self) -> int | None:
+        """In pieces of how many rows the plugin wants its input; None = as it comes."""
+        return self._options.batch_limits[0]
 
     @property
     def group(self) -> Group:

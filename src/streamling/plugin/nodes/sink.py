@@ -1,7 +1,7 @@
 """A sink of a plugin in its run: written in the driver, an epoch at a time.
 
 Delivery: at least once. The epoch counts when `process_checkpoint_marker` of every instance has returned; one that is
-repeated after a crash brings its rows again.
+replayed after a crash brings its rows again.
 """
 
 from __future__ import annotations
@@ -10,36 +10,42 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from streamling.plugin.contract import Ack, BadRow, Epoch, SinkContext, Task
+from streamling.connector import BadRow, Epoch, Report, Sink, SinkCapabilities, SinkContext, Task, batch_policy
 from streamling.plugin.nodes.receiving import Receiving
-from streamling.plugin.simple import SimpleSink
 from streamling.spec.options import OnError
+from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.plugin.nodes.kinds import PluginNode
 
-class PluginSink(Receiving, SimpleSink):
+
+class PluginSink(Receiving, Sink):
+    def __init__(self, node: NodeSpec, options: PluginNode) -> None:
+        super().__init__(node, options)
+        self.capabilities = SinkCapabilities(batch=batch_policy(options))
+
     def open(self, context: SinkContext) -> None:
         self.open_group(context.schema, context.primary_key, context.width)
 
     def writer(self) -> PluginSink:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         from streamling.plugin.nodes.batches import process, rebatched
 
         group, rows = self.group, 0
         bad: list[BadRow] = []
-        for batch in rebatched(batches, getattr(self._options, "batch_size", None)):
+        for batch in rebatched(batches, self.batch_rows):
             began = time.monotonic()
             process(group.instances, self.dealt(batch), bad)
             group.recorder.record_latency("elapsed_compute", (time.monotonic() - began) * 1000)
             rows += batch.num_rows
             if bad and self._options.on_error is OnError.FAIL:
                 break  # this ends the run; the plugin should not see more
-        return Ack(rows - len(bad), refused=tuple(bad))
+        return Report(rows - len(bad), len(bad), tuple(bad))
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         self.group.call("process_checkpoint_marker", epoch.number)
-        return sum(ack.rows for ack in acks)
+        return sum(report.rows for report in reports)

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from streamling.connector import BadRow, Json, Offer, Reader, Room, Runtime, Source, SourceCapabilities
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.types import Schema
-from streamling.plugin.abilities import Runtime
-from streamling.plugin.contract import BadRow, Json, Offer, Projection, Reader, Room, Slice
 from streamling.plugin.nodes.group import Group
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
@@ -128,8 +127,8 @@ class _Stream:
             hook.result()
 
 
-class PluginSource:
-    select: Projection | None = None
+class PluginSource(Source):
+    capabilities = SourceCapabilities(replayable=False)
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
         self._node, self._options = node, options
@@ -137,7 +136,7 @@ class PluginSource:
         if planned.columns is None:
             raise BugError(INTERNAL, "the plugin has no columns", node=node.name)
         self.columns: Schema = planned.columns
-        self.bounded = planned.bounded
+        self._bounded = planned.bounded
         self._width = options.width(node, None, (), 1)
         self._runtime: Runtime | None = None
         self._group: Group | None = None
@@ -177,14 +176,15 @@ class PluginSource:
             stream.finalized(epoch)
 
     @property
+    def bounded(self) -> bool:
+        return self._bounded
+
+    @property
     def ended(self) -> bool:
         return bool(self._streams) and all(stream.ended for stream in self._streams)
 
     def reader(self) -> Reader:
         return _Unreadable()
-
-    def committed(self, slices: Sequence[Slice]) -> None:
-        return
 
     def close(self) -> None:
         if self._group is not None:
@@ -195,13 +195,14 @@ class PluginSource:
         """The batches with rows; bad rows are added to `bad`."""
         from streamling.plugin.nodes.batches import accepted
 
-        items = [item for one in given for item in accepted(one, self.columns, self._node, "generate_batch")]
+        name, described = self._node.name, self._node.described()
+        items = [item for one in given for item in accepted(one, self.columns, name, described, "generate_batch")]
         bad += [item for item in items if isinstance(item, BadRow)]
         return [item for item in items if not isinstance(item, BadRow)]
 
 
 def _offer(batches: Sequence[pa.RecordBatch], bad: Sequence[BadRow]) -> Offer | None:
-    return Offer(batches=tuple(batches), bad=tuple(bad)) if batches or bad else None
+    return Offer(batches=tuple(batches), bad_rows=tuple(bad)) if batches or bad else None
 
 
 def _in_time(patience: float, streams: Sequence[_Stream], ask: Callable[[_Stream, float], Any]) -> list[Any]:

@@ -1,6 +1,9 @@
-"""A transform of a plugin in its run: rows of an epoch in, rows out, between two steps of Spark.
+"""A transform of a plugin in its run.
 
-Delivery: rows of an epoch that is repeated after a crash pass the plugin again.
+Most plugins hear markers and may hold rows back until then: they stay in the driver, which gives them the rows of an
+epoch in order. One that declares itself `stateless` goes where the rows are (see `processor`).
+
+Delivery: rows of an epoch that is replayed after a crash pass the plugin again.
 """
 
 from __future__ import annotations
@@ -8,27 +11,52 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamling.plugin.contract import BadRow, Epoch, TransformContext
+from streamling.connector import (
+    BadRow,
+    Epoch,
+    Placement,
+    Processor,
+    Transform,
+    TransformCapabilities,
+    TransformContext,
+)
 from streamling.plugin.nodes.receiving import Receiving
+from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.plugin.nodes.kinds import PluginNode
 
-class PluginTransform(Receiving):
+
+class PluginTransform(Receiving, Transform):
+    """A transform that hears markers. It is its own processor: it stays in the driver."""
+
+    capabilities = TransformCapabilities(Placement.DRIVER)
+
+    def __init__(self, node: NodeSpec, options: PluginNode) -> None:
+        super().__init__(node, options)
+        self._context: TransformContext | None = None
+
     def open(self, context: TransformContext) -> None:
-        self._schema = context.schema
+        self._context = context
         self.open_group(context.input_schema, context.primary_key, context.width)
+
+    def processor(self) -> Processor:
+        return self
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
         from streamling.plugin.nodes.batches import accepted, process, rebatched
 
-        group = self.group
-        for batch in rebatched(batches, getattr(self._options, "batch_size", None)):
+        if self._context is None:
+            raise AssertionError("not opened")
+        group, schema = self.group, self._context.schema
+        for batch in rebatched(batches, self.batch_rows):
             bad: list[BadRow] = []
             results = process(group.instances, self.dealt(batch), bad)
             yield from bad
             for result in results:
-                yield from accepted(result, self._schema, self._node, "process_batch")
+                yield from accepted(result, schema, self._node.name, self._node.described(), "process_batch")
         for held in group.call("process_checkpoint_marker", epoch.number):
-            yield from accepted(held, self._schema, self._node, "process_checkpoint_marker")
+            method = "process_checkpoint_marker"
+            yield from accepted(held, schema, self._node.name, self._node.described(), method)

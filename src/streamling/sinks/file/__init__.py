@@ -22,24 +22,26 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamling.disk import disk_errors, local_path, safe_name, sync_directory
-from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
-from streamling.plan.contract import Finding, Key
-from streamling.plan.types import Schema
-from streamling.plugin import (
-    Ack,
+from streamling.connector import (
     Applied,
     Epoch,
     Guarantee,
     Kind,
     Placement,
+    Report,
+    Sink,
     SinkCapabilities,
     SinkContext,
     Slice,
     Task,
+    batch_policy,
+    compare_positions,
     register,
 )
-from streamling.plugin.standing import standing
+from streamling.disk import disk_errors, local_path, safe_name, sync_directory
+from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import Schema
 from streamling.sinks.file.commit_log import CommitLog, Entry, Move
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.options import Batched, Parallel, SinkOptions
@@ -94,15 +96,15 @@ class FileWriter:
     format: FileFormat
     columns: Schema
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return Ack(0)
+            return Report(0)
         with disk_errors(self.node):
             return self._write(epoch, task, first, filled)
 
-    def _write(self, epoch: Epoch, task: Task, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Ack:
+    def _write(self, epoch: Epoch, task: Task, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Report:
         from streamling.sinks.file.encoders import open_encoder
 
         directory = Path(self.staging) / epoch.id
@@ -120,17 +122,16 @@ class FileWriter:
         sync_directory(directory)
         sync_directory(directory.parent)
         final = _final_name(self.node, epoch.number, epoch.id, task.partition, self.format)
-        return Ack(rows, [f"{epoch.id}/{name}", final])
+        return Report(rows, detail=[f"{epoch.id}/{name}", final])
 
 
 def _final_name(node: str, epoch: int, epoch_id: str, partition: int, format_: FileFormat) -> str:
     return f"{node}-{epoch:08d}-{epoch_id[:8]}-{partition:05d}.{_ENDINGS[format_]}"
 
 
-class FileSink:
-    capabilities = SinkCapabilities(Placement.ANY, Guarantee.EXACTLY_ONCE)
-
+class FileSink(Sink):
     def __init__(self, node: NodeSpec, options: FileOptions) -> None:
+        self.capabilities = SinkCapabilities(Placement.ANY, Guarantee.EXACTLY_ONCE, batch=batch_policy(options))
         self._node, self._options = node, options
         self._target = local_path(options.path)
         self.target: str | None = str(self._target)
@@ -155,13 +156,13 @@ class FileSink:
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
-            return standing(self._head().positions, slices)
+            return compare_positions(self._head().positions, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
         with disk_errors(self._node):
             while True:
                 head = self._head()
-                found = standing(head.positions, epoch.slices)
+                found = compare_positions(head.positions, epoch.slices)
                 if found is not Applied.NO or epoch.id in head.abandoned:
                     break
                 abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
@@ -175,14 +176,14 @@ class FileSink:
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._staging), self._options.format, self._columns)
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
-        moves = tuple(Move(str(a.detail[0]), str(a.detail[1])) for a in acks if isinstance(a.detail, list))
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
+        moves = tuple(Move(str(r.detail[0]), str(r.detail[1])) for r in reports if isinstance(r.detail, list))
         with disk_errors(self._node):
             fresh = self._log_commit(epoch, moves)
             self._finish(self._log.entries())  # of others too: who logged an epoch may have died before its files moved
             self._log.prune()
         self._unstage(epoch)
-        return sum(ack.rows for ack in acks) if fresh else 0
+        return sum(report.rows for report in reports) if fresh else 0
 
     def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
         """Append the epoch's entry; False if another epoch has brought these slices already."""
@@ -191,7 +192,7 @@ class FileSink:
             if any(entry.epoch == epoch.id for entry in entries):
                 return True  # ours, from a commit that failed after this point
             head = entries[-1] if entries else _NOTHING
-            found = standing(head.positions, epoch.slices)
+            found = compare_positions(head.positions, epoch.slices)
             if found is Applied.YES:
                 return False
             if found is Applied.UNKNOWN or epoch.id in head.abandoned:
@@ -214,9 +215,6 @@ class FileSink:
 
     def _unstage(self, epoch: Epoch) -> None:
         shutil.rmtree(self._staging / epoch.id, ignore_errors=True)
-
-    def close(self) -> None:
-        return
 
     def _head(self) -> Entry:
         entries = self._log.entries()

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamling.connector import Json
 from streamling.disk import sync_directory
-from streamling.plugin.contract import Json
 
 _KEPT = 8
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Batch, Kind, register
 from streamling.sinks.postgres.columns import MOST_SCALE, NESTED
 from streamling.sinks.postgres.sink import PostgresSink, Writing
 from streamling.spec.blocks import PostgresConnection
@@ -153,7 +153,7 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
         conditions={column: comparison.value for column, comparison in options.update_where.items()},
         deduplicate=options.deduplicate,
         adds_columns=options.schema_evolution is SchemaEvolution.ADDITIVE,
-        batch=Batch(rows, interval.total_seconds()) if waits else None,
+        batch=BatchPolicy(rows, interval.total_seconds()) if waits else None,
         batch_rows=rows,
     )
     return PostgresSink(node, postgres_server(settings.postgres_connection(node.name), common), writing)

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
 from streamling.errors import SINK_FAILED, PermanentError
 from streamling.formats.postgres import RowRefused, Session, Table
-from streamling.plugin import Applied, Epoch, Json, Slice
-from streamling.plugin.standing import standing
 
 NAME = "_streamling_ledger"
 
@@ -34,7 +33,7 @@ class Ledger:
     def applied(self, session: Session, slices: Sequence[Slice]) -> Applied:
         """Without waiting for anybody."""
         keys = [s.key for s in slices]
-        return standing({key: position for key, position, _ in self._read(session, keys, "")}, slices)
+        return compare_positions({key: position for key, position, _ in self._read(session, keys, "")}, slices)
 
     def lock(self, session: Session, epoch: Epoch) -> Applied | None:
         """Take the rows of an epoch's keys. None: the epoch must not be written any more."""
@@ -51,7 +50,7 @@ class Ledger:
         found = self._read(session, [s.key for s in slices], "FOR UPDATE")
         if any(epoch.id in abandoned for _, _, abandoned in found):
             return None
-        return standing({key: position for key, position, _ in found}, slices)
+        return compare_positions({key: position for key, position, _ in found}, slices)
 
     def move(self, session: Session, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]

@@ -5,10 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from streamling.connector import (
+    Applied,
+    BadRow,
+    BatchPolicy,
+    Epoch,
+    Guarantee,
+    Report,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Slice,
+    Task,
+)
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
 from streamling.formats.postgres import (
     RowRefused,
@@ -22,19 +35,6 @@ from streamling.formats.postgres import (
 )
 from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.plugin import (
-    Ack,
-    Applied,
-    BadRow,
-    Batch,
-    Epoch,
-    Guarantee,
-    Placement,
-    SinkCapabilities,
-    SinkContext,
-    Slice,
-    Task,
-)
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.portions import Portion
@@ -69,20 +69,18 @@ class Writing:
     conditions: Mapping[str, str]
     deduplicate: bool
     adds_columns: bool
-    batch: Batch | None
+    batch: BatchPolicy | None
     batch_rows: int
 
 
-class PostgresSink:
-    capabilities = SinkCapabilities(Placement.DRIVER, Guarantee.EXACTLY_ONCE)
-
+class PostgresSink(Sink):
     def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
+        self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=writing.batch)
         self._node, self._writing, self._limit_s = node, writing, server.statement_s
         self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
         self.target: str | None = f"{server}/{writing.table}"
-        self.batch = writing.batch
         self._open_epoch: str | None = None
-        self._written: tuple[str, Ack] | None = None
+        self._written: tuple[str, Report] | None = None
         self._told_of_deletes = False
 
     # Before the first epoch
@@ -182,29 +180,32 @@ class PostgresSink:
     def writer(self) -> PostgresSink:
         return self
 
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Ack:
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         import pyarrow as pa
 
         # Before the transaction: nobody should wait for Spark, or for us, with locks in hand.
         held = list(batches)
         rows = pa.Table.from_batches(held).combine_chunks() if held else None
         arrived = rows.num_rows if rows is not None else 0
-        keyed, refused = self._without_null_keys(rows) if rows is not None else (None, ())
+        keyed, places, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
         self._session.begin()
         self._open_epoch = epoch.id
         found = self._locked(epoch)
         if found is Applied.YES:
             if self._written is not None and self._written[0] == epoch.id:  # the answer to our commit was lost
                 return self._written[1]
-            return Ack(arrived, 0)
+            return Report(arrived, detail=0)
         if found is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
         bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
         self._ledger.move(self._session, epoch)
-        ack = Ack(arrived - len(refused) - len(bad), count, (*refused, *bad))
-        self._written = (epoch.id, ack)
-        return ack
+        if places is not None:  # of the table without null keys, where the rows had other numbers
+            bad = tuple(replace(row, index=places[row.index].as_py()) for row in bad)
+        rejected = (*null_keys, *bad)
+        report = Report(arrived - len(rejected), len(rejected), rejected, detail=count)
+        self._written = (epoch.id, report)
+        return report
 
     def _locked(self, epoch: Epoch) -> Applied | None:
         try:
@@ -219,7 +220,7 @@ class PostgresSink:
             log.warning("%s; an epoch that was not finalized may have been written twice", text)
             raise TransientError(SINK_FAILED, text, node=self._node.name) from error
 
-    def commit(self, epoch: Epoch, acks: Sequence[Ack]) -> int:
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         if self._open_epoch == epoch.id:
             try:
                 with self._session.about(f"table {self._writing.table}"):
@@ -230,7 +231,7 @@ class PostgresSink:
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
             self._statements.settled()
-        return sum(ack.detail for ack in acks if isinstance(ack.detail, int))
+        return sum(report.detail for report in reports if isinstance(report.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
         if self._open_epoch is not None:
@@ -302,9 +303,11 @@ class PostgresSink:
             column = self._statements.culprit(self._session, rows, places, error.state)
         named = f", column '{column}'" if column else ""
         text = f"table {self._writing.table}{named}: {error}"
-        return BadRow(reason(error.state), text, {}, row=json_row(rows, int(places[0])))
+        index = int(places[0])
+        return BadRow(reason(error.state), text, {}, row=json_row(rows, index), index=index)
 
-    def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, tuple[BadRow, ...]]:
+    def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
+        """The rows with a key, their numbers among all rows unless these are the same, and those without a key."""
         import pyarrow.compute as pc
 
         from streamling.formats.json import json_row
@@ -314,15 +317,17 @@ class PostgresSink:
             nulls = rows.column(name).is_null()
             missing = nulls if missing is None else pc.or_(missing, nulls)
         if missing is None or not pc.any(missing).as_py():
-            return rows, ()
+            return rows, None, ()
         places = pc.indices_nonzero(missing)
         if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
             places = places[:1]
-        refused = []
+        null_keys = []
         for place in places.to_pylist():
             names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
-            refused.append(BadRow("null_key", f"the key column {names} is null", {}, row=json_row(rows, place)))
-        return rows.filter(pc.invert(missing)), tuple(refused)
+            message = f"the key column {names} is null"
+            null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, place), index=place))
+        keyed = pc.invert(missing)
+        return rows.filter(keyed), pc.indices_nonzero(keyed), tuple(null_keys)
 
     def _tell_of_deletes(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc

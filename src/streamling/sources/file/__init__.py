@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from streamling.connector import Discovery, Kind, register
 from streamling.errors import StreamlingError
 from streamling.plan.declared_columns import DeclaredColumns
 from streamling.plan.types import DataType
-from streamling.plugin import Discovery, Kind, register
 from streamling.sources.file.listing import means
 from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
-from streamling.plugin import Json
+from streamling.connector import Json
 from streamling.sources.file.listing import FoundFile
 
 _PATH_BYTES, _VERSION_BYTES = 8, 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from streamling.connector import BadRow, Json
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Json
 from streamling.sources.file.listing import file_system
 from streamling.sources.file.storage import check_unchanged, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import stretches_of

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamling.connector import BadRow
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError, UserError
 from streamling.formats.arrow import arrow_schema, conform, logical_type, unknown_operations
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import BadRow
 from streamling.sources.file.listing import FoundFile
 
 Rows = Iterator["pa.RecordBatch | BadRow"]

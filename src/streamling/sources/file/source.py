@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from streamling.connector import Extent, Json, Offer, Room, Slice, Source
 from streamling.errors import FILE_CHANGED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Extent, Json, Offer, Projection, Room, Slice
 from streamling.sources.file.listing import FoundFile, Listing, file_system, found_files
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, Progress, Reading
 from streamling.sources.file.reader import FileReader, format_module
@@ -35,10 +35,8 @@ _STRETCH_BYTES = 64 << 20
 _SETTLED_S = 1.0
 
 
-class FileSource:
+class FileSource(Source):
     """Offers the files of a path one after the other; large ones in several offers, small ones together."""
-
-    select: Projection | None = None
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class FileSource:
         self._layout: tuple[str, ...] | None = None
         self._warned: set[tuple[str, str]] = set()
 
-    def planned(self, columns: Schema, read: Collection[str]) -> None:
+    def prepare(self, columns: Schema, read: Collection[str]) -> None:
         from streamling.sources.file.rows import Shape
 
         self._planned = columns
@@ -259,9 +257,6 @@ class FileSource:
 
     def reader(self) -> FileReader:
         return FileReader(self._name, self._path, self._format, self.columns)
-
-    def committed(self, slices: Sequence[Slice]) -> None:
-        return
 
     def close(self) -> None:
         self._drop_cutter()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from streamling.plugin import Json
+from streamling.connector import Json
 from streamling.sources.file.listing import FoundFile
 
 

@@ -19,6 +19,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
+from streamling.connector import BatchPolicy, Discovery, Kind, Projection, batch_policy, register
 from streamling.errors import (
     INVALID_VALUE,
     MISSING_FIELD,
@@ -37,7 +38,6 @@ from streamling.plan.sql import check_expression, compile_expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Discovery, Kind, Projection, register
 from streamling.sources.avro_columns import avro_columns, newest_schema
 from streamling.sources.kafka.control import Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
@@ -46,7 +46,7 @@ from streamling.spec.blocks import BackendType
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
-from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
+from streamling.spec.options import BatchLimits, Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.settings import Settings
 from streamling.telemetry.labels import node_labels
@@ -202,6 +202,14 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
         return include
 
     @property
+    def batch_limits(self) -> BatchLimits:
+        return self.batch_size, self.batch_flush_interval
+
+    @property
+    def streams(self) -> int | None:
+        return self.parallelism
+
+    @property
     def ends(self) -> bool:
         return False
 
@@ -304,9 +312,9 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         on_missing=options.on_missing_offsets.value,
         metadata=options.include_metadata,
         tombstones=options.tombstones.value,
-        driver_rows=settings.epoch.driver_rows,
         readers=options.parallelism,
         first_fetch=settings.runtime.consumer_fetch_timeout_sec,
+        batch=_batch_policy(options, settings),
     )
     watching = Watching(
         name=node.name,
@@ -324,6 +332,15 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         lambda columns: _payload(node, options, columns, settings),
         lambda columns: _condition(node, options.filter, columns),
     )
+
+
+def _batch_policy(options: KafkaSourceOptions, settings: Settings) -> BatchPolicy | None:
+    """What is not set of the two comes from the settings; with neither set, rows are handed on as they come."""
+    policy = batch_policy(options)
+    if policy is None:
+        return None
+    seconds = settings.record_batch_interval_ms / 1000 if policy.seconds is None else policy.seconds
+    return BatchPolicy(policy.rows or settings.record_batch_size, seconds)
 
 
 def _payload(

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.plugin import BadRow, Counted, Json, Reached
 from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
@@ -66,8 +66,6 @@ class Consumers:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], _Kept] = {}
         self._lock = threading.Lock()
-        self.row_bytes: dict[str, float] = {}
-        """How long payloads of a topic were lately, on the average."""
 
     def take(self, group: str, partition: int, at: int) -> _Kept | None:
         with self._lock:
@@ -230,8 +228,6 @@ class _Reading:
                 moved = time.monotonic()
             elif not self._done and time.monotonic() - moved > _STALLED_S:
                 self._stalled()
-        if found:
-            CONSUMERS.row_bytes[self._topic] = size / len(found)
         return found
 
     @property

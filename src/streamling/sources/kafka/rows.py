@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamling.connector import BadRow, Counted
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import BadRow, Counted
 from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.spec.blocks import KafkaConnection

@@ -7,10 +7,21 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamling.connector import (
+    BatchPolicy,
+    Extent,
+    Json,
+    Offer,
+    Projection,
+    Room,
+    Runtime,
+    Slice,
+    Source,
+    SourceCapabilities,
+)
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.plugin import Extent, Json, Offer, Projection, Room, Runtime, Slice
 from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.control import Control, Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
@@ -21,12 +32,6 @@ from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# A first look at how long messages are.
-_FIRST_ROWS = 1000
-_LIKELY_BYTES = 1024
-# An offer that is read in the driver stands in memory as a whole.
-_SMALL_BYTES = 32 << 20
-_LARGE_BYTES = 1 << 30
 # How often the broker is asked for the ends of partitions that nothing is heard of.
 _ASK_S = 1.0
 # Each has a connection of its own.
@@ -47,17 +52,15 @@ class Reading:
     on_missing: str
     metadata: bool
     tombstones: str
-    driver_rows: int
     first_fetch: float
     """Seconds without a first message that are worth a word."""
     readers: int | None = None
     """Most parts that are read side by side, each of them a whole stretch of a partition."""
+    batch: BatchPolicy | None = None
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """Offers the stretches of its partitions between what was read and what the broker has."""
-
-    select: Projection | None = None
 
     def __init__(
         self,
@@ -68,6 +71,9 @@ class KafkaSource:
         condition: Callable[[Schema], Projection | None],
     ) -> None:
         self._reading, self._connection = reading, connection
+        self.capabilities = SourceCapabilities(
+            shared=True, takes_back=True, max_readers=reading.readers, batch=reading.batch
+        )
         self._payload, self._condition = payload, condition
         self._control = Control(watching, connection)
         self._metrics, self._labels = Metrics(), watching.labels
@@ -77,7 +83,7 @@ class KafkaSource:
         self._next: dict[int, int] = {}
         self._stored: dict[str, Json] = {}
 
-    def planned(self, columns: Schema, read: Collection[str]) -> None:
+    def prepare(self, columns: Schema, read: Collection[str]) -> None:
         self._decoding, self._row_key = self._payload(columns)
         key = self._row_key if self._reading.tombstones == "delete" else ()
         kept = {*read, OPERATION_COLUMN, *key}
@@ -138,7 +144,7 @@ class KafkaSource:
         self._asked = time.monotonic()
         self._ends = {**self._ends, **broker.end(self._next)}
         self._look_back(broker)
-        rows = self._rows(room)
+        rows = room.rows
         waiting = self._in_turn([n for n, at in self._next.items() if self._ends[n] > at or n in self._unnoted], rows)
         slices = []
         for place, number in enumerate(waiting):
@@ -184,13 +190,13 @@ class KafkaSource:
         self._unnoted.discard(number)
         return found
 
-    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         """Messages were longer than the ones before them let expect."""
         if not slice_.parts:
             return slice_
         parts = [Stretch.of(part) for part in slice_.parts]
         number, first, end = parts[0].partition, parts[0].first, parts[-1].end
-        at = first if place is None else place
+        at = place if isinstance(place, int) else first
         if at >= end:
             return slice_
         self._next[number] = at
@@ -212,16 +218,6 @@ class KafkaSource:
             self._quiet_since = now
             text = "source %s: initial fetch timed out after %g s, trying again"
             log.debug(text, self._reading.name, self._reading.first_fetch)
-
-    def _rows(self, room: Room) -> int:
-        """How many rows an offer may have, by the length of messages seen so far."""
-        size = CONSUMERS.row_bytes.get(self._reading.topic)
-        if size is None and not self._offered:
-            return min(room.rows, _FIRST_ROWS)
-        size = size or _LIKELY_BYTES  # executors have read, and this process knows nothing of it
-        large = min(room.rows, int(_LARGE_BYTES / (size + 1)))
-        small = min(self._reading.driver_rows, int(_SMALL_BYTES / (size + 1)))
-        return max(1, large if large > self._reading.driver_rows else min(room.rows, small))
 
     # Where reading starts
 
@@ -304,7 +300,7 @@ class KafkaSource:
 
     # What an earlier run has recorded
 
-    def recalled(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+    def recall(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """What is left of them. Rows of a recorded epoch that are gone cannot be brought to anybody any more."""
         broker = self._control.broker or Broker(self._connection, self._reading.topic)
         stretches = [[Stretch.of(part) for part in s.parts] for s in slices]
@@ -336,10 +332,6 @@ class KafkaSource:
 
     # The rest of the contract
 
-    @property
-    def readers(self) -> int | None:
-        return self._reading.readers
-
     def extent(self) -> Extent | None:
         ends = dict(self._ends)
         done = dict(self._next)
@@ -349,7 +341,7 @@ class KafkaSource:
         read = sum(done.values())
         return Extent(read, read + behind, "rows")
 
-    def counted(self, counts: Mapping[str, int]) -> None:
+    def count(self, counts: Mapping[str, int]) -> None:
         for what, count in counts.items():
             self._metrics.count(f"kafka_consumer.{what}", count, self._labels)
 

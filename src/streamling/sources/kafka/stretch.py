@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamling.plugin import Json
+from streamling.connector import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""How reports of parts are merged; a module of its own because it needs Spark when it is imported."""
+"""How reports of workers are merged; a module of its own because it needs Spark when it is imported."""
 
 from __future__ import annotations
 
 from pyspark.accumulators import AccumulatorParam
 
-from streamling.engine.part_reports import PartName, PartReport
+from streamling.connector import Report
+from streamling.engine.report_book import ReportKey
 
-Reports = dict[PartName, PartReport]
+Reports = dict[ReportKey, Report]
 
 
 class Merged(AccumulatorParam):  # type: ignore[misc]  # Spark's base is untyped here

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from streamling.connector.sink import Sink
+from streamling.connector.source import Source
+from streamling.connector.transform import Transform
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
-from streamling.plugin.contract import Sink, Source, Transform
 from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Kinds, NodeSpec, OptionsModel, Role
 from streamling.spec.settings import Settings

@@ -1,0 +1,98 @@
+"""What a sink promises the engine: a control side in the driver, and writers that go where the rows are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from streamling.connector.capabilities import SinkCapabilities
+from streamling.connector.reports import Report
+from streamling.connector.runtime import Runtime
+from streamling.connector.slices import Epoch, Slice, Task
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Applied(Enum):
+    """A sink's answer to: are the rows of these slices in the target already?"""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is told when it is opened."""
+
+    node: str
+    application: str
+    generation: str
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+    width: int = 1
+    """On how many streams it was planned to run."""
+
+
+class Writer(Protocol):
+    """Writes batches. Unless its sink stays in the driver it is picklable and holds options only."""
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
+        """Write the rows of an epoch, or of one partition of it. Nothing of it counts before `commit`."""
+
+
+class Sink(ABC):
+    """The control side of a sink; lives in the driver.
+
+    The defaults are those of a sink without a ledger, which cannot tell an epoch it has from one it has not. Delivery
+    is at least once then.
+    """
+
+    capabilities = SinkCapabilities()
+    target: str | None = None
+    """Sinks with the same target are flushed one after the other; None = nothing shared."""
+
+    def attach(self, runtime: Runtime) -> None:
+        """Called once, before `open`: state and metrics for a sink that wants them."""
+        return
+
+    def open(self, context: SinkContext) -> None:
+        """Check and prepare the target; called once, before the first epoch."""
+        return
+
+    def applied(self, slices: Sequence[Slice]) -> Applied:
+        """Are the rows of these slices in the target? Asked before anything is replayed."""
+        return Applied.UNKNOWN
+
+    def abandon(self, epoch: Epoch) -> Applied:
+        """Make sure that this epoch, recorded by an earlier owner, can never be committed under its id.
+
+        NO: from now on it cannot. YES: it was, in the meantime. That owner may still be alive, only slow.
+        """
+        return Applied.NO
+
+    @abstractmethod
+    def writer(self) -> Writer: ...
+
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
+        """Make the epoch durable and visible; returns the rows written. On return nothing can be lost.
+
+        Raises Fenced if another owner has written these slices or later ones.
+        """
+        return sum(report.rows for report in reports)
+
+    def abort(self, epoch: Epoch) -> None:
+        """Forget what was written for an epoch that did not get through; what is committed stays."""
+        return
+
+    def finalized(self, epoch: int) -> None:
+        """An epoch is durable in every sink. Some epochs get none, only a later one does."""
+        return
+
+    def close(self) -> None:
+        return

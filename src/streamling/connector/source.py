@@ -1,0 +1,161 @@
+"""What a source promises the engine: a control side in the driver, and readers that go where the rows are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from streamling.connector.capabilities import SourceCapabilities
+from streamling.connector.reports import BadRow, Counted, Reached
+from streamling.connector.runtime import Runtime
+from streamling.connector.slices import Json, Offer, Room, Slice
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a source has got: `done` of `total`, in `unit` (`rows`, `bytes`, `files`). What is left is its lag."""
+
+    done: int
+    total: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Spark expressions over what a reader yields, with the names they get.
+
+    `uses_now`: an expression has the parameter `:epoch_now`. Rows for which `condition` is not true are dropped.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    uses_now: bool = False
+    condition: str | None = None
+
+
+class Reader(Protocol):
+    """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
+
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
+        """The rows of a part, in order, in batches of some megabytes at most. One that cannot be read is a BadRow; the
+        reader goes on behind it."""
+
+
+class Source(ABC):
+    """The control side of a source; lives in the driver.
+
+    `open`, `offer`, `ended`, `mark` and `take_back` are called from one thread at a time, in this order of a life:
+    `prepare`, `attach`, `join`, then `open` and offers until the end or the next `open`, then `close`.
+    """
+
+    columns: Schema
+    """What `read` yields."""
+    select: Projection | None = None
+    """Applied by Spark right behind the reader; None = the columns as they are."""
+    capabilities = SourceCapabilities()
+
+    def prepare(self, columns: Schema, read: Collection[str]) -> None:
+        """Called once, before everything else. `columns` are those the pipeline was planned with, `_gs_op` last.
+
+        `read` are the ones that some node looks at: a source may leave out the others where that saves work.
+        """
+        return
+
+    def attach(self, runtime: Runtime) -> None:
+        """Called once, before `open`: state and metrics for a source that wants them."""
+        return
+
+    @abstractmethod
+    def open(self, positions: Mapping[str, Json]) -> None:
+        """Start behind the stored positions; empty on a first start. Also called again after fencing."""
+
+    @abstractmethod
+    def offer(self, room: Room) -> Offer | None:
+        """The next rows, or None if there are none right now. Never blocks. Offers never overlap."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """True once no further offer will come."""
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool:
+        """True for a source that ends by itself."""
+
+    @abstractmethod
+    def reader(self) -> Reader: ...
+
+    def committed(self, slices: Sequence[Slice]) -> None:
+        """The rows up to here are durable everywhere. May fail without harm.
+
+        Comes from another thread than the other calls, and after a restart before `open`.
+        """
+        return
+
+    def close(self) -> None:
+        return
+
+    # Sources that recorded epochs are read from again
+
+    def recall(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """The slices of a recorded epoch, with parts that a reader can read by now. What is gone is said in a warning.
+
+        Comes before `open`. The epoch keeps the slices it was recorded with.
+        """
+        return tuple(slices)
+
+    # Capability `takes_back`
+
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
+        """The slice up to a place its reader has reached, None if it has reached none; the rest is offered again.
+
+        Comes between two offers, for the last one.
+        """
+        return slice_
+
+    # Capability `replayable` missing: the source keeps its own position
+
+    def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
+        """Everything offered so far belongs to this epoch or an earlier one, and so does what this returns.
+
+        Comes between two offers. `last`: after the last offer, because the run is stopping.
+        """
+        return None
+
+    def finalized(self, epoch: int) -> None:
+        """An epoch is durable in every sink. Comes from another thread; some epochs get none, only a later one does."""
+        return
+
+    # Capability `shared`
+
+    def join(self, changed: Callable[[], None]) -> None:
+        """Take part in the division. Called once, early; `changed` may be called from any thread."""
+        return
+
+    def assigned(self) -> frozenset[str]:
+        """The keys that are this process's at the moment. Never blocks. Raises what keeps it from taking part."""
+        return frozenset()
+
+    def own(self, keys: frozenset[str]) -> None:
+        """Offer these keys only, from the next `open` on. Of others nothing is held or under way any longer."""
+        return
+
+    # For whoever looks on; asked from any thread, never blocks
+
+    def extent(self) -> Extent | None:
+        """How much there is to read at the moment; None if that is not known."""
+        return None
+
+    def trouble(self) -> str | None:
+        """What keeps the source from making progress at the moment, in a few words; None while all is well."""
+        return None
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """What its readers have counted in an epoch that is written; of an epoch that is replayed, again."""
+        return

@@ -1,0 +1,57 @@
+"""Rows of an epoch that a sink has rejected, left out when it writes the epoch once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from streamling.connector import BadRow
+from streamling.errors import INTERNAL, BugError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Exclusions:
+    """Row numbers among the rows that the sink's input gives, from 0."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._numbers: list[int] = []
+        """In order."""
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def add(self, bad_rows: Sequence[BadRow]) -> None:
+        """Exclude rows that a writer has rejected; it counts them among the rows it got, without earlier exclusions."""
+        numbers = set(self._numbers)
+        for bad in bad_rows:
+            if bad.index is None:
+                raise BugError(INTERNAL, "a transactional sink does not say which rows it rejects", node=self._node)
+            numbers.add(self._original(bad.index))
+        self._numbers = sorted(numbers)
+
+    def _original(self, index: int) -> int:
+        for number in self._numbers:
+            if number > index:
+                break
+            index += 1
+        return index
+
+    def filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = 0
+        numbers = iter(self._numbers)
+        number = next(numbers, None)
+        for batch in batches:
+            start = 0
+            while number is not None and number < first + batch.num_rows:
+                if number - first > start:
+                    yield batch.slice(start, number - first - start)
+                start = number - first + 1
+                number = next(numbers, None)
+            first += batch.num_rows
+            if start == 0:
+                yield batch
+            elif start < batch.num_rows:
+                yield batch.slice(start)

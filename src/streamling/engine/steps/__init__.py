@@ -1,0 +1,1 @@
+"""The steps of the data plane, one module per kind: read, query, process, write."""

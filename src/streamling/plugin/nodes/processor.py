@@ -1,0 +1,173 @@
+"""A stateless transform of a plugin: an instance in every process that has rows for it.
+
+The instance of a process is made when its first rows come, and kept. It hears no markers and has no state; what it
+counts is sent along with its rows. In an executor it ends with its process, without `terminate`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.connector import (
+    BadRow,
+    Counted,
+    Epoch,
+    Placement,
+    Processor,
+    Runtime,
+    Transform,
+    TransformCapabilities,
+    TransformContext,
+)
+from streamling.errors import StreamlingError
+from streamling.plan.types import Schema
+from streamling.plugin import host
+from streamling.plugin.context import PluginContext, Recorder, Tags
+from streamling.plugin.loading import find_again
+from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
+from streamling.plugin.registration import PluginKind, Whereabouts
+from streamling.spec.pipeline import NodeSpec
+from streamling.telemetry.labels import plugin_node_labels
+from streamling.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamling.plugin.nodes.kinds import PluginNode
+
+
+class StatelessTransform(Transform):
+    """The control side: options in, processors out."""
+
+    def __init__(self, node: NodeSpec, options: PluginNode) -> None:
+        self._node, self._options = node, options
+        self.capabilities = TransformCapabilities(Placement.ANY, deterministic=options.registration.deterministic)
+        self._processor: StatelessProcessor | None = None
+        self._recorder = Recorder(Metrics(), {})
+
+    def open(self, context: TransformContext) -> None:
+        registration = self._options.registration
+        self._processor = StatelessProcessor(
+            context.node,
+            self._node.name,
+            self._node.described(),
+            context.application,
+            registration.id,
+            registration.whereabouts,
+            tuple(sorted(self._options.given().items())),
+            context.input_schema,
+            context.schema,
+            self._options.batch_limits[0],
+        )
+        self._processor.instance()  # what `initialize` refuses is known before the first row
+
+    def processor(self) -> Processor:
+        if self._processor is None:
+            raise AssertionError("not opened")
+        return self._processor
+
+    def attach(self, runtime: Runtime) -> None:
+        labels, _ = plugin_node_labels(self._node, {})
+        self._recorder = Recorder(runtime.metrics, labels)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            self._recorder.record_count(name, count)
+
+    def close(self) -> None:
+        if self._processor is not None:
+            self._processor.end()
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessProcessor:
+    node: str
+    name: str
+    described: str
+    application: str
+    plugin: str
+    whereabouts: Whereabouts
+    options: tuple[tuple[str, str], ...]
+    input_schema: Schema
+    schema: Schema
+    batch_rows: int | None
+
+    def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+        from streamling.formats.exchange import to_plugin
+        from streamling.plugin.nodes.batches import accepted, process, rebatched
+
+        kept = self.instance()
+        for batch in rebatched(batches, self.batch_rows):
+            bad: list[BadRow] = []
+            with kept.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
+                given = process([kept.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
+                counts = kept.recorder.take()
+            yield from bad
+            yield from (Counted(name, count) for name, count in counts.items())
+            for result in given:
+                yield from accepted(result, self.schema, self.name, self.described, "process_batch")
+
+    def instance(self) -> KeptInstance:
+        """The one of this process."""
+        with _lock:
+            kept = _kept.get(self)
+            if kept is None:
+                kept = _kept[self] = self._made()
+            return kept
+
+    def _made(self) -> KeptInstance:
+        from streamling.formats.exchange import exchange_schema
+
+        recorder = CountingRecorder()
+        target = find_again(self.plugin, PluginKind.TRANSFORM, self.whereabouts).target
+        context = PluginContext(
+            self.node,
+            application_id=self.application,
+            input_schema=exchange_schema(self.input_schema),
+            store=host.no_state,
+            metrics=recorder,
+        )
+        instance = Instance(target(context, dict(self.options)), node=self.name, described=self.described)
+        instance.call("initialize")
+        return KeptInstance(instance, recorder, threading.Lock())
+
+    def end(self) -> None:
+        """Close the instance of this process, if there is one."""
+        with _lock:
+            kept = _kept.pop(self, None)
+        if kept is not None:
+            try:
+                kept.instance.end().result(LAST_CALL_S)
+            except (StreamlingError, TimeoutError):
+                return  # leaving anyway
+
+
+class CountingRecorder(Recorder):
+    """Counts go back to the driver with the rows they were made for; gauges and latencies are of one process only."""
+
+    def __init__(self) -> None:
+        super().__init__(Metrics(), {})
+        self._counts: Counter[str] = Counter()
+
+    def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
+        super().record_count(name, value, tags)
+        self._counts[name] += int(value)
+
+    def take(self) -> Counter[str]:
+        counts, self._counts = self._counts, Counter()
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInstance:
+    instance: Instance
+    recorder: CountingRecorder
+    lock: threading.Lock
+
+
+_kept: dict[StatelessProcessor, KeptInstance] = {}
+_lock = threading.Lock()
