@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamling.engine.progress import Progress
-    from streamling.engine.run import Summary
+    from streamling.engine.execution import Summary
     from streamling.spec.settings import Settings
 
 log = logging.getLogger(__name__)

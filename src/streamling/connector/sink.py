@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamling.connector.capabilities import SinkCapabilities
 from streamling.connector.reports import Report
@@ -93,6 +93,10 @@ class Sink(ABC):
     def finalized(self, epoch: int) -> None:
         """An epoch is durable in every sink. Some epochs get none, only a later one does."""
         return
+
+    def result(self) -> Sequence[Mapping[str, Any]] | None:
+        """Rows for the program that started the run, once it is over; None for sinks that bring them elsewhere."""
+        return None
 
     def close(self) -> None:
         return

@@ -28,7 +28,7 @@ from streamling.plugin.preprocessing import preprocessed
 from streamling.plugin.side_outputs import check_side_outputs, watched
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.options import FileLetters, OnError
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, in_file_order, load_pipeline, pipeline_text
+from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_file_order, load_pipeline, pipeline_text
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
@@ -53,7 +53,7 @@ class Prepared:
         return [*self.sources.values(), *self.transforms.values(), *self.sinks.values()]
 
 
-def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
+def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan:
     """Read, check, plan. Raises InvalidPipeline with all problems.
 
     Without `probe` nothing but the file is touched. With it, sources whose columns are not in the file are
@@ -74,7 +74,7 @@ def check(file: Path, settings: Settings, *, probe: bool) -> Plan:
     return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
 
 
-def prepare(file: Path, settings: Settings) -> Prepared:
+def prepare(file: Path | PipelineText, settings: Settings) -> Prepared:
     """A pipeline that can run. Raises InvalidPipeline if it is wrong or asks for what this version lacks."""
     plan = check(file, settings, probe=True)
     problems = list(_not_runnable(plan))
@@ -93,9 +93,9 @@ def prepare(file: Path, settings: Settings) -> Prepared:
     )
 
 
-def _read(file: Path, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
+def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
     """The pipeline as its preprocessors make it, and what there is to say about them."""
-    made = preprocessed(pipeline_text(file), settings)
+    made = preprocessed(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
     return load_pipeline(made.text, name, kinds.kinds(), made.unresolved()), made.cautions()

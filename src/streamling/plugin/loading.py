@@ -22,7 +22,6 @@ from streamling.plugin.registration import (
     PluginKind,
     Provenance,
     Registration,
-    Whereabouts,
     find,
     forget,
     loading,
@@ -60,14 +59,11 @@ def load_one(path: Path | str) -> Caution | None:
     return None
 
 
-def find_again(id_: str, kind: PluginKind, whereabouts: Whereabouts) -> Registration:
+def find_again(id_: str, kind: PluginKind, origin: Origin) -> Registration:
     """A plugin that another process has registered; loaded here if need be. Raises PermanentError."""
     registration = find(id_, kind)
     if registration is None:
-        load_again(whereabouts)
-        registration = find(id_, kind)
-    if registration is None:  # registered by a function of an entry point, or in another module than its own
-        load_entry_points()
+        load_again(origin)
         registration = find(id_, kind)
     if registration is None:
         message = f"{kind.value} plugin '{id_}' is not registered again when it is loaded by a worker"
@@ -75,11 +71,22 @@ def find_again(id_: str, kind: PluginKind, whereabouts: Whereabouts) -> Registra
     return registration
 
 
-def load_again(whereabouts: Whereabouts) -> None:
-    if whereabouts.path is not None:
-        load_one(whereabouts.path)
-    elif whereabouts.module is not None:
-        importlib.import_module(whereabouts.module)
+def load_again(origin: Origin) -> None:
+    """In a worker: load the plugin of a registration of the driver, unless this process has it.
+
+    Raises UserError. A plugin by path is loaded from the copy that was shipped, if there is one.
+    """
+    if any(r.origin == origin for r in registrations()):
+        return
+    match origin.provenance:
+        case Provenance.PATH:
+            load_one(origin.place)
+        case Provenance.ENTRY_POINT:
+            load_entry_points()
+        case Provenance.SAMPLE:
+            importlib.import_module(_SAMPLES)
+        case Provenance.CODE:
+            importlib.import_module(origin.place)
 
 
 def _replaces(path: Path) -> bool:

@@ -68,14 +68,6 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where another process finds a plugin: in a file or package, or in a module that it can import."""
-
-    path: str | None
-    module: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Registration:
     """One plugin. Buffers are in batches, 0 = `plugin.channel_capacity`."""
 
@@ -93,13 +85,6 @@ class Registration:
         """The first line of its documentation."""
         lines = (inspect.getdoc(self.target) or "").strip().splitlines()
         return lines[0] if lines and self.target.__doc__ else ""
-
-    @property
-    def whereabouts(self) -> Whereabouts:
-        """Workers load what was loaded by path in the same way; other modules they import."""
-        if self.origin.provenance is Provenance.PATH:
-            return Whereabouts(self.origin.place, None)
-        return Whereabouts(None, str(self.target.__module__))
 
     @property
     def stateless(self) -> bool:
@@ -277,16 +262,10 @@ def register_udf(
             f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
         )
         raise UserError(PLUGIN_NOT_LOADED, message)
-    whereabouts = registration.whereabouts
+    # Workers load what was loaded by path in the same way; other modules they import.
+    by_path = registration.origin.provenance is Provenance.PATH
+    path, module = (registration.origin.place, None) if by_path else (None, str(function.__module__))
     functions.offer(
-        functions.Udf(
-            registration.id,
-            tuple(argument_types),
-            return_type,
-            function,
-            volatile,
-            whereabouts.path,
-            whereabouts.module,
-        )
+        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module)
     )
     _functions[registration.id] = registration

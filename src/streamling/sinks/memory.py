@@ -5,7 +5,6 @@ Delivery: as long as the process lives each epoch is kept once; rows of an epoch
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from streamling.connector import (
     Report,
     Sink,
     SinkCapabilities,
-    SinkContext,
     Slice,
     Task,
     batch_policy,
@@ -32,18 +30,9 @@ from streamling.spec.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_lock = threading.Lock()
-_kept: dict[str, list[dict[str, Any]]] = {}
-
-
-def rows_of(sink: str) -> list[dict[str, Any]]:
-    """What the memory sink of this name holds, in order. Names ignore case."""
-    with _lock:
-        return list(_kept.get(sink.lower(), []))
-
 
 class MemoryOptions(Batched, Parallel, SinkOptions):
-    """Rows kept under the sink's name, readable with `streamling.sinks.memory.rows_of`."""
+    """Rows kept in the process; `streamling.run` gives them to the program that called it."""
 
     exclude_gs_op: bool = Field(default=False, description="Leave the column `_gs_op` out.")
 
@@ -51,12 +40,9 @@ class MemoryOptions(Batched, Parallel, SinkOptions):
 class MemorySink(Sink):
     def __init__(self, node: NodeSpec, exclude_operation: bool) -> None:
         self.capabilities = SinkCapabilities(batch=batch_policy(node.options))
-        self._node, self._exclude_operation = node.ref, exclude_operation
+        self._exclude_operation = exclude_operation
         self._uncommitted: dict[str, list[dict[str, Any]]] = {}
-
-    def open(self, context: SinkContext) -> None:
-        with _lock:
-            _kept[self._node] = []
+        self._kept: list[dict[str, Any]] = []
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
@@ -74,9 +60,11 @@ class MemorySink(Sink):
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         rows = self._uncommitted.pop(epoch.id)
-        with _lock:
-            _kept[self._node].extend(rows)
+        self._kept.extend(rows)
         return len(rows)
+
+    def result(self) -> list[dict[str, Any]]:
+        return self._kept
 
     def abort(self, epoch: Epoch) -> None:
         self._uncommitted.pop(epoch.id, None)

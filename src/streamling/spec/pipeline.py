@@ -156,6 +156,17 @@ def _nearest_file(path: Path) -> str:
     return f"`streamling init {path}` writes one to start from"
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineText:
+    """A pipeline that a program gives as text; `name` stands for a file in messages."""
+
+    text: str
+    name: str = "<pipeline>"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def pipeline_text(path: Path | str) -> str:
     """The text of a pipeline file, as preprocessors get it."""
     try:

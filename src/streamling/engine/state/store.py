@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from streamling.connector import Json
 from streamling.retry import retry
+from streamling.spec.pipeline import PipelineText
 
 Result = TypeVar("Result")
 
@@ -60,9 +61,10 @@ def generation(store: StateStore) -> str:
         store.exchange({GENERATION_KEY: None}, {GENERATION_KEY: secrets.token_hex(8)})
 
 
-def claim(store: StateStore, pipeline: Path) -> str | None:
+def claim(store: StateStore, pipeline: Path | PipelineText) -> str | None:
     """Note which pipeline file uses the namespace; returns the file that used it before, if it was another one."""
-    known, own = store.get(PIPELINE_KEY), str(pipeline.absolute())
+    known = store.get(PIPELINE_KEY)
+    own = str(pipeline.absolute() if isinstance(pipeline, Path) else pipeline)
     if known != own:
         store.put({PIPELINE_KEY: own})
     return known if isinstance(known, str) and known != own else None

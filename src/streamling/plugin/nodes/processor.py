@@ -29,7 +29,7 @@ from streamling.plugin import host
 from streamling.plugin.context import PluginContext, Recorder, Tags
 from streamling.plugin.loading import find_again
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
-from streamling.plugin.registration import PluginKind, Whereabouts
+from streamling.plugin.registration import Origin, PluginKind
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import plugin_node_labels
 from streamling.telemetry.metrics import Metrics
@@ -57,7 +57,7 @@ class StatelessTransform(Transform):
             self._node.described(),
             context.application,
             registration.id,
-            registration.whereabouts,
+            registration.origin,
             tuple(sorted(self._options.given().items())),
             context.input_schema,
             context.schema,
@@ -90,7 +90,7 @@ class StatelessProcessor:
     described: str
     application: str
     plugin: str
-    whereabouts: Whereabouts
+    origin: Origin
     options: tuple[tuple[str, str], ...]
     input_schema: Schema
     schema: Schema
@@ -123,7 +123,7 @@ class StatelessProcessor:
         from streamling.formats.exchange import exchange_schema
 
         recorder = CountingRecorder()
-        target = find_again(self.plugin, PluginKind.TRANSFORM, self.whereabouts).target
+        target = find_again(self.plugin, PluginKind.TRANSFORM, self.origin).target
         context = PluginContext(
             self.node,
             application_id=self.application,

@@ -1,0 +1,80 @@
+"""Running pipelines from a program.
+
+import streamling
+
+summary = streamling.run("pipeline.yaml")
+summary.rows_of["out"]          # rows of a memory sink
+
+with streamling.Session() as session:      # Java and Spark are started once
+    session.run(first)
+    session.run(second)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamling.engine.engine import Engine
+    from streamling.engine.execution import Summary
+    from streamling.spec.settings import Settings
+
+
+def run(pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any] | None = None) -> Summary:
+    """Run a pipeline to its end, in this thread. Raises StreamlingError.
+
+    pipeline   the path of a file or, if it has more than one line, the text of a pipeline
+    settings   the application settings, whole or as a map of those that are not left at their default; None takes
+               them from the file and the environment, as the command line does
+    """
+    with Session(settings) as session:
+        return session.run(pipeline)
+
+
+class Session:
+    """Runs one pipeline after the other, on one Java process. Those settings that concern Spark are its own."""
+
+    def __init__(self, settings: Settings | Mapping[str, Any] | None = None) -> None:
+        self._settings = _settings(settings)
+        self._engine: Engine | None = None
+
+    def run(self, pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any] | None = None) -> Summary:
+        """As `streamling.run`; with the settings of the session unless others are given."""
+        from streamling.engine.engine import Engine
+        from streamling.engine.execution import Execution
+        from streamling.engine.session import spark_conf
+
+        chosen = self._settings if settings is None else _settings(settings)
+        if self._engine is None:
+            self._engine = Engine(spark_conf(self._settings.spark, application=self._settings.application_id))
+        return Execution(_pipeline(pipeline), chosen).run(self._engine)
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _pipeline(pipeline: str | os.PathLike[str]) -> Any:
+    from streamling.spec.pipeline import PipelineText
+
+    if isinstance(pipeline, str) and "\n" in pipeline:
+        return PipelineText(pipeline)
+    return Path(pipeline)
+
+
+def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+    from streamling.spec.settings import Settings, load_settings
+
+    if given is None:
+        return load_settings(config=None, environ=os.environ, cwd=Path.cwd()).settings
+    return given if isinstance(given, Settings) else Settings.model_validate(dict(given))
