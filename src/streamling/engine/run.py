@@ -365,8 +365,7 @@ def _tell_of_loose_rows(prepared: Prepared) -> None:
 def _functions_of(prepared: Prepared) -> list[Udf]:
     from streamling.engine.functions import used_functions
 
-    selects = [source.select for source in prepared.sources.values() if source.select is not None]
-    return used_functions(prepared.plan, [text for select in selects for text, _ in select.columns])
+    return used_functions(prepared.plan, [s.select for s in prepared.sources.values() if s.select is not None])
 
 
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:

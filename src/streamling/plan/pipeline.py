@@ -44,7 +44,6 @@ from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, rea
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.placement import placement_cautions
 from streamling.plan.sql import Query, Statement, check_statement, compile_query
-from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
 from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
@@ -93,9 +92,7 @@ class Plan:
         queries = [reader.query for reader in self.nodes if ref in reader.inputs]
         if not queries or None in queries:
             return frozenset(columns)
-        texts = [query.text for query in queries if query is not None]
-        # In the text of a query columns stand as quoted identifiers, a star is written out.
-        return frozenset(name for name in columns if any(identifier(name) in text for text in texts))
+        return frozenset[str]().union(*(query.reads[ref] for query in queries if query is not None))
 
     @cached_property
     def _by_ref(self) -> dict[str, PlannedNode]:

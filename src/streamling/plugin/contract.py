@@ -136,12 +136,17 @@ class Reader(Protocol):
 class Projection:
     """Spark expressions over what a reader yields, with the names they get.
 
-    `uses_now`: an expression has the parameter `:epoch_now`. Rows for which `condition` is not true are dropped.
+    Rows for which `condition` is not true are dropped.
     """
 
     columns: tuple[tuple[str, str], ...]
-    uses_now: bool = False
     condition: str | None = None
+    reads: frozenset[str] = frozenset()
+    """The columns that the expressions and the condition look at."""
+    functions: frozenset[str] = frozenset()
+    """The functions of plugins they call."""
+    uses_now: bool = False
+    """Whether one of them has the parameter `:epoch_now`."""
 
 
 class Source(Protocol):

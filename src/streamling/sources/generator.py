@@ -96,9 +96,13 @@ class GeneratorSource:
         self._node = node.ref
         self._key = f"{node.ref}:generator"
         self._options = options
-        expressions = options.compiled(node)
+        compiled = options.compiled(node)
+        expressions = compiled.values()
         self.select: Projection | None = Projection(
-            tuple((e.text, name) for name, e in expressions.items()), any(e.uses_now for e in expressions.values())
+            tuple((e.text, name) for name, e in compiled.items()),
+            reads=frozenset[str]().union(*(e.reads for e in expressions)),
+            functions=frozenset[str]().union(*(e.functions for e in expressions)),
+            uses_now=any(e.uses_now for e in expressions),
         )
         self._next = 0
         self._stored: Json = None

@@ -13,9 +13,9 @@ from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import sql_of, unsupported
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.origin import offset_of
-from streamling.plan.sql.scope import name_of
+from streamling.plan.sql.scope import column_value, name_of
 from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
-from streamling.plan.types import OPERATION_COLUMN, Field
+from streamling.plan.types import OPERATION_COLUMN
 
 _AFTER_AS = re.compile(r"\bAS\s*$", re.IGNORECASE)
 
@@ -52,9 +52,10 @@ def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserEr
     """The columns in order, problems in place of those that have one."""
     columns = [column for item in node.expressions for column in _item(item, compiler)]
     columns = _written_operation_wins(columns)
+    compiler.reads.update(c.name for c in columns if isinstance(c, Column) and c.starred)
     yield from _one_unnest(columns, compiler)
     if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
-        yield Column(OPERATION_COLUMN, compiler.scope.column([OPERATION_COLUMN]), None)
+        yield Column(OPERATION_COLUMN, compiler.column([OPERATION_COLUMN]), None)
 
 
 def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, Where | None]]:
@@ -115,7 +116,7 @@ def _starred(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterator[Col
     left_out = {_left_out(column, compiler) for column in star.args.get("except_") or ()}
     for field in compiler.scope.columns:
         if field.name not in left_out:
-            yield Column(field.name, _plain(field), node, starred=True)
+            yield Column(field.name, column_value(field), node, starred=True)
 
 
 def _left_out(node: exp.Expr, compiler: Compiler) -> str:
@@ -125,10 +126,6 @@ def _left_out(node: exp.Expr, compiler: Compiler) -> str:
     if name not in compiler.scope.columns:
         raise compiler.error(compiler.scope.unknown([name]), node)
     return name
-
-
-def _plain(field: Field) -> Value:
-    return Value(identifier(field.name), field.type, field.nullable)
 
 
 def _written_operation_wins(columns: list[Column | UserError]) -> list[Column | UserError]:

@@ -22,6 +22,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
+from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
@@ -42,6 +43,8 @@ class Query:
 
     text       Spark SQL; inputs go by the names of their views
     schema     the columns it gives, `_gs_op` included
+    reads      the columns it looks at, by the reference name of their table; every input has an entry
+    functions  the functions of plugins it calls
     uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
     dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
     cautions   what is probably not meant as written, and where
@@ -49,6 +52,8 @@ class Query:
 
     text: str
     schema: Schema
+    reads: Mapping[str, frozenset[str]]
+    functions: frozenset[str]
     uses_now: bool
     dynamic_tables: tuple[DynamicCheck, ...] = ()
     cautions: tuple[tuple[str, Where | None], ...] = ()
@@ -56,11 +61,13 @@ class Query:
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression for Spark; columns go by their names."""
+    """An expression for Spark; columns go by their names. The fields mean what they do in a Query."""
 
     text: str
     type: DataType
     nullable: bool
+    reads: frozenset[str]
+    functions: frozenset[str]
     uses_now: bool
 
 
@@ -92,7 +99,13 @@ def compile_query(
         raise AssertionError("a query is broken without a problem")
     _check_worker_calls(statement._origin, branch.text)
     return Query(
-        branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables, tuple(compiler.cautions)
+        branch.text,
+        Schema(branch.fields),
+        {table: branch.needs.reads.get(table, frozenset()) for table in statement.tables},
+        branch.needs.functions,
+        branch.needs.uses_now,
+        statement.checked_tables,
+        tuple(compiler.cautions),
     )
 
 
@@ -113,7 +126,14 @@ def compile_expression(
     except RecursionError as error:
         raise too_deep(origin, error) from None
     _check_worker_calls(origin, value.text)
-    return Expression(value.text, value.type, value.nullable, compiler.uses_now)
+    return Expression(
+        value.text,
+        value.type,
+        value.nullable,
+        frozenset(compiler.reads),
+        frozenset(compiler.plugin_functions),
+        compiler.uses_now,
+    )
 
 
 def _check_worker_calls(origin: Origin, text: str) -> None:
@@ -125,6 +145,25 @@ def _check_worker_calls(origin: Origin, text: str) -> None:
 
 class _Broken(Exception):
     """A query has no columns because of problems already noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """What a SELECT reads: a table, or the rows of another query."""
+
+    text: str
+    scope: Scope
+    table: str | None = None
+    query: Branch | None = None
+
+    def needs(self, compiler: Compiler) -> Dependencies:
+        """The dependencies of a SELECT whose expressions are compiled.
+
+        Of a table they are the columns looked at. A query computes all its columns, whoever looks at them.
+        """
+        reads = {self.table: frozenset(compiler.reads)} if self.table is not None else {}
+        own = Dependencies(reads, frozenset(compiler.plugin_functions), compiler.uses_now)
+        return own if self.query is None else merge((self.query.needs, own))
 
 
 @dataclass(slots=True)
@@ -181,8 +220,8 @@ class _Queries:
         raise _Broken
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
-        text, scope, uses_now = self._relation(node.args["from_"].this, known)
-        compiler = Compiler(self.origin, scope, self.functions)
+        relation = self._relation(node.args["from_"].this, known)
+        compiler = Compiler(self.origin, relation.scope, self.functions)
         noted = len(self.problems)
         columns = self._columns(node, compiler)
         where = self._where(node, compiler)
@@ -190,9 +229,9 @@ class _Queries:
             raise _Broken
         listed = ", ".join(column.text for column in columns)
         return Branch(
-            f"SELECT {listed} FROM {text}{where}",
+            f"SELECT {listed} FROM {relation.text}{where}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
-            uses_now=uses_now or compiler.uses_now,
+            needs=relation.needs(compiler),
             appended=columns[-1].appended,
         )
 
@@ -229,26 +268,25 @@ class _Queries:
             self._problem(error)
             return ""
 
-    def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> tuple[str, Scope, bool]:
-        """What a SELECT reads: Spark text, columns, and whether it reads the clock."""
+    def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> _Relation:
         node = unparenthesized(node)
         alias = node.args.get("alias")
         label = name_of(alias.this) if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Subquery):
             branch = self._renamed(self.query(node, known), alias)
-            return f"({branch.text})", Scope(Schema(branch.fields), label), branch.uses_now
+            return _Relation(f"({branch.text})", Scope(Schema(branch.fields), label), query=branch)
         if not isinstance(node, exp.Table):
             raise AssertionError(f"shapes let {type(node).__name__} through")
         cte = known.get(cte_name(node) or "")
         if cte is not None:
-            return f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), cte.uses_now
+            return _Relation(f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), query=cte)
         name = table_name(node)
         if name not in self.inputs or name not in self.views:
             self._problem(self._unknown_table(name, node))
             raise _Broken
         if OPERATION_COLUMN not in self.inputs[name]:
             raise BugError(INTERNAL, f"the schema of `{name}` has no `{OPERATION_COLUMN}`", node=self.origin.node)
-        return identifier(self.views[name]), Scope(self.inputs[name], label or name), False
+        return _Relation(identifier(self.views[name]), Scope(self.inputs[name], label or name), table=name)
 
     def _unknown_table(self, name: str, node: exp.Expr) -> UserError:
         near = get_close_matches(name, self.inputs, n=1)

@@ -33,11 +33,10 @@ from streamling.errors import (
 )
 from streamling.plan.contract import Finding, Key
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
-from streamling.plan.sql import check_expression, compile_expression
-from streamling.plan.sql.values import identifier
+from streamling.plan.sql import Expression, check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.plugin import Discovery, Kind, Projection, register
+from streamling.plugin import Discovery, Kind, register
 from streamling.sources.avro_columns import avro_columns, newest_schema
 from streamling.sources.kafka.control import Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
@@ -348,11 +347,10 @@ def _payload(
     return payload, key or rows.primary_key
 
 
-def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Projection | None:
+def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Expression | None:
     if condition is None:
         return None
-    compiled = compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
-    return Projection(tuple((identifier(f.name), f.name) for f in columns), compiled.uses_now, compiled.text)
+    return compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
 
 
 register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, _build, probe=_probe, sets_aside=True))

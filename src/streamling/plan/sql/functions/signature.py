@@ -31,6 +31,7 @@ class Function:
     parameters   in order; the last `optional` ones may be left out, the last one repeats if `variadic`
     build        the call as a value, from admitted arguments in the number the usage allows
     reads_clock  the text has the parameter marker :epoch_now
+    plugin       the name under which a plugin offers it; Python workers compute it
     once         arguments stand in the text many times: calls inside of calls would grow without bound
     """
 
@@ -40,6 +41,7 @@ class Function:
     optional: int = 0
     variadic: bool = False
     reads_clock: bool = False
+    plugin: str | None = None
     once: bool = False
 
     def call(self, arguments: Sequence[Value]) -> Value:
