@@ -25,6 +25,7 @@ from streamling.errors import DATA_ERROR, SHUFFLE_REFUSED, BugError, PermanentEr
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
+from streamling.plan.sql.epoch import EPOCH_NOW, EPOCH_SEED
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema
@@ -166,9 +167,7 @@ class Dataflow:
             return frame
         view = f"{node.view}_read"
         frame.createOrReplaceTempView(view)
-        columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in source.select.columns)
-        condition = f" WHERE {source.select.condition}" if source.select.condition is not None else ""
-        return self._sql(f"SELECT {columns} FROM {view}{condition}", source.select.uses_now, epoch)
+        return self._sql(source.select.query(view), source.select.parameters, epoch)
 
     def _read_frame(self, node: PlannedNode, source: Source, parts: list[Json], epoch: Epoch) -> DataFrame:
         """One Spark partition per part, in order; or fewer, each with several parts."""
@@ -184,16 +183,16 @@ class Dataflow:
     def _query_frame(self, node: PlannedNode, epoch: Epoch) -> DataFrame:
         if node.query is None:
             raise AssertionError(node)
-        frame = self._sql(node.query.text, node.query.uses_now, epoch)
+        frame = self._sql(node.query.text, node.query.parameters, epoch)
         if node.ref not in self._checked:
             self._check_narrow(node, frame)
             self._checked.add(node.ref)
         return frame
 
-    def _sql(self, text: str, uses_now: bool, epoch: Epoch) -> DataFrame:
-        if not uses_now:
-            return self._session.sql(text)
-        return self._session.sql(text, args={"epoch_now": _EPOCH_START + timedelta(microseconds=epoch.now_us)})
+    def _sql(self, text: str, parameters: frozenset[str], epoch: Epoch) -> DataFrame:
+        now = _EPOCH_START + timedelta(microseconds=epoch.now_us)
+        values = {EPOCH_NOW: now, EPOCH_SEED: epoch.seed}
+        return self._session.sql(text, args={name: values[name] for name in sorted(parameters)} or None)
 
     def _share(self, node: PlannedNode, frame: DataFrame, frames: Frames, needed: set[str]) -> DataFrame:
         """Make the node readable for others; computed once if several read it."""

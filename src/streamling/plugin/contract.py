@@ -145,8 +145,18 @@ class Projection:
     """The columns that the expressions and the condition look at."""
     functions: frozenset[str] = frozenset()
     """The functions of plugins they call."""
-    uses_now: bool = False
-    """Whether one of them has the parameter `:epoch_now`."""
+    parameters: frozenset[str] = frozenset()
+    """The parameters of the epoch that are in them."""
+
+    def query(self, view: str) -> str:
+        """The query over what the reader yields."""
+        from streamling.plan.sql.epoch import EPOCH_SEED, number_rows
+        from streamling.plan.sql.values import identifier
+
+        columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in self.columns)
+        rows = number_rows(view) if EPOCH_SEED in self.parameters else view
+        condition = f" WHERE {self.condition}" if self.condition is not None else ""
+        return f"SELECT {columns} FROM {rows}{condition}"
 
 
 class Source(Protocol):

@@ -68,6 +68,7 @@ class GeneratorOptions(Keyed, SourceOptions):
                 node=node.name,
                 locate=node.text_locator("columns", name),
                 functions={"random": self._random(name)},
+                salt=name,
             )
             for name, text in texts.items()
         }
@@ -102,7 +103,7 @@ class GeneratorSource:
             tuple((e.text, name) for name, e in compiled.items()),
             reads=frozenset[str]().union(*(e.reads for e in expressions)),
             functions=frozenset[str]().union(*(e.functions for e in expressions)),
-            uses_now=any(e.uses_now for e in expressions),
+            parameters=frozenset[str]().union(*(e.parameters for e in expressions)),
         )
         self._next = 0
         self._stored: Json = None

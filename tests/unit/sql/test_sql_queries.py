@@ -127,20 +127,24 @@ def test_an_unknown_function_comes_with_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "uses_now"),
+    ("sql", "parameters"),
     [
-        ("SELECT a FROM pair", False),
-        ("SELECT ':epoch_now' AS x FROM pair", False),
-        ("SELECT now() AS x FROM pair", True),
-        ("SELECT a FROM (SELECT a, current_date AS d FROM pair) q", True),
-        ("SELECT a FROM pair UNION ALL SELECT a FROM pair WHERE now() > '2024-01-01'", True),
-        ("WITH unused AS (SELECT now() AS n FROM pair) SELECT a FROM pair", False),
+        ("SELECT a FROM pair", set()),
+        ("SELECT ':epoch_now' AS x FROM pair", set()),
+        ("SELECT now() AS x FROM pair", {"epoch_now"}),
+        ("SELECT a FROM (SELECT a, current_date AS d FROM pair) q", {"epoch_now"}),
+        ("SELECT a FROM pair UNION ALL SELECT a FROM pair WHERE now() > '2024-01-01'", {"epoch_now"}),
+        ("WITH unused AS (SELECT now() AS n FROM pair) SELECT a FROM pair", set()),
+        ("SELECT random() AS x FROM pair", {"epoch_seed"}),
+        ("SELECT a FROM pair WHERE random() < 0.5", {"epoch_seed"}),
+        ("SELECT uuid7() AS x FROM pair", {"epoch_now", "epoch_seed"}),
     ],
 )
-def test_uses_now_says_whether_the_text_has_the_marker(sql: str, uses_now: bool) -> None:
+def test_a_query_knows_which_parameters_its_text_has(sql: str, parameters: set[str]) -> None:
     query = compiled(sql)
-    assert query.uses_now is uses_now
-    assert (":epoch_now" in query.text.replace("':epoch_now'", "")) is uses_now
+    assert query.parameters == parameters
+    text = query.text.replace("':epoch_now'", "")
+    assert {name for name in ("epoch_now", "epoch_seed") if f":{name}" in text} == parameters
 
 
 @pytest.mark.parametrize(

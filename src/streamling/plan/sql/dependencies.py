@@ -12,12 +12,12 @@ class Dependencies:
 
     reads       the columns it looks at, by the reference name of their table
     functions   the functions of plugins it calls
-    uses_now    whether the text has the parameter marker :epoch_now
+    parameters  the parameters of the epoch that are in it
     """
 
     reads: Mapping[str, frozenset[str]]
     functions: frozenset[str]
-    uses_now: bool
+    parameters: frozenset[str]
 
 
 def merge(parts: Iterable[Dependencies]) -> Dependencies:
@@ -28,4 +28,5 @@ def merge(parts: Iterable[Dependencies]) -> Dependencies:
         for table, columns in part.reads.items():
             reads[table] = reads.get(table, frozenset()) | columns
     functions = frozenset[str]().union(*(part.functions for part in parts))
-    return Dependencies(reads, functions, any(part.uses_now for part in parts))
+    parameters = frozenset[str]().union(*(part.parameters for part in parts))
+    return Dependencies(reads, functions, parameters)

@@ -5,7 +5,8 @@ An allow-list: a kind of node without an entry in `_HANDLERS` is an error of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from streamling.plan.sql.calls import UNNEST, called, function_name
 from streamling.plan.sql.casts import cast, named_type
 from streamling.plan.sql.coercions import condition, together
 from streamling.plan.sql.constructs import construct, unsupported
+from streamling.plan.sql.epoch import EPOCH_SEED, ROW_NUMBER
 from streamling.plan.sql.functions import Function, lists, structs
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
@@ -22,8 +24,8 @@ from streamling.plan.sql.operators import arithmetic, comparable, comparison, jo
 from streamling.plan.sql.origin import Origin
 from streamling.plan.sql.patterns import similar_pattern
 from streamling.plan.sql.scope import Scope, column_value, name_of
-from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, text_value
-from streamling.plan.types import BINARY, BOOLEAN
+from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, identifier, text_value
+from streamling.plan.types import BINARY, BOOLEAN, INT64
 
 
 @dataclass(slots=True)
@@ -32,15 +34,19 @@ class Compiler:
 
     reads              the columns that something compiled so far looks at
     plugin_functions   the functions of plugins it calls
-    uses_now           whether it reads the epoch's clock
+    parameters         the parameters of the epoch that are in its text
+    row_numbers        the columns with row numbers that are in its text
     """
 
     origin: Origin
     scope: Scope
     functions: Mapping[str, Function]
+    salts: Iterator[str]
+    row_number: str = field(default=ROW_NUMBER, init=False)
     reads: set[str] = field(default_factory=set, init=False)
     plugin_functions: set[str] = field(default_factory=set, init=False)
-    uses_now: bool = field(default=False, init=False)
+    parameters: set[str] = field(default_factory=set, init=False)
+    row_numbers: set[str] = field(default_factory=set, init=False)
 
     def value(self, node: exp.Expr) -> Value:
         """The node compiled; raises UserError."""
@@ -65,6 +71,21 @@ class Compiler:
         column, fields = self.scope.find(names, quoted=quoted)
         self.reads.add(column.name)
         return column_value(column, fields)
+
+    def place(self) -> Sequence[Value]:
+        """The row number, and a salt for one call."""
+        self.row_numbers.add(self.row_number)
+        number = Value(identifier(self.row_number), INT64, nullable=False)
+        return number, text_value(next(self.salts))
+
+    @contextmanager
+    def numbering(self, column: str) -> Iterator[None]:
+        """Calls compiled in this context take the row number from `column`."""
+        before, self.row_number = self.row_number, column
+        try:
+            yield
+        finally:
+            self.row_number = before
 
     def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
         if refusal.argument is not None and refusal.argument < len(node.expressions):
@@ -309,8 +330,9 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
     function = compiler.function(node)
-    value = function.call([compiler.value(argument) for argument in node.expressions])
-    compiler.uses_now = compiler.uses_now or function.reads_clock
+    arguments = [compiler.value(argument) for argument in node.expressions]
+    value = function.call(arguments, compiler.place() if EPOCH_SEED in function.takes else ())
+    compiler.parameters |= function.takes
     if function.plugin is not None:
         compiler.plugin_functions.add(function.plugin)
     return value

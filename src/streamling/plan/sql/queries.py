@@ -6,7 +6,7 @@ as its last column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -23,10 +23,11 @@ from streamling.errors import (
     Where,
 )
 from streamling.plan.sql.dependencies import Dependencies, merge
+from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
-from streamling.plan.sql.projections import Column, missing_commas, projection
+from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
 from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
@@ -45,7 +46,7 @@ class Query:
     schema     the columns it gives, `_gs_op` included
     reads      the columns it looks at, by the reference name of their table; every input has an entry
     functions  the functions of plugins it calls
-    uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
+    parameters the parameters in the text that are to be bound per epoch: EPOCH_NOW, EPOCH_SEED
     dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
     cautions   what is probably not meant as written, and where
     """
@@ -54,21 +55,24 @@ class Query:
     schema: Schema
     reads: Mapping[str, frozenset[str]]
     functions: frozenset[str]
-    uses_now: bool
+    parameters: frozenset[str]
     dynamic_tables: tuple[DynamicCheck, ...] = ()
     cautions: tuple[tuple[str, Where | None], ...] = ()
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression for Spark; columns go by their names. The fields mean what they do in a Query."""
+    """An expression for Spark; columns go by their names. The fields mean what they do in a Query.
+
+    With the parameter EPOCH_SEED it stands over `number_rows` of what it reads.
+    """
 
     text: str
     type: DataType
     nullable: bool
     reads: frozenset[str]
     functions: frozenset[str]
-    uses_now: bool
+    parameters: frozenset[str]
 
 
 _NO_FUNCTIONS: Mapping[str, Function] = {}
@@ -87,7 +91,7 @@ def compile_query(
     functions       entries added to the function table, or put before an entry of the same name
     Raises UserError, or InvalidPipeline with all problems found.
     """
-    compiler = _Queries(statement._origin, inputs, views, functions)
+    compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node))
     try:
         branch = compiler.query(statement._tree, {})
     except RecursionError as error:
@@ -103,7 +107,7 @@ def compile_query(
         Schema(branch.fields),
         {table: branch.needs.reads.get(table, frozenset()) for table in statement.tables},
         branch.needs.functions,
-        branch.needs.uses_now,
+        branch.needs.parameters,
         statement.checked_tables,
         tuple(compiler.cautions),
     )
@@ -116,12 +120,16 @@ def compile_expression(
     node: str,
     locate: Locate = nowhere,
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
+    salt: str = "",
 ) -> Expression:
-    """One expression over `columns`, a filter for example. Raises UserError."""
+    """One expression over `columns`, a filter for example. Raises UserError.
+
+    salt   tells what `random()` gives in it from what it gives in other expressions of the node
+    """
     origin = Origin(sql, node, locate)
     try:
         tree = tree_of(origin, checked_tokens(origin), expression=True)
-        compiler = Compiler(origin, Scope(columns), functions)
+        compiler = Compiler(origin, Scope(columns), functions, make_salts(f"{node}:{salt}"))
         value = compiler.value(tree)
     except RecursionError as error:
         raise too_deep(origin, error) from None
@@ -132,7 +140,7 @@ def compile_expression(
         value.nullable,
         frozenset(compiler.reads),
         frozenset(compiler.plugin_functions),
-        compiler.uses_now,
+        frozenset(compiler.parameters),
     )
 
 
@@ -162,7 +170,7 @@ class _Relation:
         Of a table they are the columns looked at. A query computes all its columns, whoever looks at them.
         """
         reads = {self.table: frozenset(compiler.reads)} if self.table is not None else {}
-        own = Dependencies(reads, frozenset(compiler.plugin_functions), compiler.uses_now)
+        own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters))
         return own if self.query is None else merge((self.query.needs, own))
 
 
@@ -172,6 +180,7 @@ class _Queries:
     inputs: Mapping[str, Schema]
     views: Mapping[str, str]
     functions: Mapping[str, Function]
+    salts: Iterator[str]
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
@@ -221,15 +230,21 @@ class _Queries:
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
-        compiler = Compiler(self.origin, relation.scope, self.functions)
+        compiler = Compiler(self.origin, relation.scope, self.functions, self.salts)
         noted = len(self.problems)
         columns = self._columns(node, compiler)
         where = self._where(node, compiler)
         if len(self.problems) > noted:
             raise _Broken
+        rows = relation.text
+        if ROW_NUMBER in compiler.row_numbers:
+            rows = number_rows(rows)
+        if ITEM_NUMBER in compiler.row_numbers:
+            columns, rows = number_items(columns, rows, where)
+            where = ""
         listed = ", ".join(column.text for column in columns)
         return Branch(
-            f"SELECT {listed} FROM {relation.text}{where}",
+            f"SELECT {listed} FROM {rows}{where}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
             needs=relation.needs(compiler),
             appended=columns[-1].appended,

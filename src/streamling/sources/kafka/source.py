@@ -89,7 +89,7 @@ class KafkaSource:
                 condition.text,
                 reads=kept | condition.reads,
                 functions=condition.functions,
-                uses_now=condition.uses_now,
+                parameters=condition.parameters,
             )
         needed = kept if self.select is None else self.select.reads
         # All are decoded, for a message is good or bad as a whole. Columns that no node reads need not go to Spark.
