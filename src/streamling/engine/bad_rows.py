@@ -54,57 +54,57 @@ class Refused:
 
 
 class BadRows:
-    """Deals with the bad rows of a run, node by node."""
+    """Deals with the bad rows of a run, node by node; nodes go by their ids in the plan."""
 
     def __init__(self, plan: Plan, application: str, progress: Progress) -> None:
         self._application, self._progress = application, progress
-        self._nodes = {n.ref: n.spec for n in plan.nodes}
+        self._nodes = {n.id: n.spec for n in plan.nodes}
         self._boxes = {
-            ref: LetterBox(node) for ref, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
+            id_: LetterBox(node) for id_, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
         }
-        self._warnings = {ref: _Warnings(node.name) for ref, node in self._nodes.items()}
+        self._warnings = {id_: _Warnings(node.name) for id_, node in self._nodes.items()}
 
     @property
     def keeps_letters(self) -> bool:
         return bool(self._boxes)
 
-    def keeps(self, ref: str) -> bool:
-        return ref in self._boxes
+    def keeps(self, id_: str) -> bool:
+        return id_ in self._boxes
 
-    def policy(self, ref: str) -> OnError:
-        return self._nodes[ref].options.on_error
+    def policy(self, id_: str) -> OnError:
+        return self._nodes[id_].options.on_error
 
-    def check(self, ref: str, rows: Iterable[BadRow]) -> None:
+    def check(self, id_: str, rows: Iterable[BadRow]) -> None:
         """Raises for the first of them, if one is enough to end the run."""
-        if self.policy(ref) is OnError.FAIL:
+        if self.policy(id_) is OnError.FAIL:
             for bad in rows:
-                raise refusal(self._nodes[ref].name, bad)
+                raise refusal(self._nodes[id_].name, bad)
 
-    def set_aside(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:
+    def set_aside(self, epoch: Epoch, id_: str, stage: Stage, refused: Refused) -> None:
         """Skip or keep these rows; on return the letters are durable.
 
         Called again for the same epoch and node with the same rows, it leaves the same letters.
         """
-        kept = self.keep(epoch, ref, stage, refused.bad())
-        self.note(ref, Refused(kept, refused.first_bad) if ref in self._boxes else refused)
+        kept = self.keep(epoch, id_, stage, refused.bad())
+        self.note(id_, Refused(kept, refused.first_bad) if id_ in self._boxes else refused)
 
-    def note(self, ref: str, refused: Refused) -> None:
+    def note(self, id_: str, refused: Refused) -> None:
         """Count rows that are skipped or kept, and tell of the skipped ones."""
-        if ref not in self._boxes:
-            self._warnings[ref].skipped(refused.first_bad, refused.refused)
+        if id_ not in self._boxes:
+            self._warnings[id_].skipped(refused.first_bad, refused.refused)
         if refused.refused:
-            self._progress.passed(ref, set_aside=refused.refused)
+            self._progress.passed(id_, set_aside=refused.refused)
 
-    def keep(self, epoch: Epoch, ref: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+    def keep(self, epoch: Epoch, id_: str, stage: Stage, rows: Iterator[BadRow]) -> int:
         """Store letters, if the node wants any; on return they are durable. Returns how many."""
-        box = self._boxes.get(ref)
+        box = self._boxes.get(id_)
         if box is None:
             return 0
         first = next(rows, None)
         if first is None:
             box.remove(epoch, stage)
             return 0
-        node, kept = self._nodes[ref], 0
+        node, kept = self._nodes[id_], 0
         with box.file(epoch, stage) as file:
             for kept, bad in enumerate(chain([first], rows), start=1):
                 file.write(letter(bad, node, stage, epoch, self._application, among=file.id, ordinal=kept))

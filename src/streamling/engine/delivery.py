@@ -153,14 +153,14 @@ class Delivery:
         acks = self._write(outlet, epoch, frames)
         crash_point("after-write", outlet.node.ref)
         outlet.refused = tuple(bad for ack in acks for bad in ack.refused)
-        self._bad_rows.check(outlet.node.ref, outlet.refused)
+        self._bad_rows.check(outlet.node.id, outlet.refused)
         # Before the sink is done with the epoch: afterwards nobody would ask it again for what it refused.
-        self._bad_rows.keep(epoch, outlet.node.ref, Stage.WRITE, iter(outlet.refused))
+        self._bad_rows.keep(epoch, outlet.node.id, Stage.WRITE, iter(outlet.refused))
         crash_point("before-commit", outlet.node.ref)
         written, arrived = outlet.sink.commit(epoch, acks), sum(ack.rows for ack in acks)
         outlet.written += written
         outlet.arrived += arrived
-        self._progress.passed(outlet.node.ref, rows_in=arrived + len(outlet.refused), rows_out=written)
+        self._progress.passed(outlet.node.id, rows_in=arrived + len(outlet.refused), rows_out=written)
         outlet.offered += epoch.rows
         crash_point("after-commit", outlet.node.ref)
 

@@ -134,7 +134,7 @@ class EpochLoop:
         for ref, report in transformed.items():
             self._keep(epoch, ref, Stage.TRANSFORM, Refused(report.refused, report.bad))
         for outlet in outlets:
-            self._bad_rows.note(outlet.node.ref, Refused(len(outlet.refused), outlet.refused))
+            self._bad_rows.note(outlet.node.id, Refused(len(outlet.refused), outlet.refused))
             outlet.refused = ()
 
     def _keep(self, epoch: Epoch, ref: str, stage: Stage, refused: Refused) -> None:

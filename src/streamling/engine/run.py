@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from streamling.engine.delivery import Outlet
     from streamling.engine.loop import EpochLoop
     from streamling.engine.readahead import ReadAhead
+    from streamling.plan.pipeline import Plan
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Run:
         self._bounded = any(source.bounded for source in prepared.sources.values())
         self._loose = any(isinstance(source, HearsMarkers) for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
-        self._nodes = {name: n.spec for n in prepared.plan.nodes for name in (n.spec.name, n.ref)}
+        self._nodes = _nodes_by_name(prepared.plan)
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
@@ -200,7 +201,7 @@ class Run:
         )
         measured = {ref: s.extent for ref, s in prepared.sources.items() if isinstance(s, Measured)}
         troubled: dict[str, Troubled] = {s.node: s for s in sources}
-        troubled |= {o.node.ref: o for o in self._outlets}
+        troubled |= {o.node.id: o for o in self._outlets}
         self._progress.running(measured, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
         self._stop = stop  # from here on rows may be in flight, and a signal has something to wait for
         try:
@@ -366,6 +367,12 @@ def _functions_of(prepared: Prepared) -> list[Udf]:
     from streamling.engine.functions import used_functions
 
     return used_functions(prepared.plan, [s.select for s in prepared.sources.values() if s.select is not None])
+
+
+def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
+    """Nodes by what errors call them. Of a dynamic table and another node with one name it is the other."""
+    tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
+    return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
 def _listeners(prepared: Prepared) -> list[HearsFinalizers]:

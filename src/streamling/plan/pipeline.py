@@ -83,6 +83,10 @@ class Plan:
     def dynamic_table(self, ref: str) -> PlannedNode:
         return next(n for n in self.dynamic_tables if n.ref == ref)
 
+    def node_by_id(self, id_: str) -> PlannedNode:
+        """Any node, also a dynamic table, by `PlannedNode.id`."""
+        return self._by_id[id_]
+
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
         return self._consumers.get(ref, ())
 
@@ -93,6 +97,10 @@ class Plan:
         if not queries or None in queries:
             return frozenset(columns)
         return frozenset[str]().union(*(query.reads[ref] for query in queries if query is not None))
+
+    @cached_property
+    def _by_id(self) -> dict[str, PlannedNode]:
+        return {n.id: n for n in self.nodes}
 
     @cached_property
     def _by_ref(self) -> dict[str, PlannedNode]:
