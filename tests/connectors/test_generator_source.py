@@ -141,8 +141,8 @@ def test_every_row_is_an_insert_unless_a_column_says_otherwise() -> None:
 
 
 def test_only_a_generator_that_asks_for_the_time_needs_it() -> None:
-    assert source("type: generator, columns: {at: now()}").select.uses_now
-    assert not source("type: generator").select.uses_now
+    assert source("type: generator, columns: {at: now()}").select.parameters == {"epoch_now"}
+    assert not source("type: generator").select.parameters
 
 
 def test_an_expression_that_does_not_compile_is_reported_with_its_place() -> None:
@@ -151,3 +151,8 @@ def test_an_expression_that_does_not_compile_is_reported_with_its_place() -> Non
     (problem,) = caught.value.problems
     assert (problem.code, problem.node) == ("SQL_UNKNOWN_COLUMN", "Numbers")
     assert problem.where is not None and problem.where.line == 1
+
+
+def test_calls_in_two_columns_have_values_of_their_own() -> None:
+    found = columns("columns: {a: uuid(), b: uuid()}")
+    assert found["a"] != found["b"]

@@ -24,8 +24,8 @@ from streamling.cli.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamling.engine.progress import Progress
     from streamling.engine.execution import Summary
+    from streamling.engine.progress import Progress
     from streamling.spec.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from streamling.cli.places import place_of, place_of_state
 from streamling.cli.table import clock, number_of, speed
 from streamling.cli.terminal import Fragment, tell
-from streamling.engine.progress import Progress
 from streamling.engine.execution import Summary
+from streamling.engine.progress import Progress
 from streamling.engine.signals import listen
 from streamling.spec.blocks import BackendType
 from streamling.spec.pipeline import Role

@@ -30,12 +30,27 @@ class Extent:
 class Projection:
     """Spark expressions over what a reader yields, with the names they get.
 
-    `uses_now`: an expression has the parameter `:epoch_now`. Rows for which `condition` is not true are dropped.
+    Rows for which `condition` is not true are dropped.
     """
 
     columns: tuple[tuple[str, str], ...]
-    uses_now: bool = False
     condition: str | None = None
+    reads: frozenset[str] = frozenset()
+    """The columns that the expressions and the condition look at."""
+    functions: frozenset[str] = frozenset()
+    """The functions of plugins they call."""
+    parameters: frozenset[str] = frozenset()
+    """The parameters of the epoch that are in them."""
+
+    def query(self, view: str) -> str:
+        """The query over what the reader yields."""
+        from streamling.plan.sql.epoch import EPOCH_SEED, number_rows
+        from streamling.plan.sql.values import identifier
+
+        columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in self.columns)
+        rows = number_rows(view) if EPOCH_SEED in self.parameters else view
+        condition = f" WHERE {self.condition}" if self.condition is not None else ""
+        return f"SELECT {columns} FROM {rows}{condition}"
 
 
 class Reader(Protocol):

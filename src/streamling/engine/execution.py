@@ -30,6 +30,7 @@ from streamling.engine.state import StateStore, claim, generation, open_state
 from streamling.engine.state.store import patiently
 from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
+from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Udf
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
@@ -119,7 +120,7 @@ class Execution:
         self.bounded = any(source.bounded for source in prepared.sources.values())
         self.loose = any(not source.capabilities.replayable for source in prepared.sources.values())
         self._progress.planned(prepared.plan)
-        self._nodes = {name: n.spec for n in prepared.plan.nodes for name in (n.spec.name, n.id)}
+        self._nodes = _nodes_by_name(prepared.plan)
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
@@ -308,8 +309,13 @@ def _tell_of_loose_rows(prepared: Prepared) -> None:
 def _functions_of(prepared: Prepared) -> list[Udf]:
     from streamling.engine.functions import used_functions
 
-    selects = [source.select for source in prepared.sources.values() if source.select is not None]
-    return used_functions(prepared.plan, [text for select in selects for text, _ in select.columns])
+    return used_functions(prepared.plan, [s.select for s in prepared.sources.values() if s.select is not None])
+
+
+def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
+    """Nodes by what errors call them. Of a dynamic table and another node with one name it is the other."""
+    tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
+    return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
 def _retrying(stop: StopRequest) -> Callable[[Callable[[], NodeRows], str], NodeRows]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from streamling.connector import Projection
 from streamling.engine.spark_errors import crossing
 from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Call, Udf, offered
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def used_functions(plan: Plan, texts: Sequence[str]) -> list[Udf]:
-    """The plugin functions that queries of the plan call, or the expressions in `texts`."""
-    written = [*(node.query.text for node in plan.nodes if node.query is not None), *texts]
-    return [udf for udf in offered() if any(f"{udf.spark_name}(" in text for text in written)]
+def used_functions(plan: Plan, projections: Iterable[Projection]) -> list[Udf]:
+    """The plugin functions that queries of the plan call, or the projections of its sources."""
+    queries = (node.query for node in plan.nodes if node.query is not None)
+    names = frozenset[str]().union(*(q.functions for q in queries), *(p.functions for p in projections))
+    return [udf for udf in offered() if udf.name in names]
 
 
 def open_functions(session: SparkSession, udfs: Sequence[Udf], warm_up: Callable[[], None]) -> None:

@@ -70,7 +70,7 @@ class Snapshot:
 
 
 class Progress:
-    """Written by the engine, read by displays."""
+    """Written by the engine, read by displays. Nodes go by their ids in the plan."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,10 +87,10 @@ class Progress:
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            troubles = {ref: troubled.trouble for ref, troubled in self._troubled.items()}
+            troubles = {id_: troubled.trouble for id_, troubled in self._troubled.items()}
             nodes = tuple(
-                replace(node, extent=self._extents[ref]() if ref in self._extents else None, trouble=troubles.get(ref))
-                for ref, node in self._nodes.items()
+                replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
+                for id_, node in self._nodes.items()
             )
             seconds = time.monotonic() - self._began
             return Snapshot(self._phase, nodes, self._epochs, self._rows, self._last_epoch_ms, seconds, self._bounded)
@@ -106,8 +106,8 @@ class Progress:
         """The nodes are known; all counts are zero."""
         with self._lock:
             self._plan = plan
-            self._nodes = {n.ref: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
-            self._inputs = {n.ref: n.inputs for n in plan.nodes}
+            self._nodes = {n.id: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
+            self._inputs = {n.id: n.inputs for n in plan.nodes}
 
     def running(
         self,
@@ -131,21 +131,21 @@ class Progress:
     def epoch_passed(self, given: Mapping[str, int]) -> None:
         """What sources and transforms have given in an epoch, as far as anybody has counted it."""
         with self._lock:
-            for ref, node in self._nodes.items():
+            for id_, node in self._nodes.items():
                 if node.role is Role.SINK:
                     continue
-                got = [given.get(input_, 0) for input_ in self._inputs[ref]]
-                if ref in given:
-                    node = replace(node, rows_out=(node.rows_out or 0) + given[ref])
+                got = [given.get(input_, 0) for input_ in self._inputs[id_]]
+                if id_ in given:
+                    node = replace(node, rows_out=(node.rows_out or 0) + given[id_])
                 if got:
                     node = replace(node, rows_in=(node.rows_in or 0) + sum(got))
-                self._nodes[ref] = node
+                self._nodes[id_] = node
 
-    def passed(self, ref: str, *, rows_in: int = 0, rows_out: int = 0, set_aside: int = 0) -> None:
+    def passed(self, id_: str, *, rows_in: int = 0, rows_out: int = 0, set_aside: int = 0) -> None:
         """Rows have passed a node."""
         with self._lock:
-            node = self._nodes[ref]
-            self._nodes[ref] = replace(
+            node = self._nodes[id_]
+            self._nodes[id_] = replace(
                 node,
                 rows_in=(node.rows_in or 0) + rows_in if node.role is Role.SINK else node.rows_in,
                 rows_out=(node.rows_out or 0) + rows_out if node.role is Role.SINK else node.rows_out,

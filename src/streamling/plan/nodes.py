@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Key
+from streamling.plan.graph import is_stream
 from streamling.plan.sql import Query
 from streamling.plan.types import Schema
-from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline import NodeSpec, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,12 @@ class PlannedNode:
 
     @property
     def id(self) -> str:
-        return self.ref
+        """Unique in the plan, while a dynamic table may have the reference name of another node.
+
+        Reference names are in lower case: none of them equals the id of a dynamic table.
+        """
+        named = self.spec.role is Role.SINK or is_stream(self.spec)
+        return self.ref if named else f"Dynamic table {self.ref}"
 
     @property
     def schema(self) -> Schema:

@@ -44,7 +44,6 @@ from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, rea
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.placement import placement_cautions
 from streamling.plan.sql import Query, Statement, check_statement, compile_query
-from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
 from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
@@ -84,6 +83,10 @@ class Plan:
     def dynamic_table(self, ref: str) -> PlannedNode:
         return next(n for n in self.dynamic_tables if n.ref == ref)
 
+    def node_by_id(self, id_: str) -> PlannedNode:
+        """Any node, also a dynamic table, by `PlannedNode.id`."""
+        return self._by_id[id_]
+
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
         return self._consumers.get(ref, ())
 
@@ -93,9 +96,11 @@ class Plan:
         queries = [reader.query for reader in self.nodes if ref in reader.inputs]
         if not queries or None in queries:
             return frozenset(columns)
-        texts = [query.text for query in queries if query is not None]
-        # In the text of a query columns stand as quoted identifiers, a star is written out.
-        return frozenset(name for name in columns if any(identifier(name) in text for text in texts))
+        return frozenset[str]().union(*(query.reads[ref] for query in queries if query is not None))
+
+    @cached_property
+    def _by_id(self) -> dict[str, PlannedNode]:
+        return {n.id: n for n in self.nodes}
 
     @cached_property
     def _by_ref(self) -> dict[str, PlannedNode]:

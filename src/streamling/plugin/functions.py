@@ -79,7 +79,7 @@ def _planned(udf: Udf, arguments: Sequence[DataType], result: DataType, node: st
         return Value(f"{udf.spark_name}({', '.join(texts)})", result)
 
     usage = f"{udf.name}({', '.join(str(type_) for type_ in arguments)})"
-    return Function(usage, tuple(_parameter(type_) for type_ in arguments), build)
+    return Function(usage, tuple(_parameter(type_) for type_ in arguments), build, plugin=udf.name)
 
 
 def _parameter(type_: DataType) -> Parameter:

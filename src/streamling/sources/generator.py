@@ -68,6 +68,7 @@ class GeneratorOptions(Keyed, SourceOptions):
                 node=node.name,
                 locate=node.text_locator("columns", name),
                 functions={"random": self._random(name)},
+                salt=name,
             )
             for name, text in texts.items()
         }
@@ -96,9 +97,13 @@ class GeneratorSource(Source):
         self._node = node.ref
         self._key = f"{node.ref}:generator"
         self._options = options
-        expressions = options.compiled(node)
+        compiled = options.compiled(node)
+        expressions = compiled.values()
         self.select: Projection | None = Projection(
-            tuple((e.text, name) for name, e in expressions.items()), any(e.uses_now for e in expressions.values())
+            tuple((e.text, name) for name, e in compiled.items()),
+            reads=frozenset[str]().union(*(e.reads for e in expressions)),
+            functions=frozenset[str]().union(*(e.functions for e in expressions)),
+            parameters=frozenset[str]().union(*(e.parameters for e in expressions)),
         )
         self._next = 0
         self._stored: Json = None

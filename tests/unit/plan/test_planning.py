@@ -60,6 +60,8 @@ def test_nodes_stand_behind_what_they_read() -> None:
         ("SELECT id FROM numbers WHERE name <> 'n3'", {"id", "name", "_gs_op"}),
         ("SELECT id FROM numbers UNION ALL SELECT id FROM numbers", {"id", "_gs_op"}),
         ("WITH w AS (SELECT id AS i FROM numbers) SELECT i AS id FROM w", {"id", "_gs_op"}),
+        ("SELECT id, '`name`' AS label FROM numbers", {"id", "_gs_op"}),
+        ("SELECT id, id AS name FROM numbers", {"id", "_gs_op"}),
     ],
 )
 def test_a_node_knows_which_of_its_columns_are_read(query: str, read: set[str]) -> None:

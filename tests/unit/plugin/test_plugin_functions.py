@@ -11,7 +11,10 @@ import pyarrow as pa
 import pytest
 from plugin_files import checked, problems, write_plugin
 
+from streamling.connector import Projection
+from streamling.engine.functions import used_functions
 from streamling.errors import PermanentError
+from streamling.plan.sql import compile_expression
 from streamling.plugin.functions import Call
 
 OWN = """
@@ -106,6 +109,31 @@ def test_a_built_in_function_is_there_again_without_the_plugin(place: Path) -> N
     (place / "own.py").unlink()
     column = checked(place, pipeline("upper(name)")).node("t").schema.get("x")
     assert column is not None and str(column.type) == "string"
+
+
+@pytest.mark.parametrize(
+    ("sql", "functions"),
+    [
+        ("id", set()),
+        ("Shout(name, 'a')", {"shout"}),
+        ("plus(plus(id, 1), 2) + ticket()", {"plus", "ticket"}),
+        ("concat(name, 'streamling_plugin_function_plus(')", set()),
+        ("unnest(make_array(unsigned(id)))", {"unsigned"}),
+    ],
+)
+def test_a_query_knows_the_plugin_functions_it_calls(place: Path, sql: str, functions: set[str]) -> None:
+    plan = checked(place, pipeline(sql))
+    query = plan.node("t").query
+    assert query is not None and query.functions == functions
+    assert {udf.name for udf in used_functions(plan, [])} == functions
+
+
+def test_functions_of_filters_and_columns_of_sources_are_used_too(place: Path) -> None:
+    plan = checked(place, pipeline("ticket()"))
+    condition = compile_expression("plus(id, 1) > 2", plan.node("n").schema, node="n")
+    assert condition.functions == {"plus"}
+    used = used_functions(plan, [Projection((("`id`", "id"),), condition.text, functions=condition.functions)])
+    assert {udf.name for udf in used} == {"plus", "ticket"}
 
 
 def call(place: Path, name: str, marks: str, *columns: pa.Array) -> pa.Array:

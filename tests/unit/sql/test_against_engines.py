@@ -25,6 +25,7 @@ import pyarrow as pa
 from engine_tables import COLUMNS, TABLES, carried, spark_schema
 
 from streamling.plan.sql import SESSION_SETTINGS, compile_expression, compile_query, parse
+from streamling.plan.sql.epoch import number_rows
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import Value
 from streamling.plan.sql.wide import comparison_key
@@ -95,7 +96,8 @@ def _compiled(sql: str) -> Any:
 
 def _on_spark(spark: Any, expressions: list[str], source: str) -> dict[str, Result]:
     listed = ", ".join(f"{_compiled(sql).text} AS `{number}`" for number, sql in enumerate(expressions))
-    frame = spark.sql(f"SELECT {listed} FROM {source}")
+    table, _, condition = source.partition(" ")
+    frame = spark.sql(f"SELECT {listed} FROM {number_rows(table)} {condition}", args={"epoch_seed": 7})
     types = [field.dataType.simpleString() for field in frame.schema]
     columns = [_values(column) for column in frame.toArrow().columns]
     return {sql: (columns[n], types[n]) for n, sql in enumerate(expressions)}
@@ -260,7 +262,8 @@ def test_queries_run_on_spark(sql: str, spark: Any) -> None:
     schema = Schema((*COLUMNS.fields, OPERATION_FIELD))
     spark.sql("SELECT *, 'u' AS _gs_op FROM ordinary").createOrReplaceTempView("in_t")
     query = compile_query(parse(sql, node="test"), {"t": schema}, {"t": "in_t"})
-    frame = spark.sql(query.text, args={"epoch_now": NOW}) if query.uses_now else spark.sql(query.text)
+    values = {"epoch_now": NOW, "epoch_seed": 7}
+    frame = spark.sql(query.text, args={name: values[name] for name in query.parameters} or None)
     assert tuple(frame.columns) == query.schema.names
     rows = zip(*(_values(column) for column in frame.toArrow().columns), strict=True)
     expected = QUERIES[sql]

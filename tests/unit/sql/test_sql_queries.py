@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sql_samples import INPUTS, VIEWS, codes, columns, compiled, problems
+from sql_samples import INPUTS, ORDERS, VIEWS, codes, columns, compiled, problems
 
 from streamling.errors import BugError
-from streamling.plan.sql import Function, Value, compile_query, parse
+from streamling.plan.sql import Function, Value, compile_expression, compile_query, parse
 from streamling.plan.types import FLOAT64, INT64, Field, Schema
 
 TEXTS = {
@@ -127,20 +127,53 @@ def test_an_unknown_function_comes_with_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "uses_now"),
+    ("sql", "parameters"),
     [
-        ("SELECT a FROM pair", False),
-        ("SELECT ':epoch_now' AS x FROM pair", False),
-        ("SELECT now() AS x FROM pair", True),
-        ("SELECT a FROM (SELECT a, current_date AS d FROM pair) q", True),
-        ("SELECT a FROM pair UNION ALL SELECT a FROM pair WHERE now() > '2024-01-01'", True),
-        ("WITH unused AS (SELECT now() AS n FROM pair) SELECT a FROM pair", False),
+        ("SELECT a FROM pair", set()),
+        ("SELECT ':epoch_now' AS x FROM pair", set()),
+        ("SELECT now() AS x FROM pair", {"epoch_now"}),
+        ("SELECT a FROM (SELECT a, current_date AS d FROM pair) q", {"epoch_now"}),
+        ("SELECT a FROM pair UNION ALL SELECT a FROM pair WHERE now() > '2024-01-01'", {"epoch_now"}),
+        ("WITH unused AS (SELECT now() AS n FROM pair) SELECT a FROM pair", set()),
+        ("SELECT random() AS x FROM pair", {"epoch_seed"}),
+        ("SELECT a FROM pair WHERE random() < 0.5", {"epoch_seed"}),
+        ("SELECT uuid7() AS x FROM pair", {"epoch_now", "epoch_seed"}),
     ],
 )
-def test_uses_now_says_whether_the_text_has_the_marker(sql: str, uses_now: bool) -> None:
+def test_a_query_knows_which_parameters_its_text_has(sql: str, parameters: set[str]) -> None:
     query = compiled(sql)
-    assert query.uses_now is uses_now
-    assert (":epoch_now" in query.text.replace("':epoch_now'", "")) is uses_now
+    assert query.parameters == parameters
+    text = query.text.replace("':epoch_now'", "")
+    assert {name for name in ("epoch_now", "epoch_seed") if f":{name}" in text} == parameters
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("SELECT a FROM pair", {"pair": {"a", "_gs_op"}}),
+        ("SELECT *, 'd' AS _gs_op FROM pair", {"pair": {"a", "b"}}),
+        ("SELECT * EXCEPT (b) FROM pair", {"pair": {"a", "_gs_op"}}),
+        ("SELECT 'd' AS _gs_op FROM pair", {"pair": set()}),
+        ("SELECT a FROM pair WHERE b = 'x'", {"pair": {"a", "b", "_gs_op"}}),
+        ("SELECT '`b`' AS x FROM pair", {"pair": {"_gs_op"}}),
+        ("SELECT a AS b FROM pair", {"pair": {"a", "_gs_op"}}),
+        ("SELECT orders.address.city AS c, unnest(tags) AS t FROM orders", {"orders": {"address", "tags", "_gs_op"}}),
+        ("SELECT x FROM (SELECT a AS x, b FROM pair) q", {"pair": {"a", "b", "_gs_op"}}),
+        ("SELECT name AS id FROM (SELECT a AS name FROM pair) q", {"pair": {"a", "_gs_op"}}),
+        (
+            "SELECT a FROM pair UNION ALL SELECT qty FROM orders UNION ALL SELECT 1 FROM pair WHERE b IS NULL",
+            {"pair": {"a", "b", "_gs_op"}, "orders": {"qty", "_gs_op"}},
+        ),
+        ("WITH u AS (SELECT id FROM orders) SELECT a FROM pair", {"orders": set(), "pair": {"a", "_gs_op"}}),
+        ("SELECT * FROM shop.pair", {"shop.pair": {"a", "b", "_gs_op"}}),
+    ],
+)
+def test_a_query_knows_the_columns_it_reads_of_each_table(sql: str, reads: dict[str, set[str]]) -> None:
+    assert compiled(sql).reads == reads
+
+
+def test_an_expression_knows_the_columns_it_reads() -> None:
+    assert compile_expression("qty > 1 AND name <> '`userId`'", ORDERS, node="n").reads == {"qty", "name"}
 
 
 def test_a_caller_can_add_a_function() -> None:

@@ -14,6 +14,7 @@ from streamling.connector import Epoch
 from streamling.engine.results import NodeRows, Results
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.plan.nodes import PlannedNode
+from streamling.plan.sql.epoch import EPOCH_NOW, EPOCH_SEED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,7 @@ class QueryStep:
         with self._views:
             for input_ in self._inputs:
                 results.rows(input_.id).frame.createOrReplaceTempView(input_.view)
-            frame = run_query(results.session, self._query.text, self._query.uses_now, results.epoch)
+            frame = run_query(results.session, self._query.text, self._query.parameters, results.epoch)
         if not self._checked:
             self._check_order(frame)
             self._checked = True
@@ -59,7 +60,8 @@ def has_shuffle(plan: str) -> bool:
     return _SHUFFLE.search(plan) is not None
 
 
-def run_query(session: SparkSession, text: str, uses_now: bool, epoch: Epoch) -> DataFrame:
-    if not uses_now:
+def run_query(session: SparkSession, text: str, parameters: frozenset[str], epoch: Epoch) -> DataFrame:
+    if not parameters:
         return session.sql(text)
-    return session.sql(text, args={"epoch_now": _EPOCH_START + timedelta(microseconds=epoch.now_us)})
+    values = {EPOCH_NOW: _EPOCH_START + timedelta(microseconds=epoch.now_us), EPOCH_SEED: epoch.seed}
+    return session.sql(text, args={name: values[name] for name in sorted(parameters)})

@@ -16,7 +16,6 @@ from streamling.engine.steps.query import run_query
 from streamling.engine.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.nodes import PlannedNode
-from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema
 from streamling.spec.options import OnError
 
@@ -64,9 +63,7 @@ class ReadStep:
             return frame
         view = f"{self.node.view}_read"
         frame.createOrReplaceTempView(view)
-        columns = ", ".join(f"{text} AS {identifier(name)}" for text, name in select.columns)
-        condition = f" WHERE {select.condition}" if select.condition is not None else ""
-        return run_query(results.session, f"SELECT {columns} FROM {view}{condition}", select.uses_now, results.epoch)
+        return run_query(results.session, select.query(view), select.parameters, results.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ An allow-list: a kind of node without an entry in `_HANDLERS` is an error of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -15,28 +16,37 @@ from streamling.plan.sql.calls import UNNEST, called, function_name
 from streamling.plan.sql.casts import cast, named_type
 from streamling.plan.sql.coercions import condition, together
 from streamling.plan.sql.constructs import construct, unsupported
+from streamling.plan.sql.epoch import EPOCH_SEED, ROW_NUMBER
 from streamling.plan.sql.functions import Function, lists, structs
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
 from streamling.plan.sql.operators import arithmetic, comparable, comparison, joined, like, matches, negative
 from streamling.plan.sql.origin import Origin
 from streamling.plan.sql.patterns import similar_pattern
-from streamling.plan.sql.scope import Scope, name_of
-from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, text_value
-from streamling.plan.types import BINARY, BOOLEAN
+from streamling.plan.sql.scope import Scope, column_value, name_of
+from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, identifier, text_value
+from streamling.plan.types import BINARY, BOOLEAN, INT64
 
 
 @dataclass(slots=True)
 class Compiler:
-    """Compiles the expressions of one SELECT.
+    """Compiles the expressions of one SELECT, and notes what they need.
 
-    uses_now   whether something compiled so far reads the epoch's clock
+    reads              the columns that something compiled so far looks at
+    plugin_functions   the functions of plugins it calls
+    parameters         the parameters of the epoch that are in its text
+    row_numbers        the columns with row numbers that are in its text
     """
 
     origin: Origin
     scope: Scope
     functions: Mapping[str, Function]
-    uses_now: bool = field(default=False, init=False)
+    salts: Iterator[str]
+    row_number: str = field(default=ROW_NUMBER, init=False)
+    reads: set[str] = field(default_factory=set, init=False)
+    plugin_functions: set[str] = field(default_factory=set, init=False)
+    parameters: set[str] = field(default_factory=set, init=False)
+    row_numbers: set[str] = field(default_factory=set, init=False)
 
     def value(self, node: exp.Expr) -> Value:
         """The node compiled; raises UserError."""
@@ -55,6 +65,27 @@ class Compiler:
             return condition(value)
         except Refusal as refusal:
             raise self.error(refusal, node) from None
+
+    def column(self, names: Sequence[str], *, quoted: bool = False) -> Value:
+        """`[qualifier.]column[.field ...]`; raises Refusal. `quoted`: a single name was written in quotes."""
+        column, fields = self.scope.find(names, quoted=quoted)
+        self.reads.add(column.name)
+        return column_value(column, fields)
+
+    def place(self) -> Sequence[Value]:
+        """The row number, and a salt for one call."""
+        self.row_numbers.add(self.row_number)
+        number = Value(identifier(self.row_number), INT64, nullable=False)
+        return number, text_value(next(self.salts))
+
+    @contextmanager
+    def numbering(self, column: str) -> Iterator[None]:
+        """Calls compiled in this context take the row number from `column`."""
+        before, self.row_number = self.row_number, column
+        try:
+            yield
+        finally:
+            self.row_number = before
 
     def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
         if refusal.argument is not None and refusal.argument < len(node.expressions):
@@ -106,7 +137,7 @@ def _column(compiler: Compiler, node: exp.Expr) -> Value:
     if any(not isinstance(part, exp.Identifier) for part in parts):
         raise unsupported(compiler.origin, construct(node.this), node)
     quoted = len(parts) == 1 and bool(parts[0].args.get("quoted"))
-    return compiler.scope.column([name_of(part) for part in parts], quoted=quoted)
+    return compiler.column([name_of(part) for part in parts], quoted=quoted)
 
 
 def _dot(compiler: Compiler, node: exp.Expr) -> Value:
@@ -116,7 +147,7 @@ def _dot(compiler: Compiler, node: exp.Expr) -> Value:
         raise unsupported(compiler.origin, construct(member), node)
     names = _dotted(node)
     if names is not None:
-        return compiler.scope.column(names)
+        return compiler.column(names)
     return structs.field(compiler.value(node.this), name_of(member))
 
 
@@ -299,8 +330,11 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
     function = compiler.function(node)
-    value = function.call([compiler.value(argument) for argument in node.expressions])
-    compiler.uses_now = compiler.uses_now or function.reads_clock
+    arguments = [compiler.value(argument) for argument in node.expressions]
+    value = function.call(arguments, compiler.place() if EPOCH_SEED in function.takes else ())
+    compiler.parameters |= function.takes
+    if function.plugin is not None:
+        compiler.plugin_functions.add(function.plugin)
     return value
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from streamling.errors import UserError, Where
 from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import sql_of, unsupported
+from streamling.plan.sql.epoch import ITEM, ITEM_NUMBER, ROW_NUMBER, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.origin import offset_of
-from streamling.plan.sql.scope import name_of
+from streamling.plan.sql.scope import column_value, name_of
 from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
-from streamling.plan.types import OPERATION_COLUMN, Field
+from streamling.plan.types import OPERATION_COLUMN
 
 _AFTER_AS = re.compile(r"\bAS\s*$", re.IGNORECASE)
 
@@ -43,6 +44,11 @@ class Column:
         return self.node is None
 
     @property
+    def unnests(self) -> bool:
+        """The items of a list, each a row of its own."""
+        return self.node is not None and _is_unnest(self.node.unalias())
+
+    @property
     def is_operation(self) -> bool:
         """The operation column of the input, unchanged."""
         return self.name == OPERATION_COLUMN and self.value.text == identifier(OPERATION_COLUMN)
@@ -50,11 +56,14 @@ class Column:
 
 def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserError]:
     """The columns in order, problems in place of those that have one."""
-    columns = [column for item in node.expressions for column in _item(item, compiler)]
+    unnests = any(_is_unnest(item.unalias()) for item in node.expressions)
+    with compiler.numbering(ITEM_NUMBER if unnests else ROW_NUMBER):
+        columns = [column for item in node.expressions for column in _item(item, compiler)]
     columns = _written_operation_wins(columns)
+    compiler.reads.update(c.name for c in columns if isinstance(c, Column) and c.starred)
     yield from _one_unnest(columns, compiler)
     if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
-        yield Column(OPERATION_COLUMN, compiler.scope.column([OPERATION_COLUMN]), None)
+        yield Column(OPERATION_COLUMN, compiler.column([OPERATION_COLUMN]), None)
 
 
 def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, Where | None]]:
@@ -94,7 +103,8 @@ def _value(node: exp.Expr, compiler: Compiler) -> Value:
         if value.type == MONTHS:
             raise Refusal("an interval of months is no value of a column", hint="add it to a time")
         return value
-    arguments = [compiler.value(argument) for argument in node.expressions]
+    with compiler.numbering(ROW_NUMBER):
+        arguments = [compiler.value(argument) for argument in node.expressions]
     if len(arguments) != 1 or arguments[0].type.item is None or arguments[0].type.kind != "list":
         raise Refusal(f"`unnest(list)` does not take {', '.join(str(a.type) for a in arguments) or 'nothing'}")
     return Value(f"explode({arguments[0].text})", arguments[0].type.item)
@@ -115,7 +125,7 @@ def _starred(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterator[Col
     left_out = {_left_out(column, compiler) for column in star.args.get("except_") or ()}
     for field in compiler.scope.columns:
         if field.name not in left_out:
-            yield Column(field.name, _plain(field), node, starred=True)
+            yield Column(field.name, column_value(field), node, starred=True)
 
 
 def _left_out(node: exp.Expr, compiler: Compiler) -> str:
@@ -125,10 +135,6 @@ def _left_out(node: exp.Expr, compiler: Compiler) -> str:
     if name not in compiler.scope.columns:
         raise compiler.error(compiler.scope.unknown([name]), node)
     return name
-
-
-def _plain(field: Field) -> Value:
-    return Value(identifier(field.name), field.type, field.nullable)
 
 
 def _written_operation_wins(columns: list[Column | UserError]) -> list[Column | UserError]:
@@ -141,10 +147,18 @@ def _one_unnest(columns: list[Column | UserError], compiler: Compiler) -> Iterat
     unnested = 0
     for column in columns:
         yield column
-        if isinstance(column, Column) and column.node is not None and _is_unnest(column.node.unalias()):
+        if isinstance(column, Column) and column.unnests:
             unnested += 1
             if unnested == 2:
                 yield unsupported(compiler.origin, "more than one unnest in a SELECT", column.node)
+
+
+def number_items(columns: list[Column], relation: str, where: str) -> tuple[list[Column], str]:
+    """The columns over a relation in which the items of the unnested list are rows, with numbers."""
+    (unnested,) = (column for column in columns if column.unnests)
+    rows = number_rows(f"(SELECT *, {unnested.value.text} AS {identifier(ITEM)} FROM {relation}{where})", ITEM_NUMBER)
+    item = replace(unnested, value=replace(unnested.value, text=identifier(ITEM)))
+    return [item if column is unnested else column for column in columns], rows
 
 
 def output_name(node: exp.Expr) -> str:

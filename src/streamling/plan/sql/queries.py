@@ -6,7 +6,7 @@ as its last column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -22,10 +22,12 @@ from streamling.errors import (
     UserError,
     Where,
 )
+from streamling.plan.sql.dependencies import Dependencies, merge
+from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.origin import Locate, Origin, nowhere
-from streamling.plan.sql.projections import Column, missing_commas, projection
+from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
 from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
@@ -42,26 +44,35 @@ class Query:
 
     text       Spark SQL; inputs go by the names of their views
     schema     the columns it gives, `_gs_op` included
-    uses_now   whether the text has the parameter marker :epoch_now, a TIMESTAMP to be bound per epoch
+    reads      the columns it looks at, by the reference name of their table; every input has an entry
+    functions  the functions of plugins it calls
+    parameters the parameters in the text that are to be bound per epoch: EPOCH_NOW, EPOCH_SEED
     dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
     cautions   what is probably not meant as written, and where
     """
 
     text: str
     schema: Schema
-    uses_now: bool
+    reads: Mapping[str, frozenset[str]]
+    functions: frozenset[str]
+    parameters: frozenset[str]
     dynamic_tables: tuple[DynamicCheck, ...] = ()
     cautions: tuple[tuple[str, Where | None], ...] = ()
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression for Spark; columns go by their names."""
+    """An expression for Spark; columns go by their names. The fields mean what they do in a Query.
+
+    With the parameter EPOCH_SEED it stands over `number_rows` of what it reads.
+    """
 
     text: str
     type: DataType
     nullable: bool
-    uses_now: bool
+    reads: frozenset[str]
+    functions: frozenset[str]
+    parameters: frozenset[str]
 
 
 _NO_FUNCTIONS: Mapping[str, Function] = {}
@@ -80,7 +91,7 @@ def compile_query(
     functions       entries added to the function table, or put before an entry of the same name
     Raises UserError, or InvalidPipeline with all problems found.
     """
-    compiler = _Queries(statement._origin, inputs, views, functions)
+    compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node))
     try:
         branch = compiler.query(statement._tree, {})
     except RecursionError as error:
@@ -92,7 +103,13 @@ def compile_query(
         raise AssertionError("a query is broken without a problem")
     _check_worker_calls(statement._origin, branch.text)
     return Query(
-        branch.text, Schema(branch.fields), branch.uses_now, statement.checked_tables, tuple(compiler.cautions)
+        branch.text,
+        Schema(branch.fields),
+        {table: branch.needs.reads.get(table, frozenset()) for table in statement.tables},
+        branch.needs.functions,
+        branch.needs.parameters,
+        statement.checked_tables,
+        tuple(compiler.cautions),
     )
 
 
@@ -103,17 +120,28 @@ def compile_expression(
     node: str,
     locate: Locate = nowhere,
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
+    salt: str = "",
 ) -> Expression:
-    """One expression over `columns`, a filter for example. Raises UserError."""
+    """One expression over `columns`, a filter for example. Raises UserError.
+
+    salt   tells what `random()` gives in it from what it gives in other expressions of the node
+    """
     origin = Origin(sql, node, locate)
     try:
         tree = tree_of(origin, checked_tokens(origin), expression=True)
-        compiler = Compiler(origin, Scope(columns), functions)
+        compiler = Compiler(origin, Scope(columns), functions, make_salts(f"{node}:{salt}"))
         value = compiler.value(tree)
     except RecursionError as error:
         raise too_deep(origin, error) from None
     _check_worker_calls(origin, value.text)
-    return Expression(value.text, value.type, value.nullable, compiler.uses_now)
+    return Expression(
+        value.text,
+        value.type,
+        value.nullable,
+        frozenset(compiler.reads),
+        frozenset(compiler.plugin_functions),
+        frozenset(compiler.parameters),
+    )
 
 
 def _check_worker_calls(origin: Origin, text: str) -> None:
@@ -127,12 +155,32 @@ class _Broken(Exception):
     """A query has no columns because of problems already noted."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """What a SELECT reads: a table, or the rows of another query."""
+
+    text: str
+    scope: Scope
+    table: str | None = None
+    query: Branch | None = None
+
+    def needs(self, compiler: Compiler) -> Dependencies:
+        """The dependencies of a SELECT whose expressions are compiled.
+
+        Of a table they are the columns looked at. A query computes all its columns, whoever looks at them.
+        """
+        reads = {self.table: frozenset(compiler.reads)} if self.table is not None else {}
+        own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters))
+        return own if self.query is None else merge((self.query.needs, own))
+
+
 @dataclass(slots=True)
 class _Queries:
     origin: Origin
     inputs: Mapping[str, Schema]
     views: Mapping[str, str]
     functions: Mapping[str, Function]
+    salts: Iterator[str]
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
@@ -181,18 +229,24 @@ class _Queries:
         raise _Broken
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
-        text, scope, uses_now = self._relation(node.args["from_"].this, known)
-        compiler = Compiler(self.origin, scope, self.functions)
+        relation = self._relation(node.args["from_"].this, known)
+        compiler = Compiler(self.origin, relation.scope, self.functions, self.salts)
         noted = len(self.problems)
         columns = self._columns(node, compiler)
         where = self._where(node, compiler)
         if len(self.problems) > noted:
             raise _Broken
+        rows = relation.text
+        if ROW_NUMBER in compiler.row_numbers:
+            rows = number_rows(rows)
+        if ITEM_NUMBER in compiler.row_numbers:
+            columns, rows = number_items(columns, rows, where)
+            where = ""
         listed = ", ".join(column.text for column in columns)
         return Branch(
-            f"SELECT {listed} FROM {text}{where}",
+            f"SELECT {listed} FROM {rows}{where}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
-            uses_now=uses_now or compiler.uses_now,
+            needs=relation.needs(compiler),
             appended=columns[-1].appended,
         )
 
@@ -229,26 +283,25 @@ class _Queries:
             self._problem(error)
             return ""
 
-    def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> tuple[str, Scope, bool]:
-        """What a SELECT reads: Spark text, columns, and whether it reads the clock."""
+    def _relation(self, node: exp.Expr, known: Mapping[str, Branch]) -> _Relation:
         node = unparenthesized(node)
         alias = node.args.get("alias")
         label = name_of(alias.this) if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Subquery):
             branch = self._renamed(self.query(node, known), alias)
-            return f"({branch.text})", Scope(Schema(branch.fields), label), branch.uses_now
+            return _Relation(f"({branch.text})", Scope(Schema(branch.fields), label), query=branch)
         if not isinstance(node, exp.Table):
             raise AssertionError(f"shapes let {type(node).__name__} through")
         cte = known.get(cte_name(node) or "")
         if cte is not None:
-            return f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), cte.uses_now
+            return _Relation(f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), query=cte)
         name = table_name(node)
         if name not in self.inputs or name not in self.views:
             self._problem(self._unknown_table(name, node))
             raise _Broken
         if OPERATION_COLUMN not in self.inputs[name]:
             raise BugError(INTERNAL, f"the schema of `{name}` has no `{OPERATION_COLUMN}`", node=self.origin.node)
-        return identifier(self.views[name]), Scope(self.inputs[name], label or name), False
+        return _Relation(identifier(self.views[name]), Scope(self.inputs[name], label or name), table=name)
 
     def _unknown_table(self, name: str, node: exp.Expr) -> UserError:
         near = get_close_matches(name, self.inputs, n=1)

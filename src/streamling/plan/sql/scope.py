@@ -38,16 +38,19 @@ class Scope:
         written = ".".join(names)
         return self.qualifier == written or self.qualifier.endswith(f".{written}")
 
-    def column(self, names: Sequence[str], *, quoted: bool = False) -> Value:
-        """`[qualifier.]column[.field ...]`; `quoted`: a single name was written in quotes."""
+    def find(self, names: Sequence[str], *, quoted: bool = False) -> tuple[Field, Sequence[str]]:
+        """The column in `[qualifier.]column[.field ...]`, and the fields behind it.
+
+        quoted   a single name was written in quotes
+        """
         for length in range(len(names) - 1, 0, -1):
-            found = self.columns.get(names[length])
-            if found is not None and self.is_qualifier(names[:length]):
-                return _path(found, names[length + 1 :])
-        found = self.columns.get(names[0])
-        if found is None:
+            column = self.columns.get(names[length])
+            if column is not None and self.is_qualifier(names[:length]):
+                return column, names[length + 1 :]
+        column = self.columns.get(names[0])
+        if column is None:
             raise self.unknown(names, quoted=quoted)
-        return _path(found, names[1:])
+        return column, names[1:]
 
     def unknown(self, names: Sequence[str], *, quoted: bool = False) -> Refusal:
         """The refusal of a column that is not there."""
@@ -75,7 +78,8 @@ def _hint(name: str, near: str | None, *, quoted: bool) -> str | None:
     return f"Write {near}: a name with capital letters needs double quotes." if near and '"' in near else None
 
 
-def _path(column: Field, fields: Sequence[str]) -> Value:
+def column_value(column: Field, fields: Sequence[str] = ()) -> Value:
+    """A column, or a field inside it."""
     value = Value(identifier(column.name), column.type, column.nullable)
     for name in fields:
         value = field(value, name)

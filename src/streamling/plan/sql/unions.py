@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamling.plan.sql.coercions import common_type, converted
+from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.values import Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, Field
 
@@ -14,12 +15,13 @@ from streamling.plan.types import OPERATION_COLUMN, STRING, Field
 class Branch:
     """A compiled query.
 
+    needs      what its text needs
     appended   whether its last column is the operation column that the user did not write
     """
 
     text: str
     fields: tuple[Field, ...]
-    uses_now: bool
+    needs: Dependencies
     appended: bool
 
     def selected(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
@@ -28,7 +30,7 @@ class Branch:
         if [(f.name, f.type) for f in chosen] == [(f.name, f.type) for f in targets] and tuple(chosen) == self.fields:
             return self
         columns = (_converted(field, target) for field, target in zip(chosen, targets, strict=True))
-        return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.uses_now, self.appended)
+        return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.needs, self.appended)
 
     def renamed(self, names: Sequence[str]) -> Branch | str:
         """The written columns under other names, or why not. The operation column stays, also if it got another."""
@@ -88,7 +90,7 @@ def union(parts: Sequence[Branch]) -> Branch | Mismatch:
             return Mismatch(met.branch, f"UNION ALL: column {position + 1} `{name}`: {met.message}")
         targets.append(met)
     texts = [f"({part.selected(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
-    return Branch(" UNION ALL ".join(texts), tuple(targets), any(p.uses_now for p in parts), first.appended)
+    return Branch(" UNION ALL ".join(texts), tuple(targets), merge(part.needs for part in parts), first.appended)
 
 
 def _names(branch: Branch) -> str:

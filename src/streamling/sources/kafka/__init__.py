@@ -19,7 +19,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from streamling.connector import BatchPolicy, Discovery, Kind, Projection, batch_policy, register
+from streamling.connector import BatchPolicy, Discovery, Kind, batch_policy, register
 from streamling.errors import (
     INVALID_VALUE,
     MISSING_FIELD,
@@ -34,8 +34,7 @@ from streamling.errors import (
 )
 from streamling.plan.contract import Finding, Key
 from streamling.plan.declared_columns import DeclaredColumns, declared_fields
-from streamling.plan.sql import check_expression, compile_expression
-from streamling.plan.sql.values import identifier
+from streamling.plan.sql import Expression, check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
 from streamling.sources.avro_columns import avro_columns, newest_schema
@@ -365,11 +364,10 @@ def _payload(
     return payload, key or rows.primary_key
 
 
-def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Projection | None:
+def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Expression | None:
     if condition is None:
         return None
-    compiled = compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
-    return Projection(tuple((identifier(f.name), f.name) for f in columns), compiled.uses_now, compiled.text)
+    return compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
 
 
 register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, _build, probe=_probe, sets_aside=True))

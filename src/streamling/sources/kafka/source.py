@@ -20,6 +20,7 @@ from streamling.connector import (
     SourceCapabilities,
 )
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
+from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.client import Broker
@@ -68,7 +69,7 @@ class KafkaSource(Source):
         watching: Watching,
         connection: KafkaConnection,
         payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
-        condition: Callable[[Schema], Projection | None],
+        condition: Callable[[Schema], Expression | None],
     ) -> None:
         self._reading, self._connection = reading, connection
         self.capabilities = SourceCapabilities(
@@ -86,13 +87,19 @@ class KafkaSource(Source):
     def prepare(self, columns: Schema, read: Collection[str]) -> None:
         self._decoding, self._row_key = self._payload(columns)
         key = self._row_key if self._reading.tombstones == "delete" else ()
-        kept = {*read, OPERATION_COLUMN, *key}
-        condition, text = self._condition(columns), ""
+        kept = frozenset((*read, OPERATION_COLUMN, *key)).intersection(columns.names)
+        condition = self._condition(columns)
         if condition is not None:
-            text = condition.condition or ""
-            self.select = replace(condition, columns=tuple(c for c in condition.columns if c[1] in kept))
-        # All are decoded, for a message is good or bad as a whole. What nobody looks at need not go to Spark.
-        self.columns = Schema(tuple(f for f in columns if f.name in kept or identifier(f.name) in text))
+            self.select = Projection(
+                tuple((identifier(f.name), f.name) for f in columns if f.name in kept),
+                condition.text,
+                reads=kept | condition.reads,
+                functions=condition.functions,
+                parameters=condition.parameters,
+            )
+        needed = kept if self.select is None else self.select.reads
+        # All are decoded, for a message is good or bad as a whole. Columns that no node reads need not go to Spark.
+        self.columns = Schema(tuple(f for f in columns if f.name in needed))
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics

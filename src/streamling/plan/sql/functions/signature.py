@@ -30,7 +30,9 @@ class Function:
     usage        how it is written: `substr(text, start[, length])`
     parameters   in order; the last `optional` ones may be left out, the last one repeats if `variadic`
     build        the call as a value, from admitted arguments in the number the usage allows
-    reads_clock  the text has the parameter marker :epoch_now
+    takes        the epoch parameters in its text; with EPOCH_SEED, `build` gets two more values: the row number and a
+                 salt of the call
+    plugin       the name under which a plugin offers it; Python workers compute it
     once         arguments stand in the text many times: calls inside of calls would grow without bound
     """
 
@@ -39,13 +41,17 @@ class Function:
     build: Build
     optional: int = 0
     variadic: bool = False
-    reads_clock: bool = False
+    takes: frozenset[str] = frozenset()
+    plugin: str | None = None
     once: bool = False
 
-    def call(self, arguments: Sequence[Value]) -> Value:
-        """The call with these arguments; raises Refusal when their number or types are not accepted."""
+    def call(self, arguments: Sequence[Value], place: Sequence[Value] = ()) -> Value:
+        """The call with these arguments; raises Refusal when their number or types are not accepted.
+
+        place   the row number and the salt of the call, for a function that takes them
+        """
         self.check_count(len(arguments))
-        admitted = [self._admitted(position, value) for position, value in enumerate(arguments)]
+        admitted = [*(self._admitted(position, value) for position, value in enumerate(arguments)), *place]
         return self._built_once(admitted) if self.once else self.build(admitted)
 
     def check_count(self, number: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from streamling.errors import SQL_UNSUPPORTED
 from streamling.plan.sql.coercions import computed, converted, is_float, is_integer, is_time, is_time_of_day
+from streamling.plan.sql.epoch import EPOCH_NOW, NOW
 from streamling.plan.sql.functions.signature import (
     ANY,
     INTEGER,
@@ -22,7 +23,7 @@ from streamling.plan.sql.time_formats import java_format
 from streamling.plan.sql.values import Interval, Refusal, Value, any_nullable, string_literal
 from streamling.plan.types import DATE, FLOAT64, INT32, INT64, NULL, STRING, TIME64, TIMESTAMP, TIMESTAMP_UTC, DataType
 
-NOW = ":epoch_now"
+_CLOCK = frozenset({EPOCH_NOW})
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _PARTS: dict[str, tuple[str, DataType]] = {
     "year": ("year({0})", INT32),
@@ -174,9 +175,9 @@ def _stride(value: Value) -> Value:
     return value
 
 
-_CURRENT_TIMESTAMP = Function("now()", (), lambda _: Value(NOW, TIMESTAMP_UTC, nullable=False), reads_clock=True)
+_CURRENT_TIMESTAMP = Function("now()", (), lambda _: Value(NOW, TIMESTAMP_UTC, nullable=False), takes=_CLOCK)
 _CURRENT_DATE = Function(
-    "current_date()", (), lambda _: Value(f"CAST({NOW} AS DATE)", DATE, nullable=False), reads_clock=True
+    "current_date()", (), lambda _: Value(f"CAST({NOW} AS DATE)", DATE, nullable=False), takes=_CLOCK
 )
 
 
@@ -187,7 +188,7 @@ def _any_time(value: Value) -> Value:
 _DATE_PART = Function("date_part(part, time)", (LITERAL_TEXT, Parameter("a time", _any_time)), _date_part)
 _TO_CHAR = Function("to_char(time, format)", (ANY, LITERAL_TEXT), _to_char)
 _CURRENT_TIME = Function(
-    "current_time()", (), lambda _: Value(f"CAST({NOW} AS TIME(6))", TIME64, nullable=False), reads_clock=True
+    "current_time()", (), lambda _: Value(f"CAST({NOW} AS TIME(6))", TIME64, nullable=False), takes=_CLOCK
 )
 
 FUNCTIONS: dict[str, Function] = {
