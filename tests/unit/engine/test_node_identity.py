@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamling.connector import BadRow, kinds
-from streamling.engine.bad_rows import BadRows, Refused
+from streamling.engine.bad_rows import BadRows
 from streamling.engine.progress import Progress
 from streamling.engine.run import _nodes_by_name
 from streamling.plan.pipeline import Plan, make_plan
@@ -49,7 +49,7 @@ def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
     progress.planned(plan)
     rows = BadRows(plan, "app", progress)
     assert (rows.policy("numbers"), rows.policy(TABLE)) == (OnError.SKIP, OnError.FAIL)
-    rows.note("numbers", Rejects(Report(rejected=3, bad_rows=(BadRow("decode_error", "no number", {}),))))
+    rows.note("numbers", 3, [BadRow("decode_error", "no number", {})])
     assert [node.set_aside for node in progress.snapshot().nodes] == [3, 0, 0]
 
 
