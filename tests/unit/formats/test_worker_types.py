@@ -51,7 +51,7 @@ from streamling.plan.types import (
 )
 
 LATE, EARLY = time(23, 59, 59, 999999), time(0, 0, 0, 1)
-MOMENT = datetime(2026, 11, 17, 1, 2, 3, 456789)
+MOMENT = datetime(2026, 11, 17, 1, 2, 3, 456789, tzinfo=UTC)
 VALUES: list[tuple[DataType, list[Any]]] = [
     (BOOLEAN, [True, False]),
     (INT8, [-128, 127]),
@@ -72,9 +72,9 @@ VALUES: list[tuple[DataType, list[Any]]] = [
     (DATE64, [date(1969, 12, 31), date(2026, 11, 17)]),
     (TIME32, [time(0), time(23, 59, 59)]),
     (TIME64, [EARLY, LATE]),
-    (TIMESTAMP, [MOMENT, datetime(1, 1, 1)]),
-    (TIMESTAMP_UTC, [MOMENT.replace(tzinfo=UTC), datetime(1969, 12, 31, tzinfo=UTC)]),
-    (DataType("timestamp", unit="ms", zone="UTC"), [MOMENT.replace(tzinfo=UTC)] * 2),
+    (TIMESTAMP, [MOMENT.replace(tzinfo=None), datetime.min]),
+    (TIMESTAMP_UTC, [MOMENT, datetime(1969, 12, 31, tzinfo=UTC)]),
+    (DataType("timestamp", unit="ms", zone="UTC"), [MOMENT] * 2),
     (DURATION, [timedelta(days=-1, microseconds=1), timedelta(days=400)]),
     (INTERVAL, ["P1M", "P2DT3H"]),
     (decimal(38, 9), [Decimal("-1.000000001"), Decimal(10) ** 28]),
@@ -104,7 +104,7 @@ def batch() -> pa.RecordBatch:
 
 def test_without_times_nothing_is_touched() -> None:
     schema = arrow_schema(Schema(tuple(f for f in SCHEMA if f.type in (INT64, STRING, DATE, TIMESTAMP))))
-    rows = pa.RecordBatch.from_pylist([{name: None for name in schema.names}], schema)
+    rows = pa.RecordBatch.from_pylist([dict.fromkeys(schema.names)], schema)
     assert worker_schema(schema) is schema
     assert to_worker(rows, worker_schema(schema)) is rows
 
