@@ -72,7 +72,7 @@ VALUES: list[tuple[DataType, list[Any]]] = [
     (DATE64, [date(1969, 12, 31), date(2026, 11, 17)]),
     (TIME32, [time(0), time(23, 59, 59)]),
     (TIME64, [EARLY, LATE]),
-    (TIMESTAMP, [MOMENT.replace(tzinfo=None), datetime.min]),
+    (TIMESTAMP, [MOMENT.replace(tzinfo=None), None]),
     (TIMESTAMP_UTC, [MOMENT, datetime(1969, 12, 31, tzinfo=UTC)]),
     (DataType("timestamp", unit="ms", zone="UTC"), [MOMENT] * 2),
     (DURATION, [timedelta(days=-1, microseconds=1), timedelta(days=400)]),
