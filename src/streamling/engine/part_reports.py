@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamling.engine.bad_rows import refusal
-from streamling.plugin.contract import BadRow, Counted, Reached
+from streamling.plugin.contract import BadRow, Counted, Json, Reached
 from streamling.spec.options import OnError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Sorted:
         self._rows = self._refused = 0
         self._bad: list[BadRow] = []
         self._counts: Counter[str] = Counter()
-        self.reached: int | None = None
+        self.reached: Json = None
         """The last place a reader has spoken of."""
 
     def rows(

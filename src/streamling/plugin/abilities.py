@@ -51,7 +51,7 @@ class Recalls(Protocol):
 class TakesBack(Protocol):
     """A source that cannot know how long its rows are before they are read, and whose readers say what they reach."""
 
-    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         """The slice up to a place its reader has reached, None if that is nowhere; the rest is offered again.
 
         Comes between two offers, for the last one.

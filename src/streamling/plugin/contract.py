@@ -122,7 +122,7 @@ class Counted:
 class Reached:
     """Everything of a part before this place is given. A reader of a source that `TakesBack` says it now and then."""
 
-    place: int
+    place: Json
 
 
 class Reader(Protocol):

@@ -184,13 +184,13 @@ class KafkaSource:
         self._unnoted.discard(number)
         return found
 
-    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         """Messages were longer than the ones before them let expect."""
         if not slice_.parts:
             return slice_
         parts = [Stretch.of(part) for part in slice_.parts]
         number, first, end = parts[0].partition, parts[0].first, parts[-1].end
-        at = first if place is None else place
+        at = place if isinstance(place, int) else first
         if at >= end:
             return slice_
         self._next[number] = at
