@@ -6,8 +6,8 @@ import pytest
 
 from streamling.connector import BadRow, kinds
 from streamling.engine.bad_rows import BadRows
+from streamling.engine.execution import _nodes_by_name
 from streamling.engine.progress import Progress
-from streamling.engine.run import _nodes_by_name
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.spec.options import OnError
 from streamling.spec.pipeline import Role, load_pipeline

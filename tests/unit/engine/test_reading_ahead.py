@@ -465,7 +465,7 @@ class LongRows(NumberSource):
     def reader(self):
         return LongRowReader(self.read)
 
-    def take_back(self, slice_: Slice, place: int | None) -> Slice | None:
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         (part,) = slice_.parts
         assert isinstance(part, list)
         self._at[slice_.key] = {"next": place} if place is not None else slice_.start

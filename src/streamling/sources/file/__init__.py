@@ -135,7 +135,6 @@ def _build(node: NodeSpec, settings: Settings) -> FileSource:
         format_=options.format,
         poll_s=poll_s,
         parallelism=options.parallelism,
-        driver_rows=settings.epoch.driver_rows,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from streamling.plan.types import Schema
 from streamling.sources.file.avro_container import AvroHeader, Block, blocks, read_header, unpacked
 from streamling.sources.file.listing import FoundFile
 from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
-from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.stretches import Position, Stretch
 
 _RUN_BYTES = 4 << 20
 
@@ -65,8 +66,10 @@ def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
     header = _header(stretch.file, stream)
     row = stretch.row
     for run in _runs(blocks(stretch.file, stream, header, stretch.first), stretch.end):
-        yield from _run_rows(stream, header, run, row, stretch.file, shape)
-        row += sum(block.rows for block in run)
+        for contents in _unpacked(stream, header, run):
+            yield from _content_rows(header, contents, row, stretch.file, shape)
+            row += sum(content.block.rows for content in contents)
+            yield Position(contents[-1].block.end, row)
 
 
 def _header(file: FoundFile, stream: Any) -> AvroHeader:
@@ -77,7 +80,7 @@ def _header(file: FoundFile, stream: Any) -> AvroHeader:
 
 
 def _runs(found: Iterator[Block], end: int) -> Iterator[list[Block]]:
-    """Blocks that are decoded together."""
+    """Blocks that are fetched together."""
     run: list[Block] = []
     for block in found:
         if block.start >= end:
@@ -90,21 +93,46 @@ def _runs(found: Iterator[Block], end: int) -> Iterator[list[Block]]:
         yield run
 
 
-def _run_rows(stream: Any, header: AvroHeader, run: list[Block], row: int, file: FoundFile, shape: Shape) -> Rows:
-    count = sum(block.rows for block in run)
-    if not count:
-        return
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A block and its bytes, or why it has none."""
+
+    block: Block
+    data: bytes = b""
+    damage: str | None = None
+
+
+def _unpacked(stream: Any, header: AvroHeader, run: list[Block]) -> Iterator[list[_Content]]:
+    """Blocks that are decoded together. Few bytes in the file may be many, so it is the unpacked ones that count."""
     stream.seek(run[0].start)
     data = stream.read(run[-1].end - run[0].start)
+    contents: list[_Content] = []
+    for block in run:
+        packed = data[block.content - run[0].start : block.end - run[0].start - SYNC_BYTES]
+        try:
+            content = _Content(block, unpacked(header.codec, packed))
+        except ValueError as error:
+            content = _Content(block, damage=str(error))
+        if contents and sum(len(c.data) for c in contents) + len(content.data) > _RUN_BYTES:
+            yield contents
+            contents = []
+        contents.append(content)
+    yield contents
+
+
+def _content_rows(header: AvroHeader, contents: list[_Content], row: int, file: FoundFile, shape: Shape) -> Rows:
+    count = sum(content.block.rows for content in contents)
+    if not count:
+        return
     try:
-        batch = _decoded(header, run, data)
+        batch = _decoded(header, contents)
     except Undecodable as error:
-        if len(run) > 1:
-            for block in run:
-                yield from _run_rows(stream, header, [block], row, file, shape)
-                row += block.rows
+        if len(contents) > 1:
+            for content in contents:
+                yield from _content_rows(header, [content], row, file, shape)
+                row += content.block.rows
             return
-        message = f"the Avro block of {count} rows at byte {run[0].start} cannot be decoded: {error}"
+        message = f"the Avro block of {count} rows at byte {contents[0].block.start} cannot be decoded: {error}"
         for index in range(count):  # a block tells only as a whole where its rows are
             yield bad_row("decode_error", message, file, row + index, None)
         return
@@ -130,24 +158,24 @@ def _turned_rows(batch: pa.RecordBatch, schema: Schema, row: int, file: FoundFil
     yield from shape.rows(whole, file, lambda index: (row + index, None))
 
 
-def _decoded(header: AvroHeader, run: list[Block], data: bytes) -> pa.RecordBatch:
+def _decoded(header: AvroHeader, contents: list[_Content]) -> pa.RecordBatch:
     """The rows of whole blocks. Raises Undecodable.
 
     A block is shown to the reader as one row: a list, which is written just like a block, and a mark behind it. A block
     whose bytes are more or fewer than its rows cannot give the right marks, so it never shifts its neighbours.
     """
     mark = secrets.token_bytes(MARK_BYTES)
-    content = bytearray()
-    for block in run:
-        packed = data[block.content - run[0].start : block.end - run[0].start - SYNC_BYTES]
-        try:
-            content += number(block.rows) + unpacked(header.codec, packed) + number(0) + mark
-        except ValueError as error:
-            raise Undecodable(str(error)) from error
+    joined = bytearray()
+    for content in contents:
+        if content.damage is not None:
+            raise Undecodable(content.damage)
+        joined += number(content.block.rows) + content.data + number(0) + mark
     listed = marked("rows", {"type": "array", "items": readable(expanded(header.schema))})
     unions = listed if has_unions(listed) else None
-    found = read_rows(container(heading(listed), len(run), bytes(content)), len(run), unions)
+    found = read_rows(container(heading(listed), len(contents), bytes(joined)), len(contents), unions)
     lists, marks = found.column("rows"), found.column("mark")
-    if lists.value_lengths().to_pylist() != [block.rows for block in run] or set(marks.to_pylist()) != {mark}:
+    if lists.value_lengths().to_pylist() != [content.block.rows for content in contents] or set(marks.to_pylist()) != {
+        mark
+    }:
         raise Undecodable("its bytes are not those of its rows")
     return pa.RecordBatch.from_struct_array(lists.flatten())

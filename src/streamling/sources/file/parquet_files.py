@@ -13,12 +13,17 @@ import pyarrow.parquet as pq
 
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.sources.file.listing import FoundFile
-from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape
-from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.rows import BATCH_BYTES, BATCH_ROWS, Rows, Shape
+from streamling.sources.file.stretches import Position, Stretch
 
 # Column chunks are read this many bytes at a time, so that the size of a row group does not matter.
 _BUFFER = 1 << 20
-_BATCH_BYTES = 8 << 20
+# Rows that are read to see how long rows are.
+_FIRST_ROWS = 64
+# Rows that come at once, however short those before them were: the next ones may be long.
+_MOST_ROWS = 4096
+# Batches larger than they should be by this factor are not worth opening a group again.
+_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +83,62 @@ def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
 def _group_rows(
     file: pq.ParquetFile, group: _Group, first: int, end: int, names: list[str], found: FoundFile, shape: Shape
 ) -> Rows:
-    batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES * group.rows // max(1, group.size)))
-    number = group.first
-    for batch in file.iter_batches(batch_rows, row_groups=[group.index], columns=names, use_threads=False):
-        skipped = max(0, first - number)
-        if skipped < batch.num_rows:
-            kept = batch.slice(skipped, min(batch.num_rows, end - number) - skipped)
-            row = number + skipped + 1
-            yield from shape.rows(kept, found, lambda index, row=row: (row + index, None))  # type: ignore[misc]
+    number = first
+    for batch in _joined(_batches(file, group, first, end, names)):
+        row = number + 1
+        yield from shape.rows(batch, found, lambda index, row=row: (row + index, None))  # type: ignore[misc]
         number += batch.num_rows
-        if number >= end:
-            return
+        yield Position(number, number + 1)
+
+
+def _batches(file: pq.ParquetFile, group: _Group, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a group between two places, in batches of bounded size.
+
+    How long rows are in memory is seen only there: a value of a dictionary takes some bits in the file. So a few are
+    read first. The length of batches is fixed when a group is opened; it is opened again for another.
+    """
+    count, tried = min(_FIRST_ROWS, _fitting(group.rows, group.size)), False
+    while first < end:
+        start = group.first
+        for encoded in file.iter_batches(count, row_groups=[group.index], columns=names, use_threads=False):
+            batch = _decoded(encoded)
+            stop = start + batch.num_rows
+            if stop > first:
+                yield batch.slice(max(first, start) - start, min(stop, end) - max(first, start))
+                first = stop
+            start, fitting = stop, _fitting(batch.num_rows, batch.nbytes)
+            if first >= end:
+                return
+            if fitting * _SPARE < count or (fitting > count and not tried):
+                count, tried = fitting, True
+                break
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries: a row counts with all its bytes."""
+    for index, column in enumerate(batch.columns):
+        if pa.types.is_dictionary(column.type):
+            batch = batch.set_column(index, batch.schema.names[index], column.dictionary_decode())
+    return batch
+
+
+def _fitting(rows: int, size: int) -> int:
+    """How many rows are a batch, if so many take so many bytes."""
+    return max(1, min(_MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches put together as long as they stay within bounds."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES):
+            yield pa.concat_batches(held) if len(held) > 1 else held[0]
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
 @contextmanager

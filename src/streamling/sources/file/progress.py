@@ -19,7 +19,7 @@ import hashlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ _ENTRY_BYTES = _PATH_BYTES + _VERSION_BYTES
 _MS = 1_000_000
 # More than most people move away and back; less than two megabytes of state.
 MOST_GONE = 100_000
+
+Undo = Callable[[], None]
+"""Takes back a step. Steps are taken back in reverse order, and none from before the last listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,26 @@ class ReadFiles:
     def has(self, file: FoundFile) -> bool:
         return self.versions.get(_path_hash(file)) == _version_hash(file)
 
-    def add(self, file: FoundFile) -> None:
+    def add(self, file: FoundFile) -> Undo:
         path, version = _path_hash(file), _version_hash(file)
+        before = self.versions.get(path)
         # Packed as they come: packing all of them for every offer would take longer than reading small files.
         if self._packed is not None and path not in self.versions:
             self._packed += path + version
         else:
             self._packed = None
         self.versions[path] = version
+
+        def undo() -> None:
+            if before is not None:
+                self.versions[path] = before
+                self._packed = None
+                return
+            del self.versions[path]
+            if self._packed is not None:
+                del self._packed[-_ENTRY_BYTES:]
+
+        return undo
 
     def see(self, files: Iterable[FoundFile]) -> None:
         """Note which of the files are there.
@@ -146,7 +161,7 @@ class Progress(Protocol):
         `others` are there too, and are not to be read.
         """
 
-    def finish(self, file: FoundFile) -> None:
+    def finish(self, file: FoundFile) -> Undo:
         """All rows of a file of the last listing are offered."""
 
     def value(self) -> dict[str, Json]:
@@ -187,8 +202,8 @@ class BoundedProgress:
         self._runs = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]
         return unread
 
-    def finish(self, file: FoundFile) -> None:
-        self._known.add(file)
+    def finish(self, file: FoundFile) -> Undo:
+        forget = self._known.add(file)
         first = last = self._places[file.path]
         next_ = bisect(self._runs, (first, first))
         begin = end = next_
@@ -198,7 +213,14 @@ class BoundedProgress:
         if end < len(self._runs) and self._runs[end][0] <= last + 1:
             last = max(last, self._runs[end][1])
             end += 1
+        before = self._runs[begin:end]
         self._runs[begin:end] = [(first, last)]
+
+        def undo() -> None:
+            forget()
+            self._runs[begin : begin + 1] = before
+
+        return undo
 
     @property
     def _known(self) -> ReadFiles:
@@ -251,10 +273,12 @@ class ContinuousProgress:
             if older or (modified == self._watermark and path in boundary) or (modified, path) in ahead:
                 yield file
 
-    def finish(self, file: FoundFile) -> None:
+    def finish(self, file: FoundFile) -> Undo:
         if self._done is None:
             self._done = ReadFiles()
-        self._done.add(file)
+        forget = self._done.add(file)
+        before = self._watermark, self._boundary, self._ahead
+        joins = file.modified_ns // _MS == self._watermark and file.path not in self._boundary
         # Files are finished in order: whatever the listing has before this one is done, so the watermark may move here.
         modified = file.modified_ns // _MS
         if self._watermark is None or modified > self._watermark:
@@ -263,6 +287,14 @@ class ContinuousProgress:
             self._ahead = [(ms, path) for ms, path in self._ahead if ms > modified]
         elif modified == self._watermark:
             self._boundary[file.path] = None
+
+        def undo() -> None:
+            forget()
+            self._watermark, self._boundary, self._ahead = before
+            if joins:
+                del self._boundary[file.path]
+
+        return undo
 
     def value(self) -> dict[str, Json]:
         stored: dict[str, Json] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +12,16 @@ from streamling.errors import SCHEMA_UNUSABLE, PermanentError, UserError
 from streamling.formats.arrow import arrow_schema, conform, logical_type, unknown_operations
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.stretches import Position
 
-Rows = Iterator["pa.RecordBatch | BadRow"]
+Rows = Iterator["pa.RecordBatch | BadRow | Position"]
 Place = Callable[[int], tuple[int, bytes | None]]
 """Number and raw bytes of a row, by its index in a batch."""
 
 # What Spark takes at once; a batch costs more than its rows below some thousands.
 BATCH_ROWS = 50_000
+# In memory, where a row may be a thousand times longer than in its file. Several batches are under way at a time.
+BATCH_BYTES = 8 << 20
 
 
 class Shape:
@@ -145,15 +148,20 @@ def _around(batch: pa.RecordBatch, bad: dict[int, BadRow]) -> Rows:
     """The rows of a batch with the bad ones in their places, in batches that Spark likes."""
     start = 0
     for index in sorted(bad):
-        yield from _sliced(batch, start, index)
+        yield from _bounded(batch.slice(start, index - start))
         yield bad[index]
         start = index + 1
-    yield from _sliced(batch, start, batch.num_rows)
+    yield from _bounded(batch.slice(start))
 
 
-def _sliced(batch: pa.RecordBatch, start: int, end: int) -> Iterable[pa.RecordBatch]:
-    for first in range(start, end, BATCH_ROWS):
-        yield batch.slice(first, min(BATCH_ROWS, end - first))
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of bounded length and size; a single row may be larger."""
+    rows = batch.num_rows
+    if rows > BATCH_ROWS or (rows > 1 and batch.nbytes > BATCH_BYTES):
+        yield from _bounded(batch.slice(0, rows // 2))
+        yield from _bounded(batch.slice(rows // 2))
+    elif rows:
+        yield batch
 
 
 def _told(value: pa.Scalar) -> str:

@@ -6,16 +6,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from streamling.connector import Extent, Json, Offer, Room, Slice, Source
+from streamling.connector import Extent, Json, Offer, Room, Slice, Source, SourceCapabilities
 from streamling.errors import FILE_CHANGED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.file.listing import FoundFile, Listing, file_system, found_files
-from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, Progress, Reading
-from streamling.sources.file.reader import FileReader, format_module
+from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, Progress, Reading, Undo
+from streamling.sources.file.reader import FileReader, format_module, place_of
 from streamling.sources.file.storage import as_it_is, check_same, gone, naming, open_unchanged, storage_errors
-from streamling.sources.file.stretches import Cutter, Stretch, parts_of
+from streamling.sources.file.stretches import Cutter, Position, Stretch, parts_of, parts_up_to, stretches_of
 from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# An offer that is read in the driver stands in memory as a whole.
-_SMALL_BYTES = 32 << 20
-_LARGE_BYTES = 1 << 30
 # Every file of an offer stands in the record of its epoch.
 _MOST_FILES = 1000
 # Parts are made of stretches: the finer these are, the more alike the parts.
@@ -35,8 +33,18 @@ _STRETCH_BYTES = 64 << 20
 _SETTLED_S = 1.0
 
 
+@dataclass(slots=True)
+class _Steps:
+    """What an offer has moved, so that it can be taken back: where reading was before, and the files it finished."""
+
+    reading: Reading | None
+    finished: list[tuple[FoundFile, Undo]] = field(default_factory=list)
+
+
 class FileSource(Source):
     """Offers the files of a path one after the other; large ones in several offers, small ones together."""
+
+    capabilities = SourceCapabilities(takes_back=True)
 
     def __init__(
         self,
@@ -47,10 +55,12 @@ class FileSource(Source):
         format_: str,
         poll_s: float | None,
         parallelism: int | None,
-        driver_rows: int,
     ) -> None:
-        self._node, self._name, self._path, self._format = node, name, path, format_
-        self._poll_s, self._driver_rows = poll_s, driver_rows
+        self._node = node
+        self._name = name
+        self._path = path
+        self._format = format_
+        self._poll_s = poll_s
         self._parallelism = parallelism if parallelism or self.bounded else 1
         self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
         self._cutter: Cutter | None = None
@@ -75,6 +85,8 @@ class FileSource(Source):
         self._drop_cutter()
         self._gathered: list[Stretch] = []
         self._finished = 0
+        self._steps = _Steps(self._progress.reading)
+        self._last_steps = self._steps
         self._next_look = 0.0
         self._seen: dict[FoundFile, float] = {}
 
@@ -91,6 +103,7 @@ class FileSource(Source):
         with naming(self._name):
             self._gather(room)
         stretches, self._gathered = self._gathered, []
+        self._last_steps, self._steps = self._steps, _Steps(self._progress.reading)
         finished, self._finished = self._finished, 0
         if not stretches and not finished:
             return None
@@ -99,6 +112,40 @@ class FileSource(Source):
         slice_ = Slice(self._node, self._key, self._stored, end, parts, sum(s.rows for s in stretches))
         self._stored = end
         return Offer((slice_,))
+
+    def take_back(self, slice_: Slice, place: Json) -> Slice | None:
+        """Rows were longer than the bytes of their files let expect."""
+        stretches = [stretch for part in slice_.parts for stretch in stretches_of(part)]
+        if not stretches or place == place_of(stretches[-1].file, stretches[-1].behind):
+            return slice_
+        self._drop_cutter()
+        if not isinstance(place, list):
+            self._return_to(0, self._last_steps.reading)
+            self._stored = slice_.start
+            return None
+        path, *numbers = place
+        position = Position(*(int(str(number)) for number in numbers))
+        of_file = [stretch for stretch in stretches if stretch.file.path == path]
+        finished = [file.path for file, _ in self._last_steps.finished]
+        whole = path in finished and position == of_file[-1].behind
+        kept = finished.index(str(path)) + whole if path in finished else len(finished)
+        self._return_to(kept, None if whole else _reading(of_file[0].file, position))
+        self._stored = self._progress.value()
+        parts = parts_up_to(slice_.parts, str(path), position)
+        rows = sum(stretch.rows for part in parts for stretch in stretches_of(part))
+        return replace(slice_, end=self._stored, parts=parts, rows=rows)
+
+    def _return_to(self, kept: int, reading: Reading | None) -> None:
+        """Of the files that the last offer finished, all but the first ones are to be read again."""
+        while len(self._last_steps.finished) > kept:
+            file, undo = self._last_steps.finished.pop()
+            undo()
+            self._todo = self._todo if self._todo is not None else deque()
+            self._todo.appendleft(file)
+            done, total = self._bytes
+            self._bytes = (done - file.size, total)
+        self._progress.reading = reading
+        self._steps = _Steps(reading)
 
     # Looking for files
 
@@ -120,6 +167,8 @@ class FileSource(Source):
             wait = 0.0 if todo else min(wait, _SETTLED_S) if unread else wait
             self._next_look = time.monotonic() + wait
         self._todo = deque(self._resumed(listing, todo))
+        # Files that gave no rows may be finished already. They stay so: what was listed before cannot be undone.
+        self._steps = _Steps(self._progress.reading)
         total = sum(file.size for file in listing.files)
         self._bytes = (total - sum(file.size for file in self._todo), total)
 
@@ -150,16 +199,15 @@ class FileSource(Source):
         """Fill the offer: from where the last one ended, file after file, until it is large enough."""
         parts = self._parallelism or room.parts
         grain = max(room.part_rows, room.rows // (parts * _STRETCHES_PER_PART))
-        while (rows := room.rows - sum(s.rows for s in self._gathered)) > 0 and not self._enough():
+        while (rows := room.rows - sum(s.rows for s in self._gathered)) > 0 and not self._enough(room):
             if not self._todo and not self._found_more():
                 return
             stretch = self._cut(min(rows, grain))
             if stretch is not None:
                 self._gathered.append(stretch)
 
-    def _enough(self) -> bool:
-        rows, size = sum(s.rows for s in self._gathered), sum(s.size for s in self._gathered)
-        return self._finished >= _MOST_FILES or size >= (_SMALL_BYTES if rows <= self._driver_rows else _LARGE_BYTES)
+    def _enough(self, room: Room) -> bool:
+        return self._finished >= _MOST_FILES or sum(s.size for s in self._gathered) >= room.bytes
 
     def _found_more(self) -> bool:
         if self._todo is None or (not self.bounded and not self._gathered and time.monotonic() >= self._next_look):
@@ -181,10 +229,10 @@ class FileSource(Source):
                 self._drop_cutter()
                 raise
         if stretch is not None:
-            self._progress.reading = Reading(file.path, file.size, file.modified_ns, cutter.at, cutter.row)
+            self._progress.reading = _reading(file, Position(cutter.at, cutter.row))
         if stretch is None or cutter.bytes_done >= file.size:
             cutter.close()
-            self._progress.finish(file)
+            self._steps.finished.append((file, self._progress.finish(file)))
             self._finished += 1
             self._leave(file)
         return stretch
@@ -265,3 +313,7 @@ class FileSource(Source):
         cutter, self._cutter = self._cutter, None
         if cutter is not None:
             cutter.close()
+
+
+def _reading(file: FoundFile, position: Position) -> Reading:
+    return Reading(file.path, file.size, file.modified_ns, position.at, position.row)

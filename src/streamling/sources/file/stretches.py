@@ -11,6 +11,17 @@ from streamling.sources.file.listing import FoundFile
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """Between two rows of a file: a place as in a stretch, and the number of the next row.
+
+    The rows of a format yield one whenever everything before it is given.
+    """
+
+    at: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """Rows of one file from one place to another.
 
@@ -24,6 +35,10 @@ class Stretch:
     row: int
     rows: int
     size: int
+
+    @property
+    def behind(self) -> Position:
+        return Position(self.end, self.row + self.rows)
 
     def to_json(self) -> Json:
         file = self.file
@@ -79,6 +94,21 @@ def stretches_of(part: Json) -> list[Stretch]:
     if not isinstance(part, list):
         raise ValueError(f"not a part of files: {part!r}")
     return [Stretch.from_json(one) for one in part]
+
+
+def parts_up_to(parts: Sequence[Json], path: str, position: Position) -> tuple[Json, ...]:
+    """The parts of a slice up to a place in one of its files."""
+    kept: list[Json] = []
+    for part in parts:
+        stretches: list[Json] = []
+        kept.append(stretches)
+        for stretch in stretches_of(part):
+            if stretch.file.path == path and stretch.first < position.at <= stretch.end:
+                rest = replace(stretch, end=position.at, rows=position.row - stretch.row)
+                stretches.append(rest.to_json())
+                return tuple(kept)
+            stretches.append(stretch.to_json())
+    raise ValueError(f"no part holds {position} of '{path}'")
 
 
 def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:

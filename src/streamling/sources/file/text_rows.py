@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from streamling.sources.file.records import Piece, RecordEnds, pieces
-from streamling.sources.file.rows import Rows, Shape, bad_row
-from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
+from streamling.sources.file.stretches import Position, Stretch
 
 
 class Parser(Protocol):
@@ -20,12 +20,16 @@ class Parser(Protocol):
 
 
 def text_rows(stream: Any, stretch: Stretch, scanner: RecordEnds, parser: Parser, shape: Shape) -> Rows:
+    at = stretch.first
     for piece in pieces(stream, stretch, scanner):
         yield from _rows(piece, parser, stretch, shape)
+        at += len(piece.data)
+        yield Position(at, piece.row + len(piece.ends))
 
 
 def _rows(piece: Piece, parser: Parser, stretch: Stretch, shape: Shape) -> Rows:
-    batch = _parsed(piece, parser)
+    # Short records may have many columns: what they become is bounded by their number as well.
+    batch = _parsed(piece, parser) if len(piece.ends) <= BATCH_ROWS else None
     if batch is not None:
         found: list[tuple[int, bytes]] = []
 
