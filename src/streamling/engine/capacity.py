@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from streamling.engine.cores import cores, local_cores
 from streamling.plugin.contract import Epoch
 from streamling.spec.settings import Settings
 
@@ -43,7 +43,14 @@ class Capacity:
     """Starts small, grows when there is more to read than the driver takes, shrinks after a crash."""
 
     def __init__(
-        self, settings: Settings, *, collects: bool, limit: int | None, sources: int, warm_up: Callable[[], None]
+        self,
+        settings: Settings,
+        *,
+        collects: bool,
+        limit: int | None,
+        sources: int,
+        warm_up: Callable[[], None],
+        cores: Callable[[], int] = local_cores,
     ) -> None:
         limits = settings.epoch
         large = min(limits.rows, limits.collect_rows) if collects else limits.rows
@@ -55,11 +62,13 @@ class Capacity:
             driver_rows=driver_rows,
             rows=min(large, max(driver_rows, 1)),
             bytes=limits.bytes // sources,
-            parts=os.cpu_count() or 1,
+            parts=cores(),
             part_rows=_LEAST_PART_ROWS,
         )
         self._large = replace(self._small, rows=large)
         self._warm_up = warm_up
+        self._cores = cores
+        self._parts = self._small.parts
         self._workers = threading.Event()
         self._closed = False
         self._undisturbed_until = 0.0
@@ -69,7 +78,7 @@ class Capacity:
             self._workers.set()
 
     def caps(self) -> Caps:
-        caps = self._large if self._workers.is_set() else self._small
+        caps = replace(self._large if self._workers.is_set() else self._small, parts=self._parts)
         if self._crashed_rows is None:
             return caps
         # What was too much is not tried for ever: each crash halves the next attempt.
@@ -88,6 +97,7 @@ class Capacity:
     def after_epoch(self, rows: int) -> None:
         """An epoch went through. One as large as the driver takes means there is work for the executors."""
         self._crashed_rows = None
+        self._parts = self._cores()  # of a cluster: executors come and go
         if rows >= self._small.rows:
             self._want_workers()
 
@@ -113,6 +123,7 @@ class Capacity:
                 return
             log.warning("Python workers could not be started, epochs stay small: %s", error)
         else:
+            self._parts = self._cores()
             self._workers.set()
         finally:
             self._undisturbed_until = 0.0
@@ -127,5 +138,5 @@ def start_workers(session: SparkSession) -> None:
     def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    cores = os.cpu_count() or 1
-    session.range(0, cores, 1, cores).mapInArrow(touch, "id BIGINT").toArrow()
+    count = cores(session)
+    session.range(0, count, 1, count).mapInArrow(touch, "id BIGINT").toArrow()

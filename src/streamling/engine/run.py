@@ -256,6 +256,7 @@ class Run:
 
     def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
         from streamling.engine.capacity import Capacity, start_workers
+        from streamling.engine.cores import cores
 
         writes_here = any(o.sink.capabilities.placement is Placement.DRIVER for o in self._outlets)
         return Capacity(
@@ -264,6 +265,7 @@ class Run:
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             warm_up=lambda: start_workers(session),
+            cores=lambda: cores(session),
         )
 
     def _reading_ahead(self, prepared: Prepared, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:

@@ -38,7 +38,7 @@ def test_the_settings_that_give_sql_its_meaning_are_in_force() -> None:
 
 
 def test_there_is_a_task_slot_per_sink_beyond_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("streamling.engine.session.local_cores", lambda: 4)
     assert spark_conf({}, application="shop", sinks=3)["spark.master"] == "local[7]"
 
 
@@ -123,7 +123,7 @@ def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[Stre
 def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
     tmp_path: Path, symptom: Condition, news: Condition
 ) -> None:
-    gone = Jvm(["/bin/sh", "-c", "exit 1"], None, host="127.0.0.1", verbose=False)
+    gone = Jvm(["/bin/sh", "-c", "exit 1"], None, address=None, verbose=False)
     told = Run(tmp_path / "p.yaml", Settings())._told(PermanentError(symptom, "An error occurred"), gone)
     assert isinstance(told, StreamlingError)
     assert told.condition is news
