@@ -67,7 +67,7 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
     }
     if is_local(master):
         conf[_SHUFFLE_PARTITIONS] = str(available)  # else known when there is a cluster to ask
-    conf |= _addresses(master, overrides) | overrides
+    conf |= {**_addresses(master, overrides), **overrides}
     conf.setdefault(
         "spark.testing.reservedMemory", str(min(_RESERVED_BYTES, size_in_bytes(conf["spark.driver.memory"]) // 4))
     )

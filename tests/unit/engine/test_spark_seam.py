@@ -85,6 +85,24 @@ def test_of_a_worker_only_what_it_raised_is_told() -> None:
     assert raised(PythonException(WORKER)).message == "ValueError: row 7 is odd"
 
 
+ABORTED = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3: "
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ExecutorLostFailure (executor 5 exited caused by one of the running tasks) Reason: Remote RPC client left",
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.x'",
+        "FetchFailed(BlockManagerId(2, 10.0.0.7, 7337, None), shuffleId=4, mapIndex=1), message=\nat org.apache...",
+    ],
+)
+def test_a_lost_executor_or_python_worker_may_come_back(reason: str) -> None:
+    error = raised(PySparkException(f"{ABORTED}{reason}\n\nDriver stacktrace:\nat org.apache..."))
+    assert (type(error), error.code, error.node) == (TransientError, "SPARK_FAILED", "big")
+    assert "Consider" not in error.message
+    assert "stack" not in error.message
+
+
 @pytest.mark.parametrize("error", [Py4JNetworkError("refused"), ConnectionResetError("reset by peer"), EOFError()])
 def test_a_lost_connection_is_a_failed_jvm(error: Exception) -> None:
     told = raised(error)
