@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,11 @@ def place(ids):
 
 
 def slowly(ids):
-    time.sleep(1)
+    """Leaves word in the executor's directory when it begins and when it ends."""
+    with open("calls", "a") as calls:
+        print("begun", file=calls, flush=True)
+        time.sleep(1)
+        print("ended", file=calls, flush=True)
     return ids
 
 
@@ -90,8 +93,8 @@ transforms:
   placed: {{type: sql, primary_key: id, sql: "SELECT id, acme_place(id) AS place FROM numbers WHERE id % 5 <> 2"}}
   doubled: {{type: acme.double, from: placed, primary_key: id}}
 sinks:
-  placed: {{type: file, from: placed, path: placed, format: parquet}}
-  doubled: {{type: file, from: doubled, path: doubled, format: parquet}}
+  placed_files: {{type: file, from: placed, path: placed, format: parquet}}
+  doubled_files: {{type: file, from: doubled, path: doubled, format: parquet}}
 """)
     child = place.start(PLUGIN__PATH=write_plugin(place), KAFKA_SOURCE__BROKERS=kafka.brokers, **ON_EXECUTORS)
     wanted = [n for n in range(50_000) if n % 5 != 2]
@@ -120,7 +123,7 @@ sources:
   orders:
     {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, total: int64}}, primary_key: id}}
 transforms:
-  large: {{type: sql, primary_key: id, sql: SELECT id, total + 1 AS total FROM orders WHERE id >= 100}}
+  large: {{type: sql, primary_key: id, sql: "SELECT id, total + 1 AS total FROM orders WHERE id >= 100"}}
 sinks:
   table: {{type: postgres, from: large, schema: public, table: orders, primary_key: id}}
 """)
@@ -132,34 +135,40 @@ sinks:
     assert _count(database) == 19_900
 
 
-ROWS, EPOCH_ROWS, KILLS = 240_000, 20_000, 5
+EPOCH_ROWS = 60_000
 
 
 @pytest.mark.faults
 def test_workers_that_are_killed_cost_no_row(place: Workspace, cluster: SparkCluster) -> None:
     place.write(f"""
 sources:
-  numbers: {{type: generator, rows: {ROWS}, primary_key: id}}
+  numbers: {{type: generator, rows: 100000000, primary_key: id}}
 transforms:
   chosen: {{type: sql, primary_key: id, sql: "SELECT acme_slowly(id) AS id FROM numbers WHERE id % 5 <> 2"}}
 sinks:
   files: {{type: file, from: chosen, path: files, format: parquet, batch_size: {EPOCH_ROWS}}}
 """)
     child = place.start(PLUGIN__PATH=write_plugin(place), EPOCH__ROWS=EPOCH_ROWS, **ON_EXECUTORS)
-    for kill in range(KILLS):
-        child.until(lambda: len(cluster.python_processes()) >= 2 and len(cluster.executors()) == 2, "two executors")
+    for victims in ([0], [1], [0], [1], [0, 1]):
+        cut_off = _unfinished(cluster, victims)
+        child.until(lambda v=victims, c=cut_off: _unfinished(cluster, v) - c, f"a task on {victims}")
+        for number in victims:
+            cluster.kill_worker(number)
+        for number in victims:
+            cluster.start_worker(number)
         child.until_epochs(child.epochs + 1)
-        time.sleep(0.7)  # its tasks take a second or more
-        cluster.kill_worker(kill % 2)
-        cluster.start_worker(kill % 2)
-    child.wait(timeout=300).succeeded()
-    found = Counter(row["id"] for row in place.rows("files", "parquet"))
-    assert found == Counter(n for n in _ids() if n % 5 != 2)
     cluster.wait_for_workers()
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+    found = Counter(row["id"] for row in place.rows("files", "parquet"))
+    assert found == Counter(n for n in range(child.epochs * EPOCH_ROWS) if n % 5 != 2)
 
 
-def _ids() -> range:
-    return range(ROWS)
+def _unfinished(cluster: SparkCluster, workers: list[int]) -> set[tuple[Path, int]]:
+    """The calls of executors of these workers that are under way, or were cut off."""
+    files = [file for number in workers for file in cluster.work_directory(number).glob("*/*/calls")]
+    lines = {file: len(file.read_text().splitlines()) for file in files}
+    return {(file, count) for file, count in lines.items() if count % 2}
 
 
 def _identity(row: Row) -> tuple[Any, ...]:

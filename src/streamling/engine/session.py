@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.engine.cores import cores, local_cores
 from streamling.engine.jvm import Jvm, spark_home
-from streamling.engine.master import driver_address, is_local
+from streamling.engine.master import check_reachable, driver_address, is_local
 from streamling.plan.spark_settings import SESSION_SETTINGS
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def size_in_bytes(size: str) -> int:
 
 def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     """The session on a launched JVM. Parser and Arrow warm up beside it, on the core it leaves idle."""
+    check_reachable(conf["spark.master"])
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     from pyspark import SparkContext
