@@ -178,11 +178,11 @@ def _masked(name: str, value: str) -> str:
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
+    from streamling.engine.cores import local_cores
     from streamling.engine.session import size_in_bytes, spark_conf
 
     conf = spark_conf(settings.spark)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("machine", "cores", Status.OK, f"{cores}; Spark runs with {conf['spark.master']}")
+    yield Finding("machine", "cores", Status.OK, f"{local_cores()}; Spark runs with {conf['spark.master']}")
     heap, memory = size_in_bytes(conf["spark.driver.memory"]), _memory()
     if memory is not None:
         text = f"{quantity(memory, 'bytes')}; spark.driver.memory is {conf['spark.driver.memory']}"

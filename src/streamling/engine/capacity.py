@@ -87,6 +87,7 @@ class Capacity:
         self.most_bytes = limits.bytes * _TOO_LARGE
         """More of one node in the driver than this, and an epoch is too large."""
         self._count_cores = count_cores
+        self._cores = count_cores()
         self._warm_up = warm_up
         self._workers = threading.Event()
         self._closed = False
@@ -98,7 +99,7 @@ class Capacity:
             self._workers.set()
 
     def caps(self) -> Caps:
-        caps = replace(self._large, parts=self._count_cores()) if self._workers.is_set() else self._small
+        caps = replace(self._large, parts=self._cores) if self._workers.is_set() else self._small
         if self._ceiling is None:
             return caps
         ceiling = int(self._ceiling)
@@ -117,6 +118,8 @@ class Capacity:
 
     def after_epoch(self, rows: int) -> None:
         """An epoch went through. One as large as the driver takes means there is work for the executors."""
+        if self._workers.is_set():
+            self._cores = self._count_cores()  # of a cluster: executors come and go
         if self._ceiling is not None:
             self._ceiling *= _QUICK_GROWTH if self._ceiling < _CAREFUL_BYTES else _CAREFUL_GROWTH
             if self._ceiling >= self._large.large_bytes:
@@ -146,6 +149,7 @@ class Capacity:
                 return
             log.warning("Python workers could not be started, epochs stay small: %s", error)
         else:
+            self._cores = self._count_cores()
             self._workers.set()
         finally:
             self._undisturbed_until = 0.0

@@ -99,11 +99,11 @@ def spark_jars() -> list[Path]:
 class Jvm:
     """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
 
-    def __init__(self, command: Sequence[str], archive: Path | None, *, host: str, verbose: bool) -> None:
+    def __init__(self, command: Sequence[str], archive: Path | None, *, address: str | None, verbose: bool) -> None:
         # Both are gone from the disk as soon as nobody needs their names, so no kind of death leaves them behind.
         self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
         self._log = None if verbose else tempfile.TemporaryFile()  # noqa: SIM115
-        self._command, self._archive, self._host = command, archive, host
+        self._command, self._archive, self._address = command, archive, address
         self._process = self._start()
 
     @classmethod
@@ -128,7 +128,7 @@ class Jvm:
             os.pathsep.join(str(p) for p in [*spark_jars(), *_local_jars(conf)]),
             _GATEWAY_CLASS,
         ]
-        return cls(command, archive, host=conf.get("spark.driver.host", "127.0.0.1"), verbose=verbose)
+        return cls(command, archive, address=conf.get("spark.driver.bindAddress"), verbose=verbose)
 
     def _start(self) -> subprocess.Popen[bytes]:
         java, *rest = self._command
@@ -136,12 +136,13 @@ class Jvm:
         environment = dict(
             os.environ,
             SPARK_HOME=str(spark_home()),
-            SPARK_LOCAL_IP=self._host,
             SPARK_CONNECT_MODE="0",
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_DRIVER_PYTHON=sys.executable,
             _PYSPARK_DRIVER_CONN_INFO_PATH=str(self._directory / "gateway"),
         )
+        if self._address is not None:
+            environment["SPARK_LOCAL_IP"] = self._address
         # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
         # without running Python code between fork and exec.
         shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]

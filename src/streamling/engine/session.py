@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamling.engine.cores import cores, local_cores
 from streamling.engine.jvm import Jvm, spark_home
+from streamling.engine.master import check_reachable, driver_address, is_local
 from streamling.plan.spark_settings import SESSION_SETTINGS
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _REHEARSAL = """
 SELECT a * 2 AS a, upper(concat('c', b)) AS b, round(a * 1.5D, 2) AS c, CASE WHEN a > 1 THEN 'u' ELSE 'i' END AS d
 FROM VALUES (1L, 'x'), (2L, 'y') AS t(a, b) WHERE a % 2 = 0
 """
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _ANALYZER = "org.apache.spark.sql.catalyst.analysis.SimpleAnalyzer$"
 # Spark sets 300 MB aside and refuses a heap below one and a half times that. A pipeline of small epochs needs neither.
 _RESERVED_BYTES = 300 * 1024 * 1024
@@ -32,16 +35,15 @@ _RESERVED_BYTES = 300 * 1024 * 1024
 
 def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: int = 1) -> dict[str, str]:
     """Spark settings of a run: ours, then the user's. The JVM is launched before the number of sinks is known."""
-    cores = os.cpu_count() or 1
+    available = local_cores()
+    # A slot per sink beyond the cores: a small job never waits behind one that holds all of them.
+    master = overrides.get("spark.master") or f"local[{available + sinks}]"
     conf = {
         "spark.app.name": f"streamling {application}".strip(),
-        # A slot per sink beyond the cores: a small job never waits behind one that holds all of them.
-        "spark.master": f"local[{cores + sinks}]",
+        "spark.master": master,
         "spark.driver.memory": "1g",
         # A result beyond this is computed in pieces instead; three copies of it fit the default heap.
         "spark.driver.maxResultSize": "256m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # What the status listener keeps is never shown; it would be garbage that grows with every epoch.
@@ -56,7 +58,6 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.sql.adaptive.enabled": "false",
         # Rows in hand are few: one task for them.
         "spark.sql.leafNodeDefaultParallelism": "1",
-        "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         # What workers get at a time; of short rows the number above is reached first.
         "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
@@ -68,11 +69,21 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.python.daemon.module": "streamling.engine.worker_daemon",
         "spark.python.unix.domain.socket.enabled": "true",
     }
-    conf |= overrides
+    if is_local(master):
+        conf[_SHUFFLE_PARTITIONS] = str(available)  # else known when there is a cluster to ask
+    conf |= {**_addresses(master, overrides), **overrides}
     conf.setdefault(
         "spark.testing.reservedMemory", str(min(_RESERVED_BYTES, size_in_bytes(conf["spark.driver.memory"]) // 4))
     )
     return conf
+
+
+def _addresses(master: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Where the driver listens. If only its host is given, Spark binds to that."""
+    address = driver_address(master)
+    if address is None or ("spark.driver.host" in overrides and not is_local(master)):
+        return {}
+    return {"spark.driver.host": address, "spark.driver.bindAddress": address}
 
 
 def size_in_bytes(size: str) -> int:
@@ -83,6 +94,7 @@ def size_in_bytes(size: str) -> int:
 
 def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     """The session on a launched JVM. Parser and Arrow warm up beside it, on the core it leaves idle."""
+    check_reachable(conf["spark.master"])
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     from pyspark import SparkContext
@@ -101,6 +113,12 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm = threading.Thread(target=_warm_up, args=(SparkContext._jvm,), name="warm-up", daemon=True)
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    if not is_local(conf["spark.master"]):
+        from streamling.engine.shipping import ship  # brings the plugins along; Java is launched before them
+
+        ship(session.sparkContext, conf)
+    if _SHUFFLE_PARTITIONS not in conf:
+        session.conf.set(_SHUFFLE_PARTITIONS, str(cores(session)))
     # It would print every error a second time, as JSON with the whole Java stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # When the JVM leaves first, this server would print a stack trace about its lost connection.

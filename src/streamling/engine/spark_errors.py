@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamling.errors import (
@@ -41,6 +41,14 @@ _ROW_CONDITIONS = (
     "USER_RAISED_EXCEPTION",
 )
 
+# Spark gives none of these a condition. It has tried the task on other executors before it says so.
+_LOST_PROCESSES = (
+    "ExecutorLostFailure",
+    "Python worker exited unexpectedly",
+    "FetchFailed(",
+    "has failed the maximum allowable number of times",  # a stage, each time for want of shuffled rows
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
@@ -48,6 +56,8 @@ class SparkFailure:
 
     condition: str
     message: str
+    lost: str = ""
+    """What Spark says about an executor or a Python worker that is gone, if that is why."""
 
     @property
     def result_too_large(self) -> bool:
@@ -63,7 +73,8 @@ def spark_failure(error: BaseException) -> SparkFailure | None:
         if isinstance(error, Py4JJavaError):
             return _of_java(error.java_exception)
         if isinstance(error, PySparkException):
-            return SparkFailure(error.getCondition() or "", str(error))
+            text = str(error)
+            return SparkFailure(error.getCondition() or "", text, _loss(text))
     except (Py4JError, OSError, EOFError):
         pass
     return None
@@ -89,11 +100,19 @@ def spark_errors(node: str | None) -> Iterator[None]:
 def _of_java(exception: Any) -> SparkFailure:
     """The innermost exception of a chain that has a condition, else the innermost."""
     said = SparkFailure("", str(exception.toString()))
+    lost = ""
     while exception is not None:
-        condition = _condition(exception)
-        said = SparkFailure(condition, str(exception.getMessage())) if condition or not said.condition else said
+        condition, message = _condition(exception), str(exception.getMessage())
+        said = SparkFailure(condition, message) if condition or not said.condition else said
+        lost = lost or _loss(message)
         exception = exception.getCause()
-    return said
+    return replace(said, lost=lost)
+
+
+def _loss(message: str) -> str:
+    """From the words about a lost process to the end of their line, without Spark's advice about its settings."""
+    found = min((at for text in _LOST_PROCESSES if (at := message.find(text)) >= 0), default=None)
+    return "" if found is None else message[found:].splitlines()[0].partition(". Consider ")[0].strip()
 
 
 def _condition(exception: Any) -> str:
@@ -137,6 +156,8 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
             node=node,
             hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
         )
+    if failure.lost:
+        return TransientError(SPARK_FAILED, f"Spark lost an executor or a Python worker: {failure.lost}", node=node)
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow
 from pyspark.daemon import manager
 
 import streamling.engine.dataflow  # readers and writers arrive as pickles that name these modules
+from streamling.plugin.loading import SHIPPED_PLUGINS
 
 __all__ = ["pyarrow", "streamling"]
 
@@ -32,7 +35,14 @@ def _keep_memory() -> None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
+def _settle_paths() -> None:
+    """A worker may change its working directory; what was shipped stays where it is."""
+    if shipped := os.environ.get(SHIPPED_PLUGINS):
+        os.environ[SHIPPED_PLUGINS] = str(Path(shipped).absolute())
+
+
 if __name__ == "__main__":
+    _settle_paths()
     gc.freeze()  # what is imported never becomes garbage; workers share its pages as long as nobody touches them
     gc.set_threshold(_YOUNG_OBJECTS)
     _keep_memory()

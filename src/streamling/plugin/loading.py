@@ -6,8 +6,10 @@ entry points      of the group `streamling.plugins`: a module, or a function tha
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -30,6 +32,8 @@ from streamling.plugin.registration import (
 from streamling.spec.settings import Settings
 
 GROUP = "streamling.plugins"
+SHIPPED_PLUGINS = "STREAMLING_SHIPPED_PLUGINS"
+"""In the environment of workers on a cluster: the directory with the plugins of `plugin.path`."""
 _SAMPLES = "streamling.plugin.samples"
 _NATIVE = (".so", ".dylib", ".dll", ".pyd")
 
@@ -53,7 +57,7 @@ def load_one(path: Path | str) -> Caution | None:
     """Load the plugin in a file or package. Says so if it registers nothing."""
     path = Path(path).absolute()
     before = len(registrations())
-    _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(path))
+    _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
     if len(registrations()) == before and not _replaces(path):
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
@@ -87,6 +91,17 @@ def load_again(origin: Origin) -> None:
             importlib.import_module(_SAMPLES)
         case Provenance.CODE:
             importlib.import_module(origin.place)
+
+
+def shipped_name(place: str) -> str:
+    """Where the plugin of a path of the driver lies among those that were shipped."""
+    return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}/{Path(place).name}"
+
+
+def _located(path: Path) -> Path:
+    """The plugin of a path of the driver in this process, which may run on another host."""
+    shipped = os.environ.get(SHIPPED_PLUGINS)
+    return Path(shipped, shipped_name(str(path))) if shipped else path
 
 
 def _replaces(path: Path) -> bool:

@@ -38,7 +38,7 @@ def test_the_settings_that_give_sql_its_meaning_are_in_force() -> None:
 
 
 def test_there_is_a_task_slot_per_sink_beyond_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("streamling.engine.session.local_cores", lambda: 4)
     assert spark_conf({}, application="shop", sinks=3)["spark.master"] == "local[7]"
 
 
@@ -85,6 +85,24 @@ def test_of_a_worker_only_what_it_raised_is_told() -> None:
     assert raised(PythonException(WORKER)).message == "ValueError: row 7 is odd"
 
 
+ABORTED = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3: "
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ExecutorLostFailure (executor 5 exited caused by one of the running tasks) Reason: Remote RPC client left",
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.x'",
+        "FetchFailed(BlockManagerId(2, 10.0.0.7, 7337, None), shuffleId=4, mapIndex=1), message=\nat org.apache...",
+    ],
+)
+def test_a_lost_executor_or_python_worker_may_come_back(reason: str) -> None:
+    error = raised(PySparkException(f"{ABORTED}{reason}\n\nDriver stacktrace:\nat org.apache..."))
+    assert (type(error), error.code, error.node) == (TransientError, "SPARK_FAILED", "big")
+    assert "Consider" not in error.message
+    assert "stack" not in error.message
+
+
 @pytest.mark.parametrize("error", [Py4JNetworkError("refused"), ConnectionResetError("reset by peer"), EOFError()])
 def test_a_lost_connection_is_a_failed_jvm(error: Exception) -> None:
     told = raised(error)
@@ -123,7 +141,7 @@ def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[Stre
 def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
     tmp_path: Path, symptom: Condition, news: Condition
 ) -> None:
-    gone = Jvm(["/bin/sh", "-c", "exit 1"], None, host="127.0.0.1", verbose=False)
+    gone = Jvm(["/bin/sh", "-c", "exit 1"], None, address=None, verbose=False)
     told = Run(tmp_path / "p.yaml", Settings())._told(PermanentError(symptom, "An error occurred"), gone)
     assert isinstance(told, StreamlingError)
     assert told.condition is news

@@ -1,0 +1,78 @@
+"""What executors on other hosts get from the driver: this package, and the plugins that were loaded by path.
+
+Both go as archives, which Spark unpacks in the working directory of an executor before its first task. A directory of
+the package is on the `PYTHONPATH` of the Python processes there; plugins are found by `plugin/loading.py`.
+Libraries are not shipped: they must be installed on the hosts, or come with `spark.archives`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamling
+from streamling.plugin.loading import SHIPPED_PLUGINS, shipped_name
+from streamling.plugin.registration import Provenance, registrations
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_PACKAGE = Path(streamling.__file__).parent
+# A task names the Python that computes it; which one a host has is known there.
+_LAUNCHER = '#!/bin/sh\nexec "${PYSPARK_PYTHON:-python3}" "$@"\n'
+_LAUNCHER_NAME = "streamling-python"
+
+
+def ship(context: SparkContext, conf: Mapping[str, str]) -> None:
+    """Make package and plugins known to all executors, those that come later included. Call before the first job."""
+    # Removed by Spark when it ends; executors that come late still fetch from here.
+    drafts = Path(context._temp_dir)
+    context.environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [_add(context, drafts, "streamling", _package()), context.environment.get("PYTHONPATH")])
+    )
+    if plugins := list(_plugins()):
+        context.environment[SHIPPED_PLUGINS] = _add(context, drafts, "streamling-plugins", plugins)
+    context.pythonExec = conf.get("spark.pyspark.python") or _launcher(context, drafts)
+
+
+def _launcher(context: SparkContext, drafts: Path) -> str:
+    """The Python of an executor's host, as its environment names it. Spark makes the files it fetches executable."""
+    script = drafts / _LAUNCHER_NAME
+    script.write_text(_LAUNCHER)
+    context.addFile(str(script))
+    return f"./{_LAUNCHER_NAME}"
+
+
+def _add(context: SparkContext, drafts: Path, name: str, files: Iterable[tuple[Path, str]]) -> str:
+    """Add files to the context as an archive. Returns the directory of an executor in which they are found."""
+    contents = [(inner, path.read_bytes()) for path, inner in files]
+    digest = hashlib.sha256()
+    for inner, content in contents:
+        digest.update(f"{inner}\0{len(content)}\0".encode() + content)
+    directory = f"{name}-{digest.hexdigest()[:16]}"
+    archive = drafts / f"{directory}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for inner, content in contents:
+            target.writestr(inner, content)
+    context.addArchive(f"{archive}#{directory}")
+    return directory
+
+
+def _package() -> Iterator[tuple[Path, str]]:
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        yield path, str(path.relative_to(_PACKAGE.parent))
+
+
+def _plugins() -> Iterator[tuple[Path, str]]:
+    places = {r.origin.place for r in registrations() if r.origin.provenance is Provenance.PATH}
+    for place in sorted(places):
+        path, name = Path(place), shipped_name(place)
+        if path.is_file():
+            yield path, name
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield file, f"{name}/{file.relative_to(path)}"

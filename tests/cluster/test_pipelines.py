@@ -1,0 +1,185 @@
+"""Pipelines on a Spark cluster whose workers have neither our package nor the driver's directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Row, Workspace
+from kafka_broker import KafkaBroker
+from postgres_server import Database, PostgresServer
+from spark_cluster import SparkCluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# Everything is read, and where a sink can also written, by executors.
+ON_EXECUTORS = {"EPOCH__DRIVER_ROWS": 0}
+
+OWN = '''
+import os
+import time
+
+import pyarrow as pa
+
+from streamling.plugin import TransformPlugin, register_transform, register_udf
+
+
+@register_transform("acme.double")
+class Double(TransformPlugin):
+    def output_schema(self):
+        *columns, operation = self.context.input_schema
+        return pa.schema([*columns, pa.field("twice", pa.int64()), operation])
+
+    def process_batch(self, batch):
+        *columns, operation = batch.columns
+        twice = pa.array([2 * n for n in batch.column("id").to_pylist()], pa.int64())
+        return pa.RecordBatch.from_arrays([*columns, twice, operation], schema=self.output_schema())
+
+
+def place(ids):
+    """Where this is computed, and from which file."""
+    return pa.array([f"{os.getcwd()} {__file__}"] * len(ids))
+
+
+def slowly(ids):
+    """Leaves word in the executor's directory when it begins and when it ends."""
+    with open("calls", "a") as calls:
+        print("begun", file=calls, flush=True)
+        time.sleep(1)
+        print("ended", file=calls, flush=True)
+    return ids
+
+
+register_udf("acme_place", [pa.int64()], pa.string(), place)
+register_udf("acme_slowly", [pa.int64()], pa.int64(), slowly)
+'''
+
+
+def write_plugin(place: Workspace) -> str:
+    (place.directory / "own.py").write_text(OWN)
+    return "own.py"
+
+
+def test_the_demo_gives_what_it_gives_without_a_cluster(place: Workspace) -> None:
+    shutil.copytree(EXAMPLES, place.directory / "examples")
+    run = ("run", "examples/demo.yaml", "--config", "examples/demo.config.yaml")
+    on_cluster = place.run(*run).succeeded()
+    rows = sorted(place.rows("demo-out/orders", "parquet"), key=_identity)
+    letters = _letters(place.directory / "demo-out" / "dead-letters")
+    shutil.rmtree(place.directory / "demo-out")
+    here = place.run(*run, SPARK__MASTER="local[3]", APPLICATION_ID="elsewhere").succeeded()
+    assert rows == sorted(place.rows("demo-out/orders", "parquet"), key=_identity)
+    assert letters == _letters(place.directory / "demo-out" / "dead-letters")
+    assert (len(rows) > 90_000, len(letters)) == (True, 2)
+    assert len(on_cluster.stdout.splitlines()) == len(here.stdout.splitlines()) > 0
+
+
+@pytest.mark.servers
+def test_executors_read_a_topic_and_write_files_with_the_plugins_of_the_driver(
+    place: Workspace, cluster: SparkCluster, kafka: KafkaBroker
+) -> None:
+    topic = kafka.topic("numbers", partitions=2)
+    kafka.produce(topic, [json.dumps({"id": n}) for n in range(50_000)])
+    place.write(f"""
+sources:
+  numbers: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64}}, primary_key: id}}
+transforms:
+  placed: {{type: sql, primary_key: id, sql: "SELECT id, acme_place(id) AS place FROM numbers WHERE id % 5 <> 2"}}
+  doubled: {{type: acme.double, from: placed, primary_key: id}}
+sinks:
+  placed_files: {{type: file, from: placed, path: placed, format: parquet}}
+  doubled_files: {{type: file, from: doubled, path: doubled, format: parquet}}
+""")
+    child = place.start(PLUGIN__PATH=write_plugin(place), KAFKA_SOURCE__BROKERS=kafka.brokers, **ON_EXECUTORS)
+    wanted = [n for n in range(50_000) if n % 5 != 2]
+    for name in ("placed", "doubled"):
+        child.until(lambda name=name: place.count(name, "parquet") >= len(wanted), f"all rows in {name}")
+    processes = {process.pid: Path(process.cwd()) for process in cluster.python_processes()}
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+    rows = place.rows("doubled", "parquet")
+    assert sorted((row["id"], row["twice"]) for row in rows) == [(n, 2 * n) for n in wanted]
+    assert sorted(row["id"] for row in place.rows("placed", "parquet")) == wanted
+    works = [cluster.work_directory(0), cluster.work_directory(1)]
+    assert {work for work in works if any(cwd.is_relative_to(work) for cwd in processes.values())} == set(works)
+    for text in {str(row["place"]) for row in rows}:
+        directory, file = text.split(" ")
+        assert any(Path(directory).is_relative_to(work) for work in works)
+        assert Path(file).is_relative_to(directory)
+
+
+@pytest.mark.servers
+def test_a_table_is_what_the_topic_says(place: Workspace, kafka: KafkaBroker, postgres: PostgresServer) -> None:
+    topic, database = kafka.topic("orders", partitions=2), postgres.database()
+    kafka.produce(topic, [json.dumps({"id": n % 20_000, "total": n}) for n in range(30_000)])
+    place.write(f"""
+sources:
+  orders:
+    {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, total: int64}}, primary_key: id}}
+transforms:
+  large: {{type: sql, primary_key: id, sql: "SELECT id, total + 1 AS total FROM orders WHERE id >= 100"}}
+sinks:
+  table: {{type: postgres, from: large, schema: public, table: orders, primary_key: id}}
+""")
+    child = place.start(KAFKA_SOURCE__BROKERS=kafka.brokers, **database.settings(), **ON_EXECUTORS)
+    child.until(lambda: _count(database) == 19_900, "all keys in the table")
+    child.until(lambda: child.epochs >= 1, "an epoch")
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+    assert _count(database) == 19_900
+
+
+EPOCH_ROWS = 60_000
+
+
+@pytest.mark.faults
+def test_workers_that_are_killed_cost_no_row(place: Workspace, cluster: SparkCluster) -> None:
+    place.write(f"""
+sources:
+  numbers: {{type: generator, rows: 100000000, primary_key: id}}
+transforms:
+  chosen: {{type: sql, primary_key: id, sql: "SELECT acme_slowly(id) AS id FROM numbers WHERE id % 5 <> 2"}}
+sinks:
+  files: {{type: file, from: chosen, path: files, format: parquet, batch_size: {EPOCH_ROWS}}}
+""")
+    child = place.start(PLUGIN__PATH=write_plugin(place), EPOCH__ROWS=EPOCH_ROWS, **ON_EXECUTORS)
+    for victims in ([0], [1], [0], [1], [0, 1]):
+        cut_off = _unfinished(cluster, victims)
+        child.until(lambda v=victims, c=cut_off: _unfinished(cluster, v) - c, f"a task on {victims}")
+        for number in victims:
+            cluster.kill_worker(number)
+        for number in victims:
+            cluster.start_worker(number)
+        child.until_epochs(child.epochs + 1)
+    cluster.wait_for_workers()
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+    found = Counter(row["id"] for row in place.rows("files", "parquet"))
+    assert found == Counter(n for n in range(child.epochs * EPOCH_ROWS) if n % 5 != 2)
+
+
+def _unfinished(cluster: SparkCluster, workers: list[int]) -> set[tuple[Path, int]]:
+    """The calls of executors of these workers that are under way, or were cut off."""
+    files = [file for number in workers for file in cluster.work_directory(number).glob("*/*/calls")]
+    lines = {file: len(file.read_text().splitlines()) for file in files}
+    return {(file, count) for file, count in lines.items() if count % 2}
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    return row["channel"], row["order_id"]
+
+
+def _letters(directory: Path) -> list[tuple[Any, ...]]:
+    lines = [json.loads(line) for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return sorted((line["source"]["row"], line["reason_text"]) for line in lines)
+
+
+def _count(database: Database) -> int:
+    ((there,),) = database.rows("SELECT to_regclass('public.orders') IS NOT NULL")
+    return int(database.rows("SELECT count(*) FROM public.orders")[0][0]) if there else 0
