@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
-from streamling.connector import BadRow, Epoch, Json, Slice
+from streamling.connector import BadRow, Epoch, Json, Report, Slice
 from streamling.engine import bad_rows as module
-from streamling.engine.bad_rows import BadRows, Refused, Stage, refusal
+from streamling.engine.bad_rows import BadRows, Rejects, Stage, rejection
 from streamling.engine.progress import Progress
 from streamling.errors import PermanentError, UserError
 
@@ -40,8 +40,8 @@ def letters(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def set_aside(rows: BadRows, *refused: BadRow, epoch: Epoch = EPOCH) -> None:
-    rows.set_aside(epoch, "numbers", Stage.DECODE, Refused(len(refused), refused))
+def set_aside(rows: BadRows, *rejected: BadRow, epoch: Epoch = EPOCH) -> None:
+    rows.set_aside(epoch, "numbers", Stage.DECODE, Rejects(Report(rejected=len(rejected), bad_rows=rejected)))
 
 
 @pytest.mark.parametrize("below", ["", "deep/er"])
@@ -54,7 +54,7 @@ def test_a_file_where_letters_are_to_go_is_refused_before_any_row(tmp_path: Path
 
 
 def test_the_error_of_a_bad_row_names_node_and_place() -> None:
-    error = refusal("orders", bad(3))
+    error = rejection("orders", bad(3))
     assert error.node == "orders"
     assert error.message == "file 'a.csv', row 3: no number"
 
@@ -79,8 +79,8 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
 def test_a_letter_can_hold_what_is_no_text(tmp_path: Path) -> None:
     """Half of a surrogate pair: JSON can write it, UTF-8 cannot."""
     half = json.loads('"\\ud83d"')
-    refused = BadRow("schema_mismatch", f"{half}ü", {"key": half}, row={"text": half})
-    set_aside(kept(tmp_path / "letters"), refused)
+    rejected = BadRow("schema_mismatch", f"{half}ü", {"key": half}, row={"text": half})
+    set_aside(kept(tmp_path / "letters"), rejected)
     (found,) = letters(tmp_path / "letters")
     assert (found["reason_text"], found["source"]["key"], found["row"]) == (f"{half}ü", half, {"text": half})
 
@@ -142,8 +142,8 @@ def test_rows_of_another_epoch_have_other_ids_though_it_has_the_same_number(tmp_
 
 def test_more_bad_rows_than_were_sent_along_are_fetched(tmp_path: Path) -> None:
     everything = [bad(n) for n in range(5)]
-    refused = Refused(5, tuple(everything[:2]), lambda: iter(everything))
-    kept(tmp_path).set_aside(EPOCH, "numbers", Stage.DECODE, refused)
+    rejects = Rejects(Report(rejected=5, bad_rows=tuple(everything[:2])), lambda: iter(everything))
+    kept(tmp_path).set_aside(EPOCH, "numbers", Stage.DECODE, rejects)
     assert [letter["source"]["row"] for letter in letters(tmp_path)] == [0, 1, 2, 3, 4]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from doubles import Crash, LedgerSink, NumberSource, Rig, until
 
-from streamling.connector import Applied, Epoch, Report
+from streamling.connector import Applied, Epoch, Report, SourceCapabilities
 from streamling.engine.state import MemoryState
 from streamling.engine.stop import StopRequest
 
@@ -17,6 +17,8 @@ ONE_AT_A_TIME = threading.RLock()
 
 class SharedNumbers(NumberSource):
     """The keys `a` and `b`, of which a process has those it is given."""
+
+    capabilities = SourceCapabilities(shared=True)
 
     def __init__(self, *mine: str) -> None:
         super().__init__(there=THERE, chunk=5, ends=False, keys=("a", "b"))
@@ -49,10 +51,10 @@ class View(LedgerSink):
         self.positions, self.rows, self.abandoned = table.positions, table.rows, table.abandoned
         self._table = table
 
-    def commit(self, epoch: Epoch, acks: Sequence[Report]) -> int:
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         self._table.before_commit(epoch)
         with ONE_AT_A_TIME:
-            return super().commit(epoch, acks)
+            return super().commit(epoch, reports)
 
     def abandon(self, epoch: Epoch) -> Applied:
         with ONE_AT_A_TIME:
