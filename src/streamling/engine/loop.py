@@ -97,14 +97,22 @@ class EpochLoop:
         """Until all input is delivered or a stop is asked for. The first error ends it."""
         gc.freeze()  # what the start has made stays; collections look at what epochs make
         self._resume(self._sources)
-        while (epoch_and_rows := self._next()) is not None:  # 1
-            epoch, taken = epoch_and_rows
-            try:
-                self._run_epoch(epoch, taken)
-            except Fenced as fenced:
-                self._give_way(epoch, fenced)
-            except EpochTooLarge as error:
-                self._cut_smaller(epoch, error)
+        while self._run_next():
+            pass  # when it returns, nothing keeps the rows of the epoch any more
+
+    def _run_next(self) -> bool:
+        """The next epoch from its first step to its last; False when the run is over."""
+        following = self._next()  # 1
+        if following is None:
+            return False
+        epoch, intakes = following
+        try:
+            self._run_epoch(epoch, intakes)
+        except Fenced as fenced:
+            self._give_way(epoch, fenced)
+        except EpochTooLarge as error:
+            self._cut_smaller(epoch, error)
+        return True
 
     def _run_epoch(self, epoch: Epoch, taken: Mapping[str, Intake]) -> None:
         began = time.monotonic()

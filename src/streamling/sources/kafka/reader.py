@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 # Decoded at once: few enough for the caches of a core, enough to cost little each.
 _CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
+# Asked for at first, while it is not known how long messages are.
+_FIRST_MESSAGES = 500
 # The client waits that long for as many messages as asked for. Where offsets have no message it has to give up.
 _WAIT_S = 0.1
 # A broker that is alive sends something, or says that nothing is left, within its own half second.
@@ -216,7 +218,7 @@ class _Reading:
         size, moved = 0, time.monotonic()
         while not self._done and len(found) < _CHUNK_ROWS and size < _CHUNK_BYTES:
             pending, self._pending = self._pending, []
-            messages = pending or self._consumer.consume(min(_CHUNK_ROWS - len(found), self._end - self._next), _WAIT_S)
+            messages = pending or self._consumer.consume(self._wanted(len(found), size), _WAIT_S)
             before = len(found), self._next
             taken = messages if self._plain(messages) else self._sorted(messages)
             if taken:
@@ -229,6 +231,13 @@ class _Reading:
             elif not self._done and time.monotonic() - moved > _STALLED_S:
                 self._stalled()
         return found
+
+    def _wanted(self, rows: int, size: int) -> int:
+        """How many messages to ask for: those that fill the chunk, by the length of the ones it has."""
+        left = _CHUNK_ROWS - rows if rows else _FIRST_MESSAGES
+        if size:
+            left = min(left, int((_CHUNK_BYTES - size) * rows / size) + 1)
+        return min(left, self._end - self._next)
 
     @property
     def at(self) -> int:
