@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from streamling.engine.java_log import memory_hint, out_of_memory
 from streamling.errors import (
     CONDITIONS,
     DATA_ERROR,
@@ -23,6 +24,7 @@ from streamling.errors import (
 )
 
 _MARK = "<<streamling>>"
+_WORKER_DIED = "Python worker exited unexpectedly"
 
 # Error conditions that belong to a row: its values cannot be computed.
 _ROW_CONDITIONS = (
@@ -91,7 +93,12 @@ def _of_java(exception: Any) -> SparkFailure:
     said = SparkFailure("", str(exception.toString()))
     while exception is not None:
         condition = _condition(exception)
-        said = SparkFailure(condition, str(exception.getMessage())) if condition or not said.condition else said
+        message = exception.getMessage()
+        if out_of_memory(str(exception.getClass().getName())):
+            return SparkFailure(condition, str(exception.toString()))  # its message does not say what it is
+        # One without words, as when a worker's connection ends, explains nothing: what is around it does.
+        if message is not None and (condition or not said.condition):
+            said = SparkFailure(condition, str(message))
         exception = exception.getCause()
     return said
 
@@ -137,6 +144,12 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
             node=node,
             hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
         )
+    memory = out_of_memory(failure.message)
+    if memory is not None and failure.condition != "PYTHON_EXCEPTION":
+        return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())
+    if _WORKER_DIED in failure.message:
+        # Another attempt gets another worker.
+        return TransientError(SPARK_FAILED, _told(failure.message), node=node)
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 
