@@ -128,3 +128,19 @@ def _cut_off(archive: Path, copy: Path) -> None:
         pytest.skip("no archive was trained on this machine")
     shutil.copyfile(archive, copy)
     os.truncate(copy, 1_000_000)
+
+
+def test_out_of_memory_is_named_with_what_to_raise(place: Workspace) -> None:
+    place.write("""\
+sources:
+  numbers: {type: generator, rows: 4, primary_key: id, columns: {id: id}}
+transforms:
+  large: {type: sql, primary_key: id, sql: "SELECT id, repeat('x', 200000000) AS doc FROM numbers"}
+sinks:
+  files: {type: file, from: large, path: files, format: json}
+""")
+    stderr = place.run(SPARK__DRIVER__MEMORY="160m").failed().stderr
+    assert "ran out of memory" in stderr
+    assert "OutOfMemory" in stderr
+    assert "raise spark.driver.memory" in stderr
+    assert "epoch.bytes" in stderr

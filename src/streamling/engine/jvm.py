@@ -22,6 +22,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from streamling.engine.java_log import JavaLog, last_lines, memory_hint, out_of_memory
 from streamling.errors import JVM_FAILED, PermanentError
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 
 # How Java ends when it stumbles over a damaged archive.
 _CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+# Of Java itself (`ExitOnOutOfMemoryError`) and of Spark.
+_OUT_OF_MEMORY_CODES = (3, 52)
 
 # A busy two-core machine without archive needs up to 15 s to open the gateway; four times that is "never".
 GATEWAY_TIMEOUT_S = 60.0
@@ -102,8 +105,10 @@ class Jvm:
     def __init__(self, command: Sequence[str], archive: Path | None, *, address: str | None, verbose: bool) -> None:
         # Both are gone from the disk as soon as nobody needs their names, so no kind of death leaves them behind.
         self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
-        self._log = None if verbose else tempfile.TemporaryFile()  # noqa: SIM115
-        self._command, self._archive, self._address = command, archive, address
+        self._log = None if verbose else JavaLog()
+        self._command = command
+        self._archive = archive
+        self._address = address
         self._process = self._start()
 
     @classmethod
@@ -146,7 +151,7 @@ class Jvm:
         # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
         # without running Python code between fork and exec.
         shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
-        output = self._log or sys.stderr.buffer
+        output = self._log.file if self._log else sys.stderr.buffer
         return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
 
     @property
@@ -182,22 +187,32 @@ class Jvm:
         self._process = self._start()
 
     def ended(self) -> bool:
-        """Whether it is gone. A lost connection is noticed a little before the end of the process."""
+        """Whether it is gone. A lost connection is noticed a little before the end of the process.
+
+        Out of memory, Spark cancels its jobs first and ends Java when that is done.
+        """
+        dying = self._log is not None and out_of_memory(self._log.text()) is not None
         try:
-            self._process.wait(_LAST_BREATH_S)
+            self._process.wait(STOP_TIMEOUT_S if dying else _LAST_BREATH_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def failure(self, message: str) -> PermanentError:
-        """An error that shows the end of what the JVM said."""
-        tail = ""
-        if self._log:
-            self._log.seek(0)
-            tail = "\n".join(self._log.read().decode(errors="replace").strip().splitlines()[-8:])
+        """An error that says why, if it was memory, and else shows the end of what the JVM said."""
+        text = self._log.text() if self._log else ""
+        reason = out_of_memory(text)
+        if reason or self._process.poll() in _OUT_OF_MEMORY_CODES:
+            said = f": {reason}" if reason else ""
+            return PermanentError(JVM_FAILED, f"{message} because it ran out of memory{said}", hint=self._memory_hint())
+        tail = last_lines(text)
         return PermanentError(
             JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log"
         )
+
+    def _memory_hint(self) -> str:
+        heaps = [argument.removeprefix("-Xmx") for argument in self._command if argument.startswith("-Xmx")]
+        return memory_hint(heaps[-1] if heaps else None)
 
     def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
         """End it: close its input, wait, kill if it does not go."""
@@ -207,13 +222,18 @@ class Jvm:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._clean_up()
 
     def kill(self) -> None:
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):  # stuck in the kernel; nothing more can be done about it
             self._process.wait(STOP_TIMEOUT_S)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
+        if self._log:
+            self._log.stop_watching()
 
 
 def _local_jars(conf: Mapping[str, str]) -> list[str]:

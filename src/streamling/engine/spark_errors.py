@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamling.engine.java_log import memory_hint, out_of_memory
 from streamling.errors import (
     CONDITIONS,
     DATA_ERROR,
@@ -102,9 +103,13 @@ def _of_java(exception: Any) -> SparkFailure:
     said = SparkFailure("", str(exception.toString()))
     lost = ""
     while exception is not None:
-        condition, message = _condition(exception), str(exception.getMessage())
-        said = SparkFailure(condition, message) if condition or not said.condition else said
-        lost = lost or _loss(message)
+        condition, message = _condition(exception), exception.getMessage()
+        if out_of_memory(str(exception.getClass().getName())):
+            return SparkFailure(condition, str(exception.toString()))  # its message does not say what it is
+        # One without words, as when a worker's connection ends, explains nothing: what is around it does.
+        if message is not None and (condition or not said.condition):
+            said = SparkFailure(condition, str(message))
+        lost = lost or _loss(str(message))
         exception = exception.getCause()
     return replace(said, lost=lost)
 
@@ -156,6 +161,9 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
             node=node,
             hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
         )
+    memory = out_of_memory(failure.message)
+    if memory is not None and failure.condition != "PYTHON_EXCEPTION":
+        return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())
     if failure.lost:
         return TransientError(SPARK_FAILED, f"Spark lost an executor or a Python worker: {failure.lost}", node=node)
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
 from streamling.engine.jvm import Jvm
@@ -145,3 +145,58 @@ def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
     told = Run(tmp_path / "p.yaml", Settings())._told(PermanentError(symptom, "An error occurred"), gone)
     assert isinstance(told, StreamlingError)
     assert told.condition is news
+
+
+class Thrown:
+    """A Java exception as its proxy shows it."""
+
+    def __init__(self, name: str, message: str | None, cause: Thrown | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getMessage(self) -> str | None:
+        return self._message
+
+    def getCause(self) -> Thrown | None:
+        return self._cause
+
+    def getCondition(self) -> str:
+        raise Py4JError("there is no such method")
+
+    def getClass(self) -> Thrown:
+        return self
+
+    def getName(self) -> str:
+        return self._name
+
+    def toString(self) -> str:
+        return f"{self._name}: {self._message}"
+
+
+def thrown(exception: Thrown, monkeypatch: pytest.MonkeyPatch) -> StreamlingError:
+    monkeypatch.setattr(Py4JJavaError, "__init__", lambda self, java: setattr(self, "java_exception", java))
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda self: "")
+    return raised(Py4JJavaError(exception))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "java.lang.OutOfMemoryError",
+        "org.apache.arrow.memory.OutOfMemoryException",
+        "io.netty.util.internal.OutOfDirectMemoryError",
+    ],
+)
+def test_memory_that_runs_out_in_a_job_is_called_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Thrown(name, "Failure allocating buffer.", Thrown("java.lang.Exception", "something inside"))
+    error = thrown(Thrown("org.apache.spark.SparkException", "Job aborted", inner), monkeypatch)
+    assert error.message == f"Java ran out of memory: {name.rpartition('.')[2]}: Failure allocating buffer."
+    assert "spark.driver.memory" in (error.hint or "")
+    assert "epoch.bytes" in (error.hint or "")
+
+
+def test_a_worker_that_died_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    died = Thrown("org.apache.spark.SparkException", "Python worker exited unexpectedly (crashed)")
+    died._cause = Thrown("java.io.EOFException", None)
+    error = thrown(Thrown("org.apache.spark.SparkException", "Job aborted", died), monkeypatch)
+    assert isinstance(error, TransientError)
+    assert error.message == "Python worker exited unexpectedly (crashed)"
