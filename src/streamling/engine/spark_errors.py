@@ -49,6 +49,9 @@ _LOST_PROCESSES = (
     "has failed the maximum allowable number of times",  # a stage, each time for want of shuffled rows
 )
 
+# How Spark begins when the Python of a worker is not there, or ends before it has answered.
+_NO_PROGRAM, _NO_WORKER, _AFTER_WORKER = "Cannot run program", "Error from python worker:", "PYTHONPATH was:"
+
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
@@ -103,7 +106,8 @@ def _of_java(exception: Any) -> SparkFailure:
     lost = ""
     while exception is not None:
         condition, message = _condition(exception), str(exception.getMessage())
-        said = SparkFailure(condition, message) if condition or not said.condition else said
+        if condition or not (said.condition or said.message.startswith(_NO_PROGRAM)):
+            said = SparkFailure(condition, message)
         lost = lost or _loss(message)
         exception = exception.getCause()
     return replace(said, lost=lost)
@@ -158,6 +162,14 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
         )
     if failure.lost:
         return TransientError(SPARK_FAILED, f"Spark lost an executor or a Python worker: {failure.lost}", node=node)
+    if failure.message.strip().startswith((_NO_PROGRAM, _NO_WORKER)):
+        return PermanentError(
+            SPARK_FAILED,
+            f"a Python worker cannot start: {_told(failure.message.partition(_AFTER_WORKER)[0])}",
+            node=node,
+            hint="where tasks run, `spark.pyspark.python` or else PYSPARK_PYTHON must name a Python of this version "
+            "with the packages streamling depends on",
+        )
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 
