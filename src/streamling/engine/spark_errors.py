@@ -50,6 +50,9 @@ _LOST_PROCESSES = (
     "has failed the maximum allowable number of times",  # a stage, each time for want of shuffled rows
 )
 
+# How Spark begins when the Python of a worker is not there, or ends before it has answered.
+_NO_PROGRAM, _NO_WORKER, _AFTER_WORKER = "Cannot run program", "Error from python worker:", "PYTHONPATH was:"
+
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
@@ -107,7 +110,8 @@ def _of_java(exception: Any) -> SparkFailure:
         if out_of_memory(str(exception.getClass().getName())):
             return SparkFailure(condition, str(exception.toString()))  # its message does not say what it is
         # One without words, as when a worker's connection ends, explains nothing: what is around it does.
-        if message is not None and (condition or not said.condition):
+        explained = bool(said.condition) or said.message.startswith(_NO_PROGRAM)
+        if message is not None and (condition or not explained):
             said = SparkFailure(condition, str(message))
         lost = lost or _loss(str(message))
         exception = exception.getCause()
@@ -166,6 +170,14 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
         return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())
     if failure.lost:
         return TransientError(SPARK_FAILED, f"Spark lost an executor or a Python worker: {failure.lost}", node=node)
+    if failure.message.strip().startswith((_NO_PROGRAM, _NO_WORKER)):
+        return PermanentError(
+            SPARK_FAILED,
+            f"a Python worker cannot start: {_told(failure.message.partition(_AFTER_WORKER)[0])}",
+            node=node,
+            hint="where tasks run, `spark.pyspark.python` or else PYSPARK_PYTHON must name a Python of this version "
+            "with the packages streamling depends on",
+        )
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 

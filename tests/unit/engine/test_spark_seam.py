@@ -85,6 +85,28 @@ def test_of_a_worker_only_what_it_raised_is_told() -> None:
     assert raised(PythonException(WORKER)).message == "ValueError: row 7 is odd"
 
 
+NO_WORKER = """
+Error from python worker:
+  Traceback (most recent call last):
+    File "/x/worker_daemon.py", line 14, in <module>
+      import pyarrow
+  ModuleNotFoundError: No module named 'pyarrow'
+PYTHONPATH was:
+  /x/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number.
+"""
+NO_PROGRAM = 'Cannot run program "/opt/python": error=2, No such file or directory'
+
+
+@pytest.mark.parametrize(
+    ("said", "told"), [(NO_WORKER, "ModuleNotFoundError: No module named 'pyarrow'"), (NO_PROGRAM, NO_PROGRAM)]
+)
+def test_a_python_worker_that_cannot_start_says_why(said: str, told: str) -> None:
+    error = raised(PySparkException(said))
+    assert (type(error), error.message) == (PermanentError, f"a Python worker cannot start: {told}")
+    assert "spark.pyspark.python" in (error.hint or "")
+
+
 ABORTED = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3: "
 
 

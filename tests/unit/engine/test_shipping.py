@@ -1,0 +1,92 @@
+"""Executors elsewhere get the package and the plugins, and their own Python computes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamling.engine.shipping import ship
+from streamling.plugin.loading import SHIPPED_PLUGINS, load_again, load_plugins
+from streamling.plugin.registration import Provenance, forget, registrations
+from streamling.spec.settings import Settings
+
+PLUGIN = """
+import pyarrow as pa
+from streamling.plugin import register_udf
+register_udf("acme_same", [pa.int64()], pa.int64(), lambda ids: ids)
+FILE = __file__
+"""
+
+
+class Context:
+    """What shipping uses of a SparkContext, and a directory as executors see it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._temp_dir = str(directory / "driver")
+        self.executor = directory / "executor"
+        self.environment: dict[str, str] = {}
+        self.pythonExec = "python of the driver"
+        Path(self._temp_dir).mkdir()
+
+    def addArchive(self, name: str) -> None:
+        path, _, directory = name.partition("#")
+        zipfile.ZipFile(path).extractall(self.executor / directory)
+
+    def addFile(self, path: str) -> None:
+        (self.executor / Path(path).name).write_bytes(Path(path).read_bytes())
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Any:
+    return Context(tmp_path)
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Any:
+    """A directory with a package that has been loaded."""
+    package = tmp_path / "plugins" / "acme"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(PLUGIN)
+    (package / "data.txt").write_text("beside it")
+    load_plugins(Settings.model_validate({"plugin": {"path": str(tmp_path / "plugins")}}))
+    yield package
+    load_plugins(Settings())
+
+
+def test_the_package_is_importable_there(context: Any) -> None:
+    context.environment["PYTHONPATH"] = "/given"
+    ship(context, {})
+    ours, given = context.environment["PYTHONPATH"].split(":")
+    assert (context.executor / ours / "streamling" / "engine" / "worker_daemon.py").is_file()
+    assert given == "/given"
+    assert SHIPPED_PLUGINS not in context.environment
+
+
+def test_python_is_that_of_the_host_unless_it_is_set(context: Any) -> None:
+    ship(context, {})
+    assert context.pythonExec == "./streamling-python"
+    assert "PYSPARK_PYTHON" in (context.executor / "streamling-python").read_text()
+    ship(context, {"spark.pyspark.python": "./environment/bin/python"})
+    assert context.pythonExec == "./environment/bin/python"
+
+
+def test_a_plugin_is_loaded_again_from_its_shipped_copy(
+    context: Any, plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(context, {})
+    (origin,) = {r.origin for r in registrations() if r.origin.provenance is Provenance.PATH}
+    load_again(origin)  # known here: nothing happens
+    forget(Provenance.PATH)
+    shipped = context.executor / context.environment[SHIPPED_PLUGINS]
+    monkeypatch.setenv(SHIPPED_PLUGINS, str(shipped))
+    for file in plugins.iterdir():  # another host has no such directory
+        if file.is_file():
+            file.unlink()
+    load_again(origin)
+    (again,) = [r for r in registrations() if r.origin == origin]
+    file = Path(again.target.__globals__["FILE"])
+    assert file.is_relative_to(shipped)
+    assert file.with_name("data.txt").read_text() == "beside it"
