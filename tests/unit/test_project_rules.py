@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -144,3 +145,9 @@ def test_the_validation_report_is_one_json_object_and_all_of_the_output(
     assert (result.returncode, report["is_valid"], report["success"]) == (code, is_valid, True)
     assert bool(report["errors"]) is not is_valid
     assert set(report) == {"success", "is_valid", "errors", "warnings", "problems"}
+
+
+@pytest.mark.parametrize("package", ["streamling.connector", "streamling.plugin"])
+def test_every_name_that_a_public_package_offers_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []

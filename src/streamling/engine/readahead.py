@@ -70,7 +70,7 @@ class RowSize:
 
     def __init__(self, columns: Schema) -> None:
         widths = [_WIDTHS.get(field.type.kind) for field in columns]
-        self.known: float | None = sum(width for width in widths if width) if all(widths) else None
+        self.known: float | None = max(sum(width for width in widths if width), 1.0) if all(widths) else None
 
     @property
     def likely(self) -> float:

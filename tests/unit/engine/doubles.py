@@ -6,6 +6,7 @@ started again over one state.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class NumberSource(Source):
     def __init__(
         self, node: str = "numbers", *, there: int, chunk: int = 1000, ends: bool = True, keys: Sequence[str] = ("",)
     ) -> None:
-        self.there, self.chunk, self._ends = there, chunk, ends
+        self.there, self.chunk, self.ends = there, chunk, ends
         self._node, self.keys = node, [f"{node}:{key}" for key in keys]
         self.opened: list[dict[str, Json]] = []
         self.rooms: list[Room] = []
@@ -93,22 +94,24 @@ class NumberSource(Source):
     def offer(self, room: Room) -> Offer | None:
         self.rooms.append(room)
         self.before_offer()
-        slices = []
-        for key in self.keys:
+        slices, left = list[Slice](), room.rows
+        keys = [key for key in self.keys if self.next(key) < self.there]
+        for after, key in zip(reversed(range(len(keys))), keys, strict=True):
             first = self.next(key)
-            end = min(first + self.chunk, self.there, first + room.rows // len(self.keys))
+            end = min(first + self.chunk, self.there, first + math.ceil(left / (after + 1)))
             if end > first:
                 slices.append(Slice(self._node, key, self._at[key], {"next": end}, ([first, end],), end - first))
                 self._at[key] = {"next": end}
+                left -= end - first
         return Offer(tuple(slices)) if slices else None
 
     @property
     def bounded(self) -> bool:
-        return self._ends
+        return self.ends
 
     @property
     def ended(self) -> bool:
-        return self._ends and all(self.next(key) >= self.there for key in self.keys)
+        return self.ends and all(self.next(key) >= self.there for key in self.keys)
 
     def reader(self) -> NumberReader:
         return NumberReader()

@@ -1,4 +1,4 @@
-"""Epochs start small, grow when there is more to read than the driver takes, and shrink after a crash."""
+"""Epochs start small, grow when there is more to read than the driver takes, and shrink when one was too much."""
 
 from __future__ import annotations
 
@@ -7,24 +7,33 @@ import threading
 import pytest
 from doubles import until
 
+from streamling.connector import Epoch
 from streamling.engine.capacity import Capacity
-from streamling.spec.blocks import Epoch
+from streamling.spec import blocks
 from streamling.spec.settings import Settings
 
-LIMITS = Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=77)
+MB = 1 << 20
+LIMITS = blocks.Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=32 * MB)
 
 
 def capacity(
-    *, limits: Epoch = LIMITS, collects: bool = False, limit: int | None = None, sources: int = 1, warm_up=lambda: None
+    *,
+    limits: blocks.Epoch = LIMITS,
+    collects: bool = False,
+    limit: int | None = None,
+    sources: int = 1,
+    warm_up=lambda: None,
+    cores: int = 4,
 ) -> Capacity:
     settings = Settings(epoch=limits, record_batch_size=50)
-    return Capacity(settings, collects=collects, limit=limit, sources=sources, warm_up=warm_up)
+    return Capacity(
+        settings, collects=collects, limit=limit, sources=sources, warm_up=warm_up, count_cores=lambda: cores
+    )
 
 
-def crashed(*rows: int) -> contract.Epoch:
-    """An epoch that took so many rows from each of its sources."""
-    slices = tuple(contract.Slice(f"s{n}", f"s{n}:k", None, None, (), count) for n, count in enumerate(rows))
-    return contract.Epoch("e", 1, "app", "gen", 0, 0, slices)
+def epoch_of(size: int) -> Epoch:
+    """An epoch whose largest source gave so many bytes."""
+    return Epoch("e", 1, "app", "gen", 0, 0, (), bytes=size)
 
 
 def grown(capacity: Capacity) -> int:
@@ -35,7 +44,8 @@ def grown(capacity: Capacity) -> int:
 
 def test_the_first_epoch_is_what_the_driver_takes() -> None:
     caps = capacity().caps()
-    assert (caps.rows, caps.driver_rows, caps.bytes) == (100, 100, 77)
+    assert (caps.rows, caps.driver_rows, caps.bytes) == (100, 100, 32 * MB)
+    assert caps.parts == 1
 
 
 def test_a_full_epoch_makes_room_for_large_ones_once_the_workers_are_warm() -> None:
@@ -106,27 +116,87 @@ def test_what_the_driver_has_to_collect_is_bounded_by_itself() -> None:
 
 
 def test_with_no_rows_for_the_driver_everything_is_large_from_the_start() -> None:
-    assert capacity(limits=Epoch(driver_rows=0, rows=10_000)).caps().rows == 10_000
+    assert capacity(limits=blocks.Epoch(driver_rows=0, rows=10_000)).caps().rows == 10_000
 
 
-def test_after_a_crash_the_next_epoch_is_half_as_large() -> None:
+def test_large_epochs_are_cut_into_a_part_for_every_core() -> None:
+    growing = capacity(cores=7)
+    grown(growing)
+    assert growing.caps().parts == 7
+
+
+@pytest.mark.parametrize(("collects", "large", "part"), [(True, 32 * MB, 16 * MB), (False, 512 * MB, None)])
+def test_rows_that_nobody_collects_may_be_more_bytes(collects: bool, large: int, part: int | None) -> None:
+    caps = capacity(collects=collects).caps()
+    assert (caps.bytes, caps.large_bytes, caps.part_bytes) == (32 * MB, large, part)
+
+
+def test_after_a_crash_the_next_epoch_has_half_the_bytes() -> None:
     shrinking = capacity()
-    for rows, expected in ((80, 40), (40, 20), (3, 1), (1, 1)):
-        shrinking.after_crash(crashed(rows))
-        assert shrinking.caps().rows == expected
+    for size, expected in ((8 * MB, 4 * MB), (4 * MB, 2 * MB), (1 * MB, MB // 2)):
+        shrinking.shrink(epoch_of(size), crashed=True)
+        assert (shrinking.caps().bytes, shrinking.caps().large_bytes) == (expected, expected)
+
+
+def test_the_rows_of_an_epoch_are_not_limited_by_a_crash() -> None:
+    """Many short rows are no more to hold than a few long ones."""
+    shrinking = capacity()
+    shrinking.shrink(epoch_of(8 * MB), crashed=True)
+    assert shrinking.caps().rows == 100
 
 
 def test_a_crash_never_makes_room() -> None:
     shrinking = capacity()
-    shrinking.after_crash(crashed(1_000_000))
-    assert shrinking.caps().rows == 100
+    shrinking.shrink(epoch_of(1 * MB), crashed=True)
+    shrinking.shrink(epoch_of(1 << 40), crashed=True)
+    assert shrinking.caps().bytes == MB // 2
 
 
-def test_an_epoch_that_goes_through_ends_the_caution() -> None:
+def test_a_crash_of_a_tiny_epoch_leaves_room_for_a_usual_one() -> None:
+    """Its few bytes have ended no process: something else has."""
     shrinking = capacity()
-    shrinking.after_crash(crashed(10))
+    for size in (100_000, 1_000, 8, 0):
+        shrinking.shrink(epoch_of(size), crashed=True)
+        assert shrinking.caps().bytes == 64 << 10
+
+
+def test_an_epoch_that_was_too_large_for_the_driver_is_halved_however_small_it_was() -> None:
+    shrinking = capacity()
+    for size, expected in ((1000, 500), (500, 250), (3, 1), (1, 1)):
+        shrinking.shrink(epoch_of(size), crashed=False)
+        assert (shrinking.caps().bytes, shrinking.caps().large_bytes) == (expected, expected)
+
+
+def test_what_was_too_much_stays_out_of_reach_for_a_while() -> None:
+    """One good epoch of half the size does not make room for the one that was too much."""
+    shrinking = capacity()
+    shrinking.shrink(epoch_of(20 * MB), crashed=True)
+    for _ in range(10):
+        shrinking.after_epoch(5)
+        assert shrinking.caps().bytes < 20 * MB
+
+
+def test_epochs_grow_slowly_where_it_may_hurt_and_faster_while_they_are_small() -> None:
+    shrinking = capacity()
+    shrinking.shrink(epoch_of(20 * MB), crashed=True)
     shrinking.after_epoch(5)
-    assert shrinking.caps().rows == 100
+    assert shrinking.caps().bytes == int(10 * MB * 1.05)
+    shrinking.shrink(epoch_of(1 * MB), crashed=True)
+    shrinking.after_epoch(5)
+    assert shrinking.caps().bytes == int(MB // 2 * 1.25)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_many_good_epochs_end_the_caution(collects: bool) -> None:
+    shrinking = capacity(collects=collects)
+    before = shrinking.caps()
+    shrinking.shrink(epoch_of(1), crashed=True)
+    sizes = []
+    while shrinking.caps() != before:
+        sizes.append(shrinking.caps().large_bytes)
+        shrinking.after_epoch(5)
+    assert sizes == sorted(sizes)
+    assert 50 < len(sizes) < 200
 
 
 def test_a_record_limit_bounds_epochs() -> None:
@@ -146,7 +216,8 @@ def test_several_sources_share_what_an_epoch_may_take() -> None:
     assert two.caps().rows == 5_000
 
 
-def test_after_a_crash_every_source_gives_half_of_what_the_largest_gave() -> None:
-    shrinking = capacity(sources=2)
-    shrinking.after_crash(crashed(40, 20))
-    assert shrinking.caps().rows == 20
+def test_several_sources_share_the_bytes_of_an_epoch() -> None:
+    two = capacity(sources=2)
+    assert (two.caps().bytes, two.caps().large_bytes) == (16 * MB, 16 * 16 * MB)
+    two.shrink(epoch_of(8 * MB), crashed=True)
+    assert two.caps().bytes == 4 * MB

@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
 from doubles import NumberReader, NumberSource, until
 
-from streamling.connector import BadRow, BatchPolicy, Json, Offer, Reached, Room, Slice
+from streamling.connector import (
+    BadRow,
+    BatchPolicy,
+    Json,
+    Offer,
+    Reached,
+    Report,
+    Room,
+    Slice,
+    SourceCapabilities,
+)
 from streamling.engine.capacity import Caps
-from streamling.engine.readahead import ReadAhead, Taken
+from streamling.engine.intake import Intake
+from streamling.engine.readahead import ReadAhead, RowSize
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
+from streamling.formats.arrow import arrow_schema
+from streamling.plan.types import BOOLEAN, INT64, STRING, Field, Schema
 from streamling.spec.options import OnError
 
 MANY = 1 << 30
+MB = 1 << 20
+
+
+def limits(
+    driver_rows: int = 10,
+    rows: int = 100,
+    bytes_: int = MANY,
+    *,
+    large_bytes: int = MANY,
+    parts: int = 2,
+    part_rows: int = 1,
+    part_bytes: int | None = None,
+) -> Caps:
+    return Caps(driver_rows, rows, bytes_, large_bytes, parts, part_rows, part_bytes)
 
 
 @pytest.fixture
@@ -36,15 +63,24 @@ def ahead(started: list[ReadAhead]):
     def start(
         source: NumberSource,
         *,
-        driver_rows: int = 10,
-        rows: int = 100,
-        bytes_: int = MANY,
         wake=lambda: None,
-        wish: BatchPolicy | None = None,
+        batch: BatchPolicy | None = None,
         pausing=lambda: False,
+        on_error: OnError = OnError.FAIL,
+        caps: Callable[[], Caps] | None = None,
+        **bounds: int | None,
     ) -> ReadAhead:
-        caps = Caps(driver_rows, rows, bytes_, parts=2, part_rows=1)
-        reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=wake, wish=wish, pausing=pausing)
+        source.capabilities = replace(source.capabilities, batch=batch)
+        fixed = limits(**bounds)
+        reader = ReadAhead(
+            "numbers",
+            source,
+            caps or (lambda: fixed),
+            poll_s=0.001,
+            wake=wake,
+            on_error=on_error,
+            pausing=pausing,
+        )
         started.append(reader)
         reader.start({})
         return reader
@@ -52,9 +88,9 @@ def ahead(started: list[ReadAhead]):
     return start
 
 
-def numbers(taken: Taken | None) -> list[int]:
-    assert taken is not None and taken.batches is not None
-    return [n for batch in taken.batches for n in batch.column(0).to_pylist()]
+def numbers(intake: Intake | None) -> list[int]:
+    assert intake is not None and intake.batches is not None
+    return [n for batch in intake.batches for n in batch.column(0).to_pylist()]
 
 
 def test_small_offers_are_read_at_once_and_joined_per_key(ahead) -> None:
@@ -124,7 +160,8 @@ def test_reading_stops_once_the_bytes_are_used_up(ahead) -> None:
     reader = ahead(source, driver_rows=100, bytes_=100)
     until(lambda: reader.in_hand().full)
     time.sleep(0.02)
-    assert reader.in_hand().rows == 15
+    # Room for twelve and a half: the last offer passes the limit by no more than a row.
+    assert reader.in_hand().rows == 13
 
 
 def test_nothing_is_offered_in_a_pause_and_what_is_in_hand_is_not_held_back(ahead) -> None:
@@ -176,7 +213,7 @@ def test_new_rows_and_the_end_wake_the_loop(ahead) -> None:
     ahead(source, wake=woken.release)
     assert woken.acquire(timeout=2)
     assert not woken.acquire(timeout=0.02)
-    source.bounded = True
+    source.ends = True
     assert woken.acquire(timeout=2)
 
 
@@ -320,18 +357,13 @@ class OddballReader:
                 yield pa.RecordBatch.from_pydict({"n": [n]})
 
 
-def test_bad_rows_are_counted_and_kept_apart_from_the_others(started) -> None:
-    caps = Caps(100, 100, MANY, parts=2, part_rows=1)
-    reader = ReadAhead(
-        "numbers", Oddballs(there=7), lambda: caps, poll_s=0.001, wake=lambda: None, on_error=OnError.SKIP
-    )
-    started.append(reader)
-    reader.start({})
+def test_bad_rows_are_counted_and_kept_apart_from_the_others(ahead) -> None:
+    reader = ahead(Oddballs(there=7), driver_rows=100, on_error=OnError.SKIP)
     until(lambda: reader.in_hand().last)
     taken = reader.take(1)
     assert numbers(taken) == [0, 1, 3, 4, 6]
-    assert (taken.report.rows, taken.report.refused) == (5, 2)
-    assert [bad.source for bad in taken.report.bad] == [{"row": 2}, {"row": 5}]
+    assert (taken.report.rows, taken.report.rejected) == (5, 2)
+    assert [bad.source for bad in taken.report.bad_rows] == [{"row": 2}, {"row": 5}]
     assert [s.rows for s in taken.slices] == [5]
 
 
@@ -343,6 +375,8 @@ def test_a_bad_row_ends_the_reading_where_rows_must_be_good(ahead) -> None:
 
 class Loose(NumberSource):
     """Gives each number once and for all, and keeps its own position."""
+
+    capabilities = SourceCapabilities(replayable=False)
 
     def __init__(self, there: int) -> None:
         super().__init__(there=there)
@@ -412,11 +446,13 @@ def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahe
 class LooseSource(NumberSource):
     """Has one bad row in hand, and nothing else."""
 
+    capabilities = SourceCapabilities(replayable=False)
+
     def offer(self, room: Room) -> Offer | None:
         if self.there == 0:
             return None
         self.there = 0
-        return Offer(bad=(BadRow("unknown_operation", "odd", {}),))
+        return Offer(bad_rows=(BadRow("unknown_operation", "odd", {}),))
 
     @property
     def ended(self) -> bool:
@@ -429,23 +465,19 @@ def test_a_bad_row_in_hand_ends_the_run(ahead) -> None:
         until(lambda: reader.in_hand().rows)
 
 
-def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(started: list[ReadAhead]) -> None:
-    caps = Caps(10, 100, MANY, parts=2, part_rows=1)
-    source = LooseSource(there=1)
-    reader = ReadAhead("numbers", source, lambda: caps, poll_s=0.001, wake=lambda: None, on_error=OnError.SKIP)
-    started.append(reader)
-    reader.start({})
+def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(ahead) -> None:
+    reader = ahead(LooseSource(there=1), on_error=OnError.SKIP)
     until(lambda: reader.in_hand().last)
     assert (reader.in_hand().rows, reader.finished) == (1, False)
     taken = reader.take(1)
     assert taken is not None
-    assert (taken.batches, taken.report.rows, taken.report.refused) == ((), 0, 1)
+    assert (taken.batches, taken.report.rows, taken.report.rejected) == ((), 0, 1)
     assert reader.finished
 
 
 def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     source = NumberSource(there=4, ends=False)
-    reader = ahead(source, driver_rows=100, wish=BatchPolicy(7, 3600.0))
+    reader = ahead(source, driver_rows=100, batch=BatchPolicy(7, 3600.0))
     until(lambda: reader.in_hand().rows == 4)
     assert 3000 < reader.in_hand().gathering <= 3600
     source.there = 7
@@ -455,15 +487,41 @@ def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     assert reader.in_hand().gathering is None  # without a row there is nothing to add to
 
 
-class LongRows(NumberSource):
-    """Cannot say how long its rows are: takes back what there is no room for."""
+COLUMNS = Schema((Field("n", INT64), Field("text", STRING)))
 
-    def __init__(self, there: int, *, keys: Sequence[str] = ("",)) -> None:
-        super().__init__(there=there, keys=keys)
+
+def long_row(number: int, length: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": [number], "text": ["x" * length]}, schema=arrow_schema(COLUMNS))
+
+
+ROW = long_row(0, 100).nbytes
+
+
+class LongRows(NumberSource):
+    """Numbers with a text; nobody can say beforehand how long that is."""
+
+    columns = COLUMNS
+
+    def __init__(
+        self,
+        there: int,
+        *,
+        keys: Sequence[str] = ("",),
+        length: Callable[[int], int] = lambda n: 100,
+        ends: bool = True,
+    ) -> None:
+        super().__init__(there=there, chunk=MANY, keys=keys, ends=ends)
         self.read: list[int] = []
+        self._length = length
 
     def reader(self):
-        return LongRowReader(self.read)
+        return LongRowReader(self.read, self._length)
+
+
+class LongRowsThatComeBack(LongRows):
+    """Takes back what there is no room for."""
+
+    capabilities = SourceCapabilities(takes_back=True)
 
     def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         (part,) = slice_.parts
@@ -473,22 +531,23 @@ class LongRows(NumberSource):
 
 
 @dataclass
-class LongRowReader(NumberReader):
-    """One row after the other, each of eight bytes."""
+class LongRowReader:
+    """One row after the other, in batches of one."""
 
     told: list[int]
+    length: Callable[[int], int]
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
         assert isinstance(part, list)
         for number in range(part[0], part[1]):
             self.told.append(number)
-            yield from super().read([number, number + 1])
+            yield long_row(number, self.length(number))
             yield Reached(number + 1)
 
 
 def test_an_offer_is_read_no_further_than_there_is_room_for(ahead) -> None:
-    source = LongRows(there=10)
-    reader = ahead(source, driver_rows=100, bytes_=3 * 8)
+    source = LongRowsThatComeBack(there=10)
+    reader = ahead(source, driver_rows=100, bytes_=3 * ROW)
     until(lambda: reader.in_hand().full)
     taken = reader.take(1)
     assert numbers(taken) == [0, 1, 2]
@@ -499,7 +558,7 @@ def test_an_offer_is_read_no_further_than_there_is_room_for(ahead) -> None:
 
 
 def test_slices_that_nobody_has_begun_to_read_are_offered_again(ahead) -> None:
-    reader = ahead(LongRows(there=4, keys=("a", "b")), driver_rows=100, bytes_=4 * 8)
+    reader = ahead(LongRowsThatComeBack(there=4, keys=("a", "b")), driver_rows=100, bytes_=4 * ROW)
     until(lambda: reader.in_hand().full)
     first = reader.take(1)
     assert [(s.key, s.end) for s in first.slices] == [("numbers:a", {"next": 4})]
@@ -509,8 +568,204 @@ def test_slices_that_nobody_has_begun_to_read_are_offered_again(ahead) -> None:
     until(lambda: reader.finished)
 
 
-def test_slices_to_be_repeated_are_read_whole_whatever_room_there_is(ahead) -> None:
+# Replays of recorded epochs
+
+
+FIVE = Slice("numbers", "numbers:", None, {"next": 5}, ([0, 5],), 5)
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 5])
+def test_slices_to_be_repeated_are_read_whole_whatever_room_there_is(ahead, chunk_rows: int | None) -> None:
+    reader = ahead(LongRowsThatComeBack(there=0), driver_rows=100, bytes_=8)
+    intake = reader.replay((FIVE,), chunk_rows)
+    assert numbers(intake) == [0, 1, 2, 3, 4]
+    assert (intake.slices, intake.report.rows) == ((FIVE,), 5)
+
+
+def test_rows_that_executors_have_read_are_read_by_executors_again_though_they_are_few(ahead) -> None:
     source = LongRows(there=0)
-    reader = ahead(source, driver_rows=100, bytes_=8)
-    slice_ = Slice("numbers", "numbers:", None, {"next": 5}, ([0, 5],), 5)
-    assert numbers(reader.read_again((slice_,))) == [0, 1, 2, 3, 4]
+    reader = ahead(source, driver_rows=100)
+    intake = reader.replay((FIVE,), 0)
+    assert intake.large
+    assert (intake.slices, intake.chunk_rows, source.read) == ((FIVE,), 0, [])
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 2, 5])
+def test_rows_that_the_driver_has_read_are_read_by_the_driver_again_though_they_are_many(
+    ahead, chunk_rows: int
+) -> None:
+    """And they are cut as they were: `random()` depends on the place of a row."""
+    reader = ahead(LongRows(there=0), driver_rows=1)
+    intake = reader.replay((FIVE,), chunk_rows)
+    assert numbers(intake) == [0, 1, 2, 3, 4]
+    assert intake.chunk_rows == chunk_rows
+
+
+@pytest.mark.parametrize(("driver_rows", "large"), [(4, True), (5, False)])
+def test_of_a_record_without_the_path_the_number_of_rows_decides(ahead, driver_rows: int, large: bool) -> None:
+    reader = ahead(LongRows(there=0), driver_rows=driver_rows)
+    assert reader.replay((FIVE,), None).large is large
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 0, 3])
+def test_a_replay_reads_what_the_source_still_has(ahead, chunk_rows: int | None) -> None:
+    source = LongRows(there=0)
+    source.recall = lambda slices: tuple(replace(s, parts=([2, 5],), rows=3) for s in slices)
+    intake = ahead(source).replay((FIVE,), chunk_rows)
+    assert intake.parts == [[2, 5]]
+    assert intake.large or numbers(intake) == [2, 3, 4]
+
+
+# How long rows are
+
+
+def test_the_size_of_a_row_with_fixed_columns_is_known_beforehand() -> None:
+    size = RowSize(Schema((Field("n", INT64), Field("yes", BOOLEAN))))
+    assert (size.known, size.likely) == (9, 9)
+
+
+def test_the_size_of_a_row_with_a_text_is_guessed_until_one_was_seen() -> None:
+    size = RowSize(COLUMNS)
+    assert (size.known, size.likely) == (None, 1024)
+    size.note(Report(rows=10, bytes=500))
+    assert (size.known, size.likely) == (50, 50)
+
+
+def test_longer_rows_count_at_once_and_shorter_ones_little_by_little() -> None:
+    size = RowSize(COLUMNS)
+    size.note(Report(rows=1, bytes=100))
+    size.note(Report(rows=2, bytes=2000))
+    assert size.known == 1000
+    size.note(Report(rows=10, bytes=2000))
+    assert size.known == 600
+    size.note(Report(rows=10, bytes=2000))
+    assert size.known == 400
+
+
+@pytest.mark.parametrize("report", [Report(), Report(rejected=3), Report(rows=7)])
+def test_a_report_that_says_nothing_of_the_size_changes_nothing(report: Report) -> None:
+    size = RowSize(COLUMNS)
+    size.note(report)
+    assert size.known is None
+
+
+def test_rows_without_columns_take_a_byte_and_not_none() -> None:
+    assert RowSize(Schema(())).known == 1
+
+
+def test_a_first_look_at_rows_of_unknown_size_is_short_where_none_can_be_taken_back(ahead) -> None:
+    source = LongRows(there=5000, ends=False)
+    reader = ahead(source, driver_rows=20_000, rows=20_000)
+    until(lambda: reader.in_hand().rows == 5000)
+    assert source.rooms[0].rows == 1000
+    assert source.rooms[1].rows == 19_000
+
+
+def test_a_first_look_takes_what_the_driver_takes_where_rows_can_be_taken_back(ahead) -> None:
+    source = LongRowsThatComeBack(there=50, ends=False)
+    ahead(source, driver_rows=20_000, rows=1_000_000)
+    until(lambda: source.rooms != [])
+    assert source.rooms[0].rows == 20_000
+
+
+def test_rows_of_known_size_need_no_first_look(ahead) -> None:
+    source = NumberSource(there=50, ends=False)
+    ahead(source, driver_rows=20_000, rows=1_000_000)
+    until(lambda: source.rooms != [])
+    assert source.rooms[0].rows == 1_000_000
+
+
+@pytest.mark.parametrize("kind", [LongRows, LongRowsThatComeBack])
+def test_long_rows_make_small_rooms(ahead, kind: type[LongRows]) -> None:
+    source = kind(there=3, ends=False, length=lambda n: 100_000)
+    reader = ahead(source, driver_rows=20_000, rows=20_000, bytes_=MB, large_bytes=MB)
+    until(lambda: reader.in_hand().rows == 3)
+    reader.take(1)
+    source.there = 1000
+    until(lambda: reader.in_hand().full)
+    assert all(room.rows <= 10 for room in source.rooms[2:])
+    taken = reader.take(2)
+    assert taken.report.rows == 11  # a row more than fits is the most
+    assert taken.report.bytes < MB + 101_000
+
+
+def test_rows_that_get_longer_do_not_pass_the_limit_where_they_can_be_taken_back(ahead) -> None:
+    """The engine expects a hundred bytes and gets a hundred thousand."""
+    source = LongRowsThatComeBack(there=100, ends=False, length=lambda n: 100 if n < 100 else 100_000)
+    reader = ahead(source, driver_rows=20_000, rows=20_000, bytes_=MB, large_bytes=MB)
+    until(lambda: reader.in_hand().rows == 100)
+    reader.take(1)
+    source.there = 1000
+    until(lambda: reader.in_hand().full)
+    taken = reader.take(2)
+    assert taken.report.bytes < MB + 101_000
+    assert numbers(taken) == list(range(100, 111))
+    until(lambda: reader.in_hand().full)
+    assert numbers(reader.take(3)) == list(range(111, 122))
+
+
+def test_what_is_left_of_the_bytes_is_the_next_room(ahead) -> None:
+    source = NumberSource(there=4, ends=False)
+    reader = ahead(source, driver_rows=100, rows=100, bytes_=80)
+    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: len(source.rooms) > 1)
+    assert [source.rooms[0].rows, source.rooms[-1].rows] == [10, 6]
+
+
+def test_rows_for_the_executors_are_limited_by_their_own_bytes(ahead) -> None:
+    source = NumberSource(there=1000, chunk=1000)
+    reader = ahead(source, driver_rows=10, rows=1000, bytes_=80, large_bytes=800)
+    until(lambda: reader.in_hand().full)
+    assert (source.rooms[0].rows, source.rooms[0].bytes) == (100, 800)
+    intake = reader.take(1)
+    assert intake.large
+    assert intake.report == Report(rows=100, bytes=800)
+
+
+def test_parts_that_are_collected_are_no_larger_than_they_may_be(ahead) -> None:
+    source = NumberSource(there=1000, chunk=1000)
+    ahead(source, driver_rows=10, rows=1000, parts=2, part_rows=300, part_bytes=800)
+    until(lambda: source.rooms != [])
+    assert source.rooms[0] == Room(rows=1000, parts=10, part_rows=100, bytes=MANY)
+
+
+def test_parts_of_rows_that_the_driver_reads_are_as_they_are(ahead) -> None:
+    source = NumberSource(there=10)
+    ahead(source, driver_rows=10, rows=10, parts=1, part_rows=300, part_bytes=8)
+    until(lambda: source.rooms != [])
+    assert source.rooms[0] == Room(rows=10, parts=1, part_rows=300, bytes=MANY)
+
+
+def test_what_executors_have_measured_makes_the_next_room(ahead) -> None:
+    source = NumberSource(there=1000, chunk=100, ends=False)
+    reader = ahead(source, driver_rows=10, rows=1000, large_bytes=8000)
+    until(lambda: reader.in_hand().full)
+    assert source.rooms[-1].rows == 1000
+    reader.delivered(Report(rows=100, bytes=8000))
+    reader.take(1)
+    until(lambda: reader.in_hand().full and len(source.rooms) == 2)
+    assert source.rooms[-1].rows == 100
+
+
+def test_a_limit_that_falls_makes_the_next_room_smaller(ahead) -> None:
+    caps = [limits(10, 1000, 800)]
+    source = NumberSource(there=100, chunk=100)
+    reader = ahead(source, caps=lambda: caps[-1])
+    until(lambda: reader.in_hand().full)
+    caps.append(limits(10, 1000, 32, large_bytes=32))
+    reader.take(1)
+    reader.start({})
+    until(lambda: reader.in_hand().full)
+    assert source.rooms[-1].rows == 4
+    assert numbers(reader.take(2)) == [0, 1, 2, 3]
+
+
+def test_a_room_has_a_row_however_long_it_is(ahead) -> None:
+    source = LongRows(there=3, length=lambda n: 100_000)
+    reader = ahead(source, driver_rows=10, bytes_=1000, large_bytes=1000)
+    until(lambda: reader.in_hand().full)
+    reader.take(1)
+    source.there = 5
+    until(lambda: reader.in_hand().full)
+    assert source.rooms[-1].rows == 1
+    assert numbers(reader.take(2)) == [3]

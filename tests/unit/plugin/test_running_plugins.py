@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from plugin_files import settings
+from plugin_nodes import EPOCH, SCHEMA, Place, batch, ids, processed
 
-from streamling.connector import BadRow, Epoch, Offer, Room, Runtime, SinkContext, Task, TransformContext, kinds
-from streamling.engine.preparation import check
-from streamling.engine.state import MemoryState
+from streamling.connector import Offer, Room, Task
 from streamling.errors import PermanentError, StreamlingError, UserError
-from streamling.plan.nodes import PlannedNode
 from streamling.plugin import (
     ByColumns,
     Description,
@@ -29,77 +25,13 @@ from streamling.plugin import (
     register_source,
     register_transform,
 )
-from streamling.plugin.nodes.sink import PluginSink
 from streamling.plugin.nodes.source import PluginSource
-from streamling.plugin.nodes.transform import PluginTransform
-from streamling.plugin.registration import Provenance, forget
-from streamling.telemetry.metrics import Metrics
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("_gs_op", pa.string(), False)])
-EPOCH = Epoch("e", 1, "a", "g", 0, 0, ())
 ROOM = Room(1000, 1, 1)
-FIVE = "sources:\n  n: {type: generator, rows: 5, primary_key: id}\n"
-
-
-def batch(*ids: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(["i"] * len(ids))], schema=SCHEMA)
 
 
 def with_operations(rows: pa.RecordBatch, *operations: str | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column("id"), pa.array(operations, pa.string())], ["id", "_gs_op"])
-
-
-def ids(batches: Any) -> list[int]:
-    return [i for b in batches for i in b.column("id").to_pylist()]
-
-
-@pytest.fixture(autouse=True)
-def _unregister() -> Iterator[None]:
-    yield
-    forget(Provenance.CODE)
-
-
-class Place:
-    """Builds the nodes of a pipeline as a run does."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.state, self.metrics = MemoryState(), Metrics()
-
-    def node(self, text: str, ref: str) -> tuple[PlannedNode, Any]:
-        file = self.directory / "pipeline.yaml"
-        file.write_text(text)
-        self.plan = check(file, settings(), probe=False)
-        node = self.plan.node(ref)
-        built: Any = kinds.build(node.spec, settings())
-        built.attach(Runtime("app", self.state, self.metrics))
-        return node, built
-
-    def source(self, fields: str = "type: own") -> PluginSource:
-        text = f"sources:\n  s: {{{fields}, primary_key: id}}\nsinks:\n  o: {{type: blackhole, from: s}}\n"
-        _, source = self.node(text, "s")
-        assert isinstance(source, PluginSource)
-        source.open({})
-        return source
-
-    def transform(self, fields: str = "type: own") -> PluginTransform:
-        text = FIVE + f"transforms:\n  t: {{{fields}, from: n}}\nsinks:\n  o: {{type: blackhole, from: t}}\n"
-        node, transform = self.node(text, "t")
-        rows = self.plan.node("n").schema
-        transform.open(TransformContext("t", "app", rows, node.schema, node.primary_key, node.width))
-        assert isinstance(transform, PluginTransform)
-        return transform
-
-    def sink(self, fields: str = "type: own") -> PluginSink:
-        node, sink = self.node(FIVE + f"sinks:\n  o: {{{fields}, from: n}}\n", "o")
-        sink.open(SinkContext("o", "app", "g", node.schema, node.primary_key, node.width))
-        assert isinstance(sink, PluginSink)
-        return sink
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 class Counting(SourcePlugin):
@@ -372,12 +304,6 @@ class Doubling(TransformPlugin):
         return batch(*held)
 
 
-def processed(transform: PluginTransform, *batches: pa.RecordBatch) -> tuple[list[int], list[BadRow]]:
-    given = list(transform.process(EPOCH, iter(batches)))
-    bad = [item for item in given if isinstance(item, BadRow)]
-    return ids([item for item in given if not isinstance(item, BadRow)]), bad
-
-
 def test_a_transform_sets_the_rows_aside_that_it_names_and_gets_the_others_again(place: Place) -> None:
     register_transform("own", Doubling)
     transform = place.transform()
@@ -419,7 +345,7 @@ def test_a_source_offers_rows_with_an_odd_operation_as_bad_ones(place: Place) ->
     offer = place.source().offer(Room(2, 1, 1))
     assert offer is not None
     assert set(ids(offer.batches)) == {1}
-    assert {(b.reason, b.message) for b in offer.bad} == {
+    assert {(b.reason, b.message) for b in offer.bad_rows} == {
         ("unknown_operation", "generate_batch: _gs_op is '?'; it must be i, u or d")
     }
 
@@ -470,25 +396,26 @@ def test_rows_of_one_key_go_to_one_instance_and_every_instance_gets_each_marker(
     register_sink("own", Keeping, partitioned=True)
     Keeping.calls = []
     sink = place.sink("type: own, parallelism: 3")
-    ack = sink.write(EPOCH, Task(0, 0), [batch(*range(10, 40)), batch(*range(10, 40))])
-    assert sink.commit(EPOCH, [ack]) == 60
+    report = sink.write(EPOCH, Task(0, 0), [batch(*range(10, 40)), batch(*range(10, 40))])
+    assert sink.commit(EPOCH, [report]) == 60
     assert sorted(Keeping.calls) == [f"marker 1 of {n}" for n in range(3)]
     assert sorted(i for kept in Keeping.kept.values() for i in kept) == sorted([*range(10, 40)] * 2)
     assert all(len(kept) == 2 * len(set(kept)) and kept for kept in Keeping.kept.values())
 
 
-def test_a_sink_acks_the_rows_it_has_and_names_those_it_refuses(place: Place) -> None:
+def test_a_sink_reports_the_rows_it_has_and_names_those_it_rejects(place: Place) -> None:
     register_sink("own", Keeping)
     sink = place.sink("type: own, on_error: skip")
-    ack = sink.write(EPOCH, Task(0, 0), [batch(1, 3), batch(5)])
-    assert (ack.rows, [b.message for b in ack.refused], Keeping.kept[0]) == (2, ["three"], [1, 5])
+    report = sink.write(EPOCH, Task(0, 0), [batch(1, 3), batch(5)])
+    assert (report.rows, report.rejected, [b.message for b in report.bad_rows]) == (2, 1, ["three"])
+    assert Keeping.kept[0] == [1, 5]
 
 
-def test_a_sink_that_fails_sees_nothing_behind_a_row_it_refuses(place: Place) -> None:
+def test_a_sink_that_fails_sees_nothing_behind_a_row_it_rejects(place: Place) -> None:
     register_sink("own", Keeping)
     sink = place.sink()
-    ack = sink.write(EPOCH, Task(0, 0), [batch(1, 3), batch(5)])
-    assert ([b.message for b in ack.refused], Keeping.kept[0]) == (["three"], [1])
+    report = sink.write(EPOCH, Task(0, 0), [batch(1, 3), batch(5)])
+    assert ([b.message for b in report.bad_rows], Keeping.kept[0]) == (["three"], [1])
 
 
 def test_instances_made_before_one_that_fails_are_ended(place: Place) -> None:

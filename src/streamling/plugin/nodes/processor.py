@@ -16,6 +16,7 @@ from streamling.connector import (
     BadRow,
     Counted,
     Epoch,
+    KeyValues,
     Placement,
     Processor,
     Runtime,
@@ -23,9 +24,8 @@ from streamling.connector import (
     TransformCapabilities,
     TransformContext,
 )
-from streamling.errors import StreamlingError
+from streamling.errors import STATE_UNREADABLE, StreamlingError, UserError
 from streamling.plan.types import Schema
-from streamling.plugin import host
 from streamling.plugin.context import PluginContext, Recorder, Tags
 from streamling.plugin.loading import find_again
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
@@ -128,7 +128,7 @@ class StatelessProcessor:
             self.node,
             application_id=self.application,
             input_schema=exchange_schema(self.input_schema),
-            store=host.no_state,
+            store=_no_state,
             metrics=recorder,
         )
         instance = Instance(target(context, dict(self.options)), node=self.name, described=self.described)
@@ -167,6 +167,10 @@ class KeptInstance:
     instance: Instance
     recorder: CountingRecorder
     lock: threading.Lock
+
+
+def _no_state() -> KeyValues:
+    raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint="a plugin that needs it is not stateless")
 
 
 _kept: dict[StatelessProcessor, KeptInstance] = {}
