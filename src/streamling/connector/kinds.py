@@ -83,12 +83,25 @@ _plugged: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Make a kind known. A name is taken once per role, by whoever has it first; built-in ones have theirs always."""
+    """Make a kind known. A name is taken once per role, by whoever has it first; built-in ones have theirs always.
+
+    A module that is loaded again, as those of `plugin.path` are before every run, registers its kinds again.
+    """
     key = (kind.role, kind.name)
-    taken = _is_built_in(*key) and not kind.options.__module__.startswith(_module_of(*key))
-    if taken or key in _kinds:
+    if _is_built_in(*key):
+        taken = key in _kinds or not kind.options.__module__.startswith(_module_of(*key))
+    else:
+        known = _kinds.get(key)
+        taken = key in _plugged or (known is not None and known.options.__module__ != kind.options.__module__)
+    if taken:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
     _kinds[key] = kind
+
+
+def forget_modules(prefix: str) -> None:
+    """Take back the kinds of modules whose name begins like this."""
+    for key in [key for key, kind in _kinds.items() if kind.options.__module__.startswith(prefix)]:
+        del _kinds[key]
 
 
 def plug(kind: Kind) -> None:

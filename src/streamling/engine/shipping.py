@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,14 @@ def ship(context: SparkContext, conf: Mapping[str, str]) -> None:
     if plugins := list(_plugins()):
         context.environment[SHIPPED_PLUGINS] = _add(context, drafts, "streamling-plugins", plugins)
     context.pythonExec = conf.get("spark.pyspark.python") or _launcher(context, drafts)
+
+
+def ship_by_value(prefix: str) -> None:
+    """Let classes of modules whose name begins like this travel with the tasks: workers cannot import them."""
+    from pyspark import cloudpickle
+
+    for module in [module for name, module in sys.modules.items() if name.startswith(prefix)]:
+        cloudpickle.register_pickle_by_value(module)
 
 
 def _launcher(context: SparkContext, drafts: Path) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from streamling.connector import kinds
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
 from streamling.plugin import host
 from streamling.plugin.failures import told
@@ -34,6 +35,8 @@ from streamling.spec.settings import Settings
 GROUP = "streamling.plugins"
 SHIPPED_PLUGINS = "STREAMLING_SHIPPED_PLUGINS"
 """In the environment of workers on a cluster: the directory with the plugins of `plugin.path`."""
+MODULE_PREFIX = "streamling_plugin_"
+"""Before the names of modules that were loaded by path: they hide no other module."""
 _SAMPLES = "streamling.plugin.samples"
 _NATIVE = (".so", ".dylib", ".dll", ".pyd")
 
@@ -47,6 +50,7 @@ def load_plugins(settings: Settings) -> list[Caution]:
     importlib.import_module(_SAMPLES)
     load_entry_points()
     forget(Provenance.PATH)
+    kinds.forget_modules(MODULE_PREFIX)
     if not settings.plugin.path:
         return []
     path = Path(settings.plugin.path)
@@ -56,9 +60,9 @@ def load_plugins(settings: Settings) -> list[Caution]:
 def load_one(path: Path | str) -> Caution | None:
     """Load the plugin in a file or package. Says so if it registers nothing."""
     path = Path(path).absolute()
-    before = len(registrations())
+    before = _registered()
     _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
-    if len(registrations()) == before and not _replaces(path):
+    if _registered() == before and not _replaces(path):
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
 
@@ -102,6 +106,10 @@ def _located(path: Path) -> Path:
     """The plugin of a path of the driver in this process, which may run on another host."""
     shipped = os.environ.get(SHIPPED_PLUGINS)
     return Path(shipped, shipped_name(str(path))) if shipped else path
+
+
+def _registered() -> int:
+    return len(registrations()) + len(kinds.kinds())
 
 
 def _replaces(path: Path) -> bool:
@@ -165,7 +173,7 @@ def _loadable(path: Path) -> Path:
 def _import(path: Path) -> None:
     """Run a plugin as a module under a name of its own, so that it hides no other module."""
     file = path / "__init__.py" if path.is_dir() else path
-    name = "streamling_plugin_" + re.sub(r"\W", "_", path.stem)
+    name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
     for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
         del sys.modules[loaded]
     importlib.invalidate_caches()

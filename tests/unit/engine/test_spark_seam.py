@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
+from streamling.engine.engine import Engine
 from streamling.engine.jvm import Jvm
-from streamling.engine.run import Run
 from streamling.engine.session import spark_conf
 from streamling.engine.spark_errors import crossing, spark_errors
 from streamling.errors import (
@@ -23,7 +21,6 @@ from streamling.errors import (
     TransientError,
 )
 from streamling.plan.spark_settings import SESSION_SETTINGS
-from streamling.spec.settings import Settings
 
 
 def test_what_the_user_sets_wins() -> None:
@@ -161,10 +158,11 @@ def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[Stre
     ("symptom", "news"), [(SPARK_FAILED, JVM_FAILED), (JVM_FAILED, JVM_FAILED), (DATA_ERROR, DATA_ERROR)]
 )
 def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
-    tmp_path: Path, symptom: Condition, news: Condition
+    monkeypatch: pytest.MonkeyPatch, symptom: Condition, news: Condition
 ) -> None:
     gone = Jvm(["/bin/sh", "-c", "exit 1"], None, address=None, verbose=False)
-    told = Run(tmp_path / "p.yaml", Settings())._told(PermanentError(symptom, "An error occurred"), gone)
+    monkeypatch.setattr("streamling.engine.engine.launch", lambda conf, verbose: gone)
+    told = Engine({}).cause(PermanentError(symptom, "An error occurred"))
     assert isinstance(told, StreamlingError)
     assert told.condition is news
 
@@ -221,4 +219,4 @@ def test_a_worker_that_died_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     died._cause = Thrown("java.io.EOFException", None)
     error = thrown(Thrown("org.apache.spark.SparkException", "Job aborted", died), monkeypatch)
     assert isinstance(error, TransientError)
-    assert error.message == "Python worker exited unexpectedly (crashed)"
+    assert error.message.endswith("Python worker exited unexpectedly (crashed)")

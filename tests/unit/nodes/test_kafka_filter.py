@@ -24,7 +24,7 @@ sinks: {{out: {{type: blackhole, from: events}}}}
     node = load_pipeline(text, "p.yaml", kinds.kinds()).sources[0]
     source = kinds.build(node, Settings.model_validate({"kafka_source": {"brokers": "localhost:1"}}))
     assert isinstance(source, KafkaSource)
-    source.planned(node.options.output_schema(node), read)  # type: ignore[attr-defined]
+    source.prepare(node.options.output_schema(node), read)  # type: ignore[attr-defined]
     return source
 
 
