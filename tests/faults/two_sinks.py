@@ -1,4 +1,7 @@
-"""The pipeline all faults are tried on: a generator, a query, a Parquet and a JSON sink; and the rows it owes."""
+"""The pipeline all faults are tried on, and the rows it owes.
+
+A generator, a query, a processor that runs where the rows are, a Parquet sink, and a JSON sink behind another query.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,40 @@ transforms:
     type: sql
     primary_key: id
     sql: >
-      SELECT id, upper(name) AS name, case when bucket < 6 then 'low' else 'high' end AS side
-      FROM numbers WHERE id % 4 <> 1
+      SELECT id, upper(name) AS name, bucket FROM numbers WHERE id % 4 <> 1
+  sided: {{type: side, from: chosen}}
+  again: {{type: sql, primary_key: id, sql: "SELECT id, name, side FROM sided"}}
 sinks:
-  parquet: {{type: file, from: chosen, path: parquet, format: parquet, batch_size: 20, batch_flush_interval: 200ms}}
-  json: {{type: file, from: chosen, path: json, format: json, batch_size: 20, batch_flush_interval: 200ms}}
+  parquet: {{type: file, from: sided, path: parquet, format: parquet, batch_size: 20, batch_flush_interval: 200ms}}
+  json: {{type: file, from: again, path: json, format: json, batch_size: 20, batch_flush_interval: 200ms}}
+"""
+_PLUGIN = """\
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamling.plugin import TransformPlugin, register_transform
+
+
+@register_transform("side")
+class Side(TransformPlugin):
+    stateless = True
+
+    def output_schema(self):
+        fields = [f for f in self.context.input_schema if f.name not in ("bucket", "_gs_op")]
+        return pa.schema([*fields, pa.field("side", pa.string()), pa.field("_gs_op", pa.string(), False)])
+
+    def process_batch(self, batch):
+        side = pc.if_else(pc.less(batch.column("bucket"), 6), "low", "high")
+        return pa.RecordBatch.from_arrays(
+            [batch.column("id"), batch.column("name"), side, batch.column("_gs_op")], schema=self.output_schema()
+        )
 """
 FORMATS = ("parquet", "json")
 
 
 def write(place: Workspace, rows: int, *, rate: int | None = None) -> None:
     """Put the pipeline down; with a rate it lasts, without one it ends as soon as it can."""
-    place.write(_PIPELINE.format(rows=rows, rate=f"    rate: {rate}\n" if rate else ""))
+    place.write(_PIPELINE.format(rows=rows, rate=f"    rate: {rate}\n" if rate else ""), plugin=_PLUGIN)
 
 
 def model(rows: int) -> list[Row]:

@@ -171,8 +171,13 @@ class Workspace:
         self._children: list[Child] = []
         self._read: dict[tuple[Path, int, int], pa.Table] = {}
 
-    def write(self, text: str) -> Workspace:
+    def write(self, text: str, *, plugin: str | None = None) -> Workspace:
+        """Put down the pipeline, and a plugin that it uses."""
         (self.directory / "pipeline.yaml").write_text(text)
+        if plugin is not None:
+            path = self.directory / "own_plugin.py"
+            path.write_text(plugin)
+            self._settings = {**self._settings, "PLUGIN__PATH": path}
         return self
 
     def start(
