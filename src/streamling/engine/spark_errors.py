@@ -99,6 +99,8 @@ def _of_java(exception: Any) -> SparkFailure:
         # One without words, as when a worker's connection ends, explains nothing: what is around it does.
         if message is not None and (condition or not said.condition):
             said = SparkFailure(condition, str(message))
+            if said.message.startswith(_WORKER_DIED):
+                return said  # below it is only how its connection ended
         exception = exception.getCause()
     return said
 
@@ -147,9 +149,14 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
     memory = out_of_memory(failure.message)
     if memory is not None and failure.condition != "PYTHON_EXCEPTION":
         return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())
-    if _WORKER_DIED in failure.message:
+    if failure.message.startswith(_WORKER_DIED):
         # Another attempt gets another worker.
-        return TransientError(SPARK_FAILED, _told(failure.message), node=node)
+        return TransientError(
+            SPARK_FAILED,
+            "a Python worker ended unexpectedly",
+            node=node,
+            hint="the system may have killed it for want of memory: leave more memory to it, or lower epoch.bytes",
+        )
     return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
 
 
