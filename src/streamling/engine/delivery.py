@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from streamling.engine.dataflow import Dataflow
 from streamling.engine.exclusions import Exclusions
 from streamling.engine.progress import Progress
 from streamling.engine.results import EpochTooLarge, Results
-from streamling.engine.spark_errors import spark_errors
+from streamling.engine.spark_errors import ProcessLost, spark_errors
 from streamling.engine.stop import StopRequest
-from streamling.errors import StreamlingError
+from streamling.errors import PermanentError, StreamlingError
 from streamling.plan.nodes import PlannedNode
 from streamling.retry import retry
 from streamling.testing.crash import crash_point
@@ -34,6 +34,9 @@ _REMIND_S = 10.0
 # From here on an open epoch counts as failed; its writes go on being retried all the same.
 _OVERDUE_S = 300.0
 _LOOK_UP_S = 0.5
+# A worker may be lost by chance. Lost that often over one epoch it is cut into smaller ones; one that cannot be cut
+# ends the run.
+_LOSSES_BEFORE_CUT, _LOSSES_BEFORE_END = 3, 6
 
 
 @dataclass(slots=True, eq=False)
@@ -137,8 +140,9 @@ class Delivery:
             raise failures[0]
 
     def _deliver_one(self, outlet: Outlet, results: Results) -> None:
+        losses = Losses(outlet.name, results.most_bytes)
         retry(
-            lambda: self._try(outlet, results),
+            lambda: losses.count(lambda: self._try(outlet, results)),
             what=f"sink '{outlet.name}'",
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
@@ -190,6 +194,27 @@ class Delivery:
                 self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(outlet.bad_rows))
             if not again:
                 return reports
+
+
+class Losses:
+    """Workers that are lost again and again over one epoch: its rows are too much for them, or poison."""
+
+    def __init__(self, sink: str, most_bytes: int | None) -> None:
+        """`most_bytes` None: the epoch cannot be cut any more."""
+        self._sink = sink
+        self._most_bytes = most_bytes
+        self._count = 0
+
+    def count(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except ProcessLost as error:
+            self._count += 1
+            if self._count >= _LOSSES_BEFORE_CUT and self._most_bytes is not None:
+                raise EpochTooLarge(self._sink, f"workers were lost over it {self._count} times") from error
+            if self._count >= _LOSSES_BEFORE_END:
+                raise PermanentError(error.condition, error.message, node=error.node, hint=error.hint) from error
+            raise
 
 
 def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:

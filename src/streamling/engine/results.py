@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class EpochTooLarge(Exception):
     """What an epoch comes to is more than the driver should hold. Cut into smaller epochs it gets through."""
 
-    def __init__(self, node: str, size: int) -> None:
-        super().__init__(f"the rows of '{node}' are more than {size >> 20} MB")
+    def __init__(self, node: str, why: str) -> None:
+        super().__init__(f"'{node}': {why}")
 
 
 class Results:
@@ -178,4 +178,4 @@ class NodeRows:
         """`size` None: more than Spark hands over."""
         most = self._results.most_bytes
         if most is not None and (size is None or size > most):
-            raise EpochTooLarge(self.node.spec.name, most)
+            raise EpochTooLarge(self.node.spec.name, f"its rows are more than {most >> 20} MB")

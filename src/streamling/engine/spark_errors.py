@@ -54,6 +54,10 @@ _LOST_PROCESSES = (
 _NO_PROGRAM, _NO_WORKER, _AFTER_WORKER = "Cannot run program", "Error from python worker:", "PYTHONPATH was:"
 
 
+class ProcessLost(TransientError):
+    """A process that computed rows is gone: another attempt gets another one, unless the rows themselves end it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
     """What Spark said: its condition, if it gave one, and its words."""
@@ -169,7 +173,12 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
     if memory is not None and failure.condition != "PYTHON_EXCEPTION":
         return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())
     if failure.lost:
-        return TransientError(SPARK_FAILED, f"Spark lost an executor or a Python worker: {failure.lost}", node=node)
+        return ProcessLost(
+            SPARK_FAILED,
+            f"Spark lost an executor or a Python worker: {failure.lost}",
+            node=node,
+            hint="the system may have killed it for want of memory: leave more memory to it, or lower epoch.bytes",
+        )
     if failure.message.strip().startswith((_NO_PROGRAM, _NO_WORKER)):
         return PermanentError(
             SPARK_FAILED,

@@ -214,9 +214,11 @@ def test_memory_that_runs_out_in_a_job_is_called_by_its_name(name: str, monkeypa
     assert "epoch.bytes" in (error.hint or "")
 
 
-def test_a_worker_that_died_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    died = Thrown("org.apache.spark.SparkException", "Python worker exited unexpectedly (crashed)")
-    died._cause = Thrown("java.io.EOFException", None)
+@pytest.mark.parametrize(
+    "end", [Thrown("java.io.EOFException", None), Thrown("java.net.SocketException", "Connection reset")]
+)
+def test_a_worker_that_died_is_tried_again(end: Thrown, monkeypatch: pytest.MonkeyPatch) -> None:
+    died = Thrown("org.apache.spark.SparkException", "Python worker exited unexpectedly (crashed). Consider", end)
     error = thrown(Thrown("org.apache.spark.SparkException", "Job aborted", died), monkeypatch)
     assert isinstance(error, TransientError)
     assert error.message.endswith("Python worker exited unexpectedly (crashed)")

@@ -66,7 +66,7 @@ class ProcessStep:
         for batch in rows.batches(self._processor.process(results.epoch, input_.batches())):
             given.append(batch)
             if results.most_bytes is not None and rows.report.bytes > results.most_bytes:
-                raise EpochTooLarge(self.node.spec.name, results.most_bytes)
+                raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.most_bytes >> 20} MB")
         report = rows.report
         self._reports.add(results.epoch.id, self.node.id, report)
         table = make_table(self.node.schema, given)
