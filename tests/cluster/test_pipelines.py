@@ -117,7 +117,7 @@ sinks:
 @pytest.mark.servers
 def test_a_table_is_what_the_topic_says(place: Workspace, kafka: KafkaBroker, postgres: PostgresServer) -> None:
     topic, database = kafka.topic("orders", partitions=2), postgres.database()
-    kafka.produce(topic, [json.dumps({"id": n % 20_000, "total": n}) for n in range(30_000)])
+    kafka.produce(topic, [json.dumps({"id": n, "total": 3 * n}) for n in range(30_000)])
     place.write(f"""
 sources:
   orders:
@@ -128,11 +128,12 @@ sinks:
   table: {{type: postgres, from: large, schema: public, table: orders, primary_key: id}}
 """)
     child = place.start(KAFKA_SOURCE__BROKERS=kafka.brokers, **database.settings(), **ON_EXECUTORS)
-    child.until(lambda: _count(database) == 19_900, "all keys in the table")
+    child.until(lambda: _count(database) == 29_900, "all keys in the table")
     child.until(lambda: child.epochs >= 1, "an epoch")
     child.signal(signal.SIGTERM)
     child.wait().succeeded()
-    assert _count(database) == 19_900
+    rows = database.rows("SELECT id, total FROM public.orders ORDER BY id")
+    assert rows == [(n, 3 * n + 1) for n in range(100, 30_000)]
 
 
 EPOCH_ROWS = 60_000
