@@ -135,7 +135,7 @@ def test_rows_wait_for_others_only_where_that_is_asked_for(
     known = Settings.model_validate({"postgres_sink": {**connection, **settings}})
     sink = kinds.build(node("sink", POSTGRES + fields), known)
     assert isinstance(sink, PostgresSink)
-    assert sink.batch == batch
+    assert sink.capabilities.batch == batch
 
 
 def test_a_postgres_sink_needs_a_schema_and_a_table() -> None:
