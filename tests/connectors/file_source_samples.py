@@ -36,7 +36,7 @@ def file_source(
     made = kinds.build(pipeline.sources[0], Settings())
     assert isinstance(made, FileSource)
     columns = columns_of(str(like or path), format_)
-    made.planned(columns, columns.names if read is None else read)
+    made.prepare(columns, columns.names if read is None else read)
     return made
 
 

@@ -61,7 +61,7 @@ def source(
         probe = kinds.kind_of(node).probe
         assert probe is not None
         columns = probe(node, settings, 10).schema
-    made.planned(columns, columns.names if looked_at is None else looked_at)
+    made.prepare(columns, columns.names if looked_at is None else looked_at)
     before(made)
     made.join(lambda: None)
     try:

@@ -75,10 +75,10 @@ def batch(rows: Sequence[tuple[Any, ...]], columns: Schema = ITEMS) -> pa.Record
 
 
 def write(sink: PostgresSink, rows: Sequence[tuple[Any, ...]], into: Epoch = LOOSE, columns: Schema = ITEMS) -> Report:
-    """Written and committed; returns the ack."""
-    ack = sink.writer().write(into, TASK, [batch(rows, columns)] if rows else [])
-    sink.commit(into, [ack])
-    return ack
+    """Written and committed; returns the report."""
+    report = sink.writer().write(into, TASK, [batch(rows, columns)] if rows else [])
+    sink.commit(into, [report])
+    return report
 
 
 def items(database: Database, columns: str = "*") -> list[tuple[Any, ...]]:

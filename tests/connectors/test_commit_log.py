@@ -104,11 +104,11 @@ class Owner:
     def commit(self, *, dies: bool) -> None:
         if self._epoch is None:
             return
-        made, ack = self._epoch
+        made, report = self._epoch
         if dies:
             self.sink._finish = _die  # type: ignore[method-assign]
         try:
-            self.sink.commit(made, [ack])
+            self.sink.commit(made, [report])
         except (Fenced, Died):
             self.sink.abort(made) if not dies else None
             self.restart()

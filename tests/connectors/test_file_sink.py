@@ -59,10 +59,10 @@ def dying(to: FileSink) -> FileSink:
 def test_rows_are_invisible_until_their_epoch_is_committed(target: Path) -> None:
     out = file_sink(target)
     first = epoch(1, 0, 2)
-    ack = written(out, first, "a", "b")
+    report = written(out, first, "a", "b")
     assert visible(target) == []
     assert [p.name for p in target.iterdir()] == ["_streamling"]
-    assert out.commit(first, [ack]) == 2
+    assert out.commit(first, [report]) == 2
     assert visible(target) == ["a", "b"]
 
 
@@ -90,11 +90,11 @@ def test_a_passing_error_after_the_commit_is_logged_loses_nothing(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, first = file_sink(target), epoch(1, 0, 1)
-    ack = written(out, first, "a")
+    report = written(out, first, "a")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", _full_disk)
         with pytest.raises(TransientError):
-            out.commit(first, [ack])
+            out.commit(first, [report])
     out.abort(first)  # what the engine does before it tries again
     again = written(out, first, "a", task=Task(0, 1))
     assert out.commit(first, [again]) == 1
@@ -128,8 +128,8 @@ def test_a_new_generation_starts_afresh_beside_the_old_files_and_says_so(
 def test_several_tasks_write_a_file_each_and_only_acked_ones_count(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 4)
     written(out, first, "lost", task=Task(0, 0))
-    acks = [written(out, first, "a", "b", task=Task(0, 1)), written(out, first, "c", task=Task(1, 2))]
-    assert out.commit(first, acks) == 3
+    reports = [written(out, first, "a", "b", task=Task(0, 1)), written(out, first, "c", task=Task(1, 2))]
+    assert out.commit(first, reports) == 3
     assert visible(target) == ["a", "b", "c"]
     assert len(list(target.glob("*.jsonl"))) == 2
 
@@ -212,10 +212,10 @@ def test_what_a_crash_left_unlogged_is_removed_when_it_is_a_day_old(target: Path
 
 def test_of_two_owners_the_later_one_is_fenced(target: Path) -> None:
     one, two = file_sink(target), file_sink(target)
-    ack = written(two, epoch(1, 0, 9, id_="slow" * 8), "x")
+    report = written(two, epoch(1, 0, 9, id_="slow" * 8), "x")
     delivered(one, epoch(1, 0, 5), "a")
     with pytest.raises(Fenced) as caught:
-        two.commit(epoch(1, 0, 9, id_="slow" * 8), [ack])
+        two.commit(epoch(1, 0, 9, id_="slow" * 8), [report])
     assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
     assert visible(target) == ["a"]
 
@@ -223,11 +223,11 @@ def test_of_two_owners_the_later_one_is_fenced(target: Path) -> None:
 def test_an_abandoned_epoch_cannot_be_committed_any_more(target: Path) -> None:
     slow, next_ = file_sink(target), file_sink(target)
     theirs = epoch(1, 0, 9)
-    ack = written(slow, theirs, "x")
+    report = written(slow, theirs, "x")
     assert next_.abandon(theirs) is Applied.NO
     assert next_.abandon(theirs) is Applied.NO
     with pytest.raises(Fenced):
-        slow.commit(theirs, [ack])
+        slow.commit(theirs, [report])
     assert delivered(next_, epoch(1, 0, 9, id_="again" * 6), "a") == 1
     assert visible(target) == ["a"]
 
@@ -243,11 +243,11 @@ def test_an_epoch_that_was_committed_in_the_meantime_cannot_be_abandoned(target:
 def test_an_abandoned_epoch_stays_so_while_other_keys_move(target: Path) -> None:
     slow, next_ = file_sink(target), file_sink(target)
     theirs = epoch(1, 0, 9, key="left")
-    ack = written(slow, theirs, "x")
+    report = written(slow, theirs, "x")
     next_.abandon(theirs)
     delivered(next_, epoch(2, 0, 1, key="right"), "a")
     with pytest.raises(Fenced):
-        slow.commit(theirs, [ack])
+        slow.commit(theirs, [report])
 
 
 def test_owners_of_different_keys_do_not_disturb_each_other(target: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
 ) -> None:
     late, other = file_sink(target), file_sink(target)
     mine = epoch(1, 0, 9, id_="late" * 8)
-    ack = written(late, mine, "x")
+    report = written(late, mine, "x")
     append = late._log.append
 
     def suspended(entry: Any) -> bool:
@@ -275,7 +275,7 @@ def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
 
     monkeypatch.setattr(late._log, "append", suspended)
     with pytest.raises(Fenced):
-        late.commit(mine, [ack])
+        late.commit(mine, [report])
     assert visible(target) == [str(n) for n in range(1, 21)]
     assert file_sink(target).applied(epoch(20, 19, 20).slices) is Applied.YES
 

@@ -35,7 +35,7 @@ def found(rows: list[Any]) -> list[Any]:
 def recalled(events: KafkaSource, offer: Offer | None) -> Offer:
     """An offer as the next run gets it from the record of its epoch."""
     assert offer is not None
-    return Offer(events.recalled([type(s).from_json(json.loads(json.dumps(s.to_json()))) for s in offer.slices]))
+    return Offer(events.recall([type(s).from_json(json.loads(json.dumps(s.to_json()))) for s in offer.slices]))
 
 
 def offsets(events: KafkaSource) -> int:

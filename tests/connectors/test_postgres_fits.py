@@ -69,8 +69,8 @@ def test_a_text_that_is_too_long_is_refused_and_never_cut(database: Database, ty
     database.execute(f"CREATE TABLE shop.items (id bigint PRIMARY KEY, name {type_}, score bigint)")
     rows = [(1, "abcde", 1, "i"), (2, "abcdef", 2, "i"), (3, "é日本🚀x", 3, "i"), (4, "ab", 4, "i"), (5, None, 5, "i")]
     with sink(database, ", on_error: skip") as made:
-        ack = write(made, [*rows, *((n, "x", n, "i") for n in range(10, 10 + more))])
-    assert [(bad.reason, bad.row["id"]) for bad in ack.refused] == [("value_too_large", 2)]
+        report = write(made, [*rows, *((n, "x", n, "i") for n in range(10, 10 + more))])
+    assert [(bad.reason, bad.row["id"]) for bad in report.bad_rows] == [("value_too_large", 2)]
     found = database.rows("SELECT id, name::text FROM shop.items WHERE id < 10 ORDER BY id")
     assert found == [(1, "abcde"), (3, "é日本🚀x"), (4, "ab"), (5, None)]
 
@@ -78,8 +78,8 @@ def test_a_text_that_is_too_long_is_refused_and_never_cut(database: Database, ty
 def test_blanks_at_the_end_are_kept_or_refused_where_they_count(database: Database) -> None:
     database.execute("CREATE TABLE shop.items (id bigint PRIMARY KEY, name varchar(5), score bigint)")
     with sink(database, ", on_error: skip") as made:
-        ack = write(made, [(1, "abc  ", 1, "i"), (2, "abc   ", 2, "i"), (3, "     ", 3, "i")])
-    assert [bad.reason for bad in ack.refused] == ["value_too_large"]
+        report = write(made, [(1, "abc  ", 1, "i"), (2, "abc   ", 2, "i"), (3, "     ", 3, "i")])
+    assert [bad.reason for bad in report.bad_rows] == ["value_too_large"]
     assert items(database, "id, name") == [(1, "abc  "), (3, "     ")]
 
 
@@ -151,8 +151,8 @@ def test_a_domain_is_the_type_it_is_made_of(database: Database, more: int) -> No
         (ids[3].upper(), None, None, "d"),
     ]
     with sink(database, ", on_error: skip", columns=columns) as made:
-        ack = write(made, rows, columns=columns)
-    assert [bad.row["id"] for bad in ack.refused] == ids[1:3]
+        report = write(made, rows, columns=columns)
+    assert [bad.row["id"] for bad in report.bad_rows] == ids[1:3]
     assert database.rows("SELECT id::text, score, name, extra FROM shop.items ORDER BY 1")[0] == (ids[0], 1, "abc", 7)
     assert len(items(database)) == 1 + more
 
@@ -204,8 +204,8 @@ def test_keys_that_the_table_takes_for_one_are_one(database: Database, name: str
     columns = keyed(type_)
     database.execute(f"CREATE TABLE shop.items (k {given} PRIMARY KEY, v bigint)")
     with sink(database, more, columns=columns, key=("k",)) as made:
-        ack = write(made, [(key, n, "i") for n, key in enumerate([*keys, keys[0], *keys])], columns=columns)
-        assert (ack.refused, ack.detail) == ((), 1)
+        report = write(made, [(key, n, "i") for n, key in enumerate([*keys, keys[0], *keys])], columns=columns)
+        assert (report.bad_rows, report.detail) == ((), 1)
         assert items(database, "v") == [(2 * len(keys),)]
         write(made, [(keys[-1], None, "d")], columns=columns)
         assert items(database, "v") == []
@@ -224,8 +224,8 @@ def test_what_is_no_uuid_is_refused_alone(database: Database) -> None:
     columns = keyed(STRING)
     database.execute("CREATE TABLE shop.items (k uuid PRIMARY KEY, v bigint)")
     with sink(database, ", on_error: skip", columns=columns, key=("k",)) as made:
-        ack = write(made, [(ONE, 1, "i"), (f"{{{ONE}", 2, "i"), (f"-{ONE}", 3, "d")], columns=columns)
-    assert sorted(bad.row["v"] for bad in ack.refused) == [2, 3]
+        report = write(made, [(ONE, 1, "i"), (f"{{{ONE}", 2, "i"), (f"-{ONE}", 3, "d")], columns=columns)
+    assert sorted(bad.row["v"] for bad in report.bad_rows) == [2, 3]
     assert items(database, "v") == [(1,)]
 
 
@@ -263,8 +263,8 @@ def test_keys_without_regard_to_case_are_one_as_the_database_sees_them(database:
         rows = [(f"{'Éa' if n % 2 else 'éA'}{n // 3}", n, "i") for n in range(number)]
         assert write(made, rows, columns=columns).detail == number // 3
         assert sorted(items(database, "v")) == [(n,) for n in range(number) if n % 3 == 2]
-        ack = write(made, [("B", 1, "i"), ("B", 2, "i"), ("b", 3, "i"), ("b\0", 4, "i")], columns=columns)
-        assert ([bad.row["v"] for bad in ack.refused], ack.detail) == ([4], 1)
+        report = write(made, [("B", 1, "i"), ("B", 2, "i"), ("b", 3, "i"), ("b\0", 4, "i")], columns=columns)
+        assert ([bad.row["v"] for bad in report.bad_rows], report.detail) == ([4], 1)
         assert database.rows("SELECT v FROM shop.items WHERE k = 'b'") == [(3,)]
         write(made, [(f"ÉA{n}", None, "d") for n in range(number)], columns=columns)
         assert items(database, "v") == [(3,)]
@@ -349,9 +349,9 @@ def test_a_key_too_long_for_an_index_is_a_refused_row(database: Database, more: 
     long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=20_000))
     with sink(database, ", on_error: skip", columns=columns, key=("k",)) as made:
         rows = [("a", 1, "i"), (long, 2, "i"), ("b", 3, "i"), *((f"n{n}", n, "i") for n in range(more))]
-        ack = write(made, rows, columns=columns)
-    assert [bad.reason for bad in ack.refused] == ["value_too_large"]
-    assert "54000" in ack.refused[0].message
+        report = write(made, rows, columns=columns)
+    assert [bad.reason for bad in report.bad_rows] == ["value_too_large"]
+    assert "54000" in report.bad_rows[0].message
     assert len(items(database)) == 2 + more
 
 
@@ -363,8 +363,8 @@ def test_rows_that_only_the_table_takes_for_one_key_are_written_one_after_the_ot
         "CREATE TRIGGER tens BEFORE INSERT ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.tens()"
     )
     with sink(database) as made:
-        ack = write(made, [(11, "a", 1, "i"), (12, "b", 2, "i"), (21, "c", 3, "i"), (13, "d", 4, "i")])
-    assert ack.refused == ()
+        report = write(made, [(11, "a", 1, "i"), (12, "b", 2, "i"), (21, "c", 3, "i"), (13, "d", 4, "i")])
+    assert report.bad_rows == ()
     assert items(database) == [(1, "d", 4), (2, "c", 3)]
 
 
@@ -390,9 +390,9 @@ def test_characters_that_a_database_does_not_have_are_refused_with_their_row(
     database = postgres.database("LATIN1")
     with sink(database, ", on_error: skip") as made:
         rows = [(1, "é", 1, "i"), (2, "日本", 2, "i"), (3, "ÿ", 3, "i")]
-        ack = write(made, [*rows, *((n, "ü", n, "i") for n in range(10, 10 + more))])
-    assert [(bad.reason, bad.row["id"]) for bad in ack.refused] == [("type_mismatch", 2)]
-    assert "22P05" in ack.refused[0].message
+        report = write(made, [*rows, *((n, "ü", n, "i") for n in range(10, 10 + more))])
+    assert [(bad.reason, bad.row["id"]) for bad in report.bad_rows] == [("type_mismatch", 2)]
+    assert "22P05" in report.bad_rows[0].message
     assert items(database)[:2] == [(1, "é", 1), (3, "ÿ", 3)]
     assert database.rows("SELECT count(*), max(length(name)) FROM shop.items") == [(2 + more, 1)]
 

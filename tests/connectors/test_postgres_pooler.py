@@ -126,8 +126,8 @@ def test_refused_rows_are_found(database: Database, pooled: Database) -> None:
         "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name varchar(3), score bigint)"
     )
     with sink(pooled, ", on_error: skip") as made:
-        ack = write(made, [(n, "long" if n == 700 else "ok", n, "i") for n in range(MANY)])
-    assert [bad.reason for bad in ack.refused] == ["value_too_large"]
+        report = write(made, [(n, "long" if n == 700 else "ok", n, "i") for n in range(MANY)])
+    assert [bad.reason for bad in report.bad_rows] == ["value_too_large"]
     assert database.rows("SELECT count(*) FROM shop.items") == [(MANY - 1,)]
 
 
@@ -136,11 +136,11 @@ def test_a_pooler_that_dies_within_a_transaction_is_met_again(
 ) -> None:
     with sink(pooled) as made:
         one = epoch(None, {"next": 1})
-        ack = made.writer().write(one, TASK, [batch([(1, "a", 1, "i")])])
+        report = made.writer().write(one, TASK, [batch([(1, "a", 1, "i")])])
         pooler.kill()
         try:
             with pytest.raises(TransientError):
-                made.commit(one, [ack])
+                made.commit(one, [report])
             made.abort(one)
             with pytest.raises(TransientError, match="cannot be reached"):
                 write(made, [(1, "b", 1, "i")], one)

@@ -150,7 +150,7 @@ def test_missing_columns_are_added_on_request(database: Database) -> None:
 
 def test_rows_take_effect_in_their_order(database: Database) -> None:
     with sink(database) as made:
-        ack = write(
+        report = write(
             made,
             [
                 (1, "a", 1, "i"),
@@ -165,7 +165,7 @@ def test_rows_take_effect_in_their_order(database: Database) -> None:
             ],
         )
         assert items(database) == [(1, "A", 10), (3, "c", 3), (4, "D", 5)]
-        assert ack.rows == 9
+        assert report.rows == 9
 
 
 def test_a_row_that_was_deleted_and_comes_back_is_a_new_one(database: Database) -> None:
@@ -310,16 +310,16 @@ def test_a_refused_row_is_found_and_the_others_are_written(database: Database) -
     rows[899] = (899, "ok", 5000, "i")
     rows.append((None, "x", 1, "i"))
     with sink(database, ", on_error: skip") as made:
-        ack = write(made, rows)
-    assert [(bad.reason, bad.row["id"]) for bad in ack.refused] == [  # type: ignore[index, call-overload]
+        report = write(made, rows)
+    assert [(bad.reason, bad.row["id"]) for bad in report.bad_rows] == [  # type: ignore[index, call-overload]
         ("null_key", None),
         ("value_too_large", 17),
         ("constraint_violation", 400),
         ("constraint_violation", 899),
     ]
-    assert "column 'name'" in ack.refused[2].message
-    assert "SQLSTATE 23502" in ack.refused[2].message
-    assert (ack.rows, ack.detail) == (897, 897)
+    assert "column 'name'" in report.bad_rows[2].message
+    assert "SQLSTATE 23502" in report.bad_rows[2].message
+    assert (report.rows, report.detail) == (897, 897)
     assert len(items(database)) == 897
 
 
@@ -332,12 +332,12 @@ def test_the_first_refused_row_is_enough_where_it_ends_the_run(
     )
     rows = [(n, "long", n, "i") for n in range(300)]
     with sink(database) as made:
-        ack = made.writer().write(LOOSE, TASK, [batch(rows)])
-        assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
+        report = made.writer().write(LOOSE, TASK, [batch(rows)])
+        assert [bad.row["id"] for bad in report.bad_rows] == [0]  # type: ignore[index, call-overload]
         made.abort(LOOSE)
         assert "looking for" not in caplog.text
     with sink(database, ", on_error: skip") as made:
-        assert len(write(made, rows).refused) == 300
+        assert len(write(made, rows).bad_rows) == 300
         assert "looking for refused rows, 200 of 300 so far" in caplog.text
 
 
@@ -356,16 +356,16 @@ def test_a_refused_row_changes_nothing_for_rows_that_depend_on_the_order(databas
         (2, None, None, "d"),  # nothing refers to it any longer
     ]
     with sink(database, ", on_error: skip, deduplicate: false") as made:
-        ack = write(made, rows)
-    assert [bad.row["id"] for bad in ack.refused] == [4]  # type: ignore[index, call-overload]
+        report = write(made, rows)
+    assert [bad.row["id"] for bad in report.bad_rows] == [4]  # type: ignore[index, call-overload]
     assert sorted(items(database)) == [(3, "c", None), (5, "b", None)]
 
 
 def test_text_with_nul_is_refused_and_not_tried_for_ever(database: Database) -> None:
     for count in (1, 1000):
         with sink(database, ", on_error: skip") as made:
-            ack = write(made, [(n, "a\0b" if n == 0 else "x", n, "i") for n in range(count)])
-        assert [bad.row["id"] for bad in ack.refused] == [0]  # type: ignore[index, call-overload]
+            report = write(made, [(n, "a\0b" if n == 0 else "x", n, "i") for n in range(count)])
+        assert [bad.row["id"] for bad in report.bad_rows] == [0]  # type: ignore[index, call-overload]
     assert len(items(database)) == 999
 
 
@@ -428,10 +428,10 @@ def test_a_commit_whose_answer_is_lost_is_not_written_twice(database: Database) 
     with silent_proxy(database.host, database.port) as proxy:
         with sink(database, key=(), port=proxy.port, statement_timeout_secs=1) as made:
             one = epoch(None, {"next": 1})
-            ack = made.writer().write(one, TASK, [batch([(1, "a", 1, "i")])])
+            report = made.writer().write(one, TASK, [batch([(1, "a", 1, "i")])])
             proxy.deaf = True
             with pytest.raises(TransientError):
-                made.commit(one, [ack])
+                made.commit(one, [report])
             made.abort(one)
             proxy.deaf = False
             assert write(made, [(1, "a", 1, "i")], one).detail == 1

@@ -87,12 +87,12 @@ def test_rows_that_take_longer_than_a_statement_may_get_through_in_smaller_ones(
         slow = epoch({"next": 1}, {"next": 2})
         for _ in range(3):
             try:
-                ack = write(made, [(n, "new", n, operation) for n in range(count)], slow)
+                report = write(made, [(n, "new", n, operation) for n in range(count)], slow)
                 break
             except TransientError:
                 made.abort(slow)
                 assert made.applied(slow.slices) is Applied.NO
-        assert (ack.rows, ack.refused) == (count, ())
+        assert (report.rows, report.bad_rows) == (count, ())
         assert made.applied(slow.slices) is Applied.YES
         assert f"{count} rows take too long for one statement" in caplog.text
         database.execute("DROP TRIGGER tells ON shop.items")
@@ -270,10 +270,10 @@ def test_an_error_that_lasts_names_the_table(database: Database) -> None:
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_of_rows_without_a_key_as_many_are_told_as_are_needed(database: Database, policy: str) -> None:
     with sink(database, f", on_error: {policy}") as made:
-        ack = made.writer().write(LOOSE, TASK, [batch([(None if n % 2 else n, "a", n, "i") for n in range(10)])])
+        report = made.writer().write(LOOSE, TASK, [batch([(None if n % 2 else n, "a", n, "i") for n in range(10)])])
         made.abort(LOOSE)
     expected = [1, 3, 5, 7, 9] if policy == "skip" else [1]
-    assert [(bad.reason, bad.row["score"]) for bad in ack.refused] == [  # type: ignore[index, call-overload]
+    assert [(bad.reason, bad.row["score"]) for bad in report.bad_rows] == [  # type: ignore[index, call-overload]
         ("null_key", score) for score in expected
     ]
 
@@ -291,9 +291,9 @@ def test_a_time_that_postgres_does_not_have_is_a_refused_row(
     fine = pa.array([0] * count, carrier).cast(schema.field("to").type)
     rows = pa.RecordBatch.from_arrays([pa.array(range(count)), fine, times, pa.array(["i"] * count)], schema=schema)
     with sink(database, ", on_error: skip", columns=columns) as made:
-        ack = made.writer().write(LOOSE, TASK, [rows])
-        made.commit(LOOSE, [ack])
-    (bad,) = ack.refused
+        report = made.writer().write(LOOSE, TASK, [rows])
+        made.commit(LOOSE, [report])
+    (bad,) = report.bad_rows
     assert (bad.reason, bad.row["id"]) == ("type_mismatch", 1)  # type: ignore[index, call-overload]
     assert "column 'to'" in bad.message and "22008" in bad.message
     assert len(items(database)) == count - 1
@@ -314,8 +314,8 @@ def test_a_refused_row_names_the_column_also_where_the_server_does_not(database:
         database.execute("CREATE DOMAIN shop.small AS bigint CHECK (VALUE < 10)")
         name, type_ = narrow.split(" ")
         database.execute(f"ALTER TABLE shop.items ALTER {name} TYPE {type_} USING NULL")
-        ack = write(made, [(1, None, None, "i"), (2, "abcdef", 10**12, "i"), (3, None, 5, "i")])
-    (bad,) = ack.refused
+        report = write(made, [(1, None, None, "i"), (2, "abcdef", 10**12, "i"), (3, None, 5, "i")])
+    (bad,) = report.bad_rows
     assert f"table shop.items, column '{column}'" in bad.message
     assert state in bad.message
     assert items(database, "id") == [(1,), (3,)]
@@ -324,7 +324,7 @@ def test_a_refused_row_names_the_column_also_where_the_server_does_not(database:
 def test_a_row_refused_for_its_characters_names_the_column(database: Database) -> None:
     columns = Schema((*ITEMS.fields[:-1], Field("note % s", STRING), OPERATION_FIELD))
     with sink(database, ", on_error: skip", columns=columns) as made:
-        ack = write(made, [(1, "a", 1, "x\0y", "i"), (2, "b", 2, "z", "i")], columns=columns)
-    (bad,) = ack.refused
+        report = write(made, [(1, "a", 1, "x\0y", "i"), (2, "b", 2, "z", "i")], columns=columns)
+    (bad,) = report.bad_rows
     assert "column 'note % s'" in bad.message
     assert items(database, "id") == [(2,)]

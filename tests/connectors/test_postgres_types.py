@@ -147,9 +147,9 @@ def written(database: Database, type_: DataType, values: list[Any]) -> list[Any]
     read = "v::float8" if type_ in (FLOAT16, FLOAT32) else "v"  # a short float is shown with fewer digits than it has
     database.execute("DROP TABLE IF EXISTS shop.items")
     with sink(database, columns=columns(type_)) as made:
-        ack = made.writer().write(LOOSE, TASK, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
-        assert ack.refused == ()
-        made.commit(LOOSE, [ack])
+        report = made.writer().write(LOOSE, TASK, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
+        assert report.bad_rows == ()
+        made.commit(LOOSE, [report])
     return [value for _, value in database.rows(f"SELECT id, {read} FROM shop.items ORDER BY id")]
 
 

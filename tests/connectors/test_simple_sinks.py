@@ -106,8 +106,8 @@ def test_print_says_that_it_cannot_tell() -> None:
 
 
 def test_a_sample_does_not_hide_how_many_rows_arrived(capsys: pytest.CaptureFixture[str]) -> None:
-    ack: Report = opened("type: print, sample_every: 10").writer().write(FIRST, TASK, [rows(["a"] * 10)])
-    assert ack.rows == 10
+    report: Report = opened("type: print, sample_every: 10").writer().write(FIRST, TASK, [rows(["a"] * 10)])
+    assert report.rows == 10
 
 
 # memory
@@ -115,9 +115,9 @@ def test_a_sample_does_not_hide_how_many_rows_arrived(capsys: pytest.CaptureFixt
 
 def test_memory_keeps_committed_rows_in_order_under_its_name() -> None:
     out = opened("type: memory", name="Kept")
-    ack = out.writer().write(FIRST, TASK, [rows(["a"]), rows(["b"], "d")])
+    report = out.writer().write(FIRST, TASK, [rows(["a"]), rows(["b"], "d")])
     assert rows_of("kept") == []
-    assert out.commit(FIRST, [ack]) == 2
+    assert out.commit(FIRST, [report]) == 2
     delivered(out, SECOND, rows(["c"]))
     assert rows_of("KEPT") == [
         {"name": "a", "_gs_op": "i"},
@@ -161,11 +161,11 @@ def test_a_memory_that_does_not_exist_is_empty() -> None:
 
 def test_blackhole_counts() -> None:
     out = opened("type: blackhole")
-    acks = [out.writer().write(FIRST, Task(part, 0), [rows(["a"]), rows([None, "c"])]) for part in range(2)]
-    assert out.commit(FIRST, acks) == 6
+    reports = [out.writer().write(FIRST, Task(part, 0), [rows(["a"]), rows([None, "c"])]) for part in range(2)]
+    assert out.commit(FIRST, reports) == 6
 
 
 def test_blackhole_writes_nowhere_and_claims_nothing() -> None:
     out = opened("type: blackhole")
-    assert out.capabilities.placement is Placement.NOWHERE
+    assert out.capabilities.discards
     assert out.applied(FIRST.slices) is Applied.NO

@@ -19,7 +19,7 @@ from streamling.engine.progress import Progress
 from streamling.engine.results import EpochTooLarge, Results
 from streamling.engine.spark_errors import ProcessLost, spark_errors
 from streamling.engine.stop import StopRequest
-from streamling.errors import PermanentError, StreamlingError
+from streamling.errors import INTERNAL, BugError, PermanentError, StreamlingError
 from streamling.plan.nodes import PlannedNode
 from streamling.retry import retry
 from streamling.testing.crash import crash_point
@@ -140,9 +140,11 @@ class Delivery:
             raise failures[0]
 
     def _deliver_one(self, outlet: Outlet, results: Results) -> None:
+        outlet.bad_rows = ()
+        exclusions = Exclusions(outlet.name)
         losses = Losses(outlet.name, results.most_bytes)
         retry(
-            lambda: losses.count(lambda: self._try(outlet, results)),
+            lambda: losses.count(lambda: self._try(outlet, results, exclusions)),
             what=f"sink '{outlet.name}'",
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
@@ -156,13 +158,13 @@ class Delivery:
         while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
             self._stop.pause(min(left, _LOOK_UP_S))
 
-    def _try(self, outlet: Outlet, results: Results) -> None:
+    def _try(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> None:
         epoch, node = results.epoch, outlet.node
         with spark_errors(outlet.name):
             context = self._session.sparkContext
             context.setLocalProperty("spark.scheduler.pool", node.id)
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
-        reports = self._write(outlet, results)
+        reports = self._write(outlet, results, exclusions)
         crash_point("before-commit", node.ref)
         written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         outlet.written += written
@@ -171,29 +173,33 @@ class Delivery:
         outlet.offered += epoch.rows
         crash_point("after-commit", node.ref)
 
-    def _write(self, outlet: Outlet, results: Results) -> list[Report]:
+    def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> list[Report]:
         """Let the sink write everything it does not reject; what it rejects is kept before anything is committed.
 
         Afterwards the sink would not be asked again for what it rejected. One that holds a transaction gives it up
-        while letters are stored, and writes once more, as if the rejected rows had never been there.
+        while letters are stored, and writes once more, as if the rejected rows had never been there. They stay
+        excluded when the epoch is retried: a commit may have gone through though its answer was lost.
         """
         epoch, node = results.epoch, outlet.node
-        exclusions = Exclusions(outlet.name)
-        outlet.bad_rows = ()
         while True:
             reports = self._dataflow.write(node, results, exclusions)
             crash_point("after-write", node.ref)
             rejected = tuple(bad for report in reports for bad in report.bad_rows)
+            if not all(report.complete for report in reports):
+                raise BugError(INTERNAL, "a writer does not name every row it rejects", node=outlet.name)
             self._bad_rows.check(node.id, rejected)
-            outlet.bad_rows += rejected
-            again = bool(rejected) and outlet.sink.capabilities.transactional
-            if again:
-                outlet.sink.abort(epoch)
-                exclusions.add(rejected)
-            if rejected or not exclusions:
-                self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(outlet.bad_rows))
-            if not again:
+            if not outlet.sink.capabilities.transactional:
+                outlet.bad_rows = rejected
+                self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(rejected))
                 return reports
+            if not rejected:
+                if not exclusions:
+                    self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(()))
+                return reports
+            outlet.sink.abort(epoch)
+            self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter((*outlet.bad_rows, *rejected)))
+            outlet.bad_rows += rejected
+            exclusions.add(rejected)
 
 
 class Losses:

@@ -34,7 +34,7 @@ class ReportBook:
 
     def begin(self, epoch: str) -> None:
         """Forget the reports of other epochs: those that were abandoned are of no interest to anybody."""
-        for key in [key for key in self._reports if key[0] != epoch]:
+        for key in [key for key in list(self._reports) if key[0] != epoch]:  # late tasks may report meanwhile
             self._reports.pop(key, None)
 
     def add(self, epoch: str, node: str, report: Report) -> None:

@@ -110,7 +110,7 @@ class Resolution:
         )  # what has no bytes is not shown to the reader: it is there where it stands
 
         def resolved(struct: pa.Array) -> pa.Array:
-            column = resolve(struct.field(name) if shown else struct)
+            column = resolve(_child(struct, name) if shown else struct)
             if not nullable and column.null_count:
                 missing = pc.and_(column.is_null(), struct.is_valid())
                 if pc.any(missing).as_py():
@@ -147,6 +147,12 @@ class Resolution:
             return found
 
         return items
+
+
+def _child(struct: pa.Array, name: str) -> pa.Array:
+    """A field of structs, null where the struct is: what stands there otherwise is no value of anybody's."""
+    child = struct.field(name)
+    return pc.struct_field(struct, name) if struct.null_count and not pa.types.is_union(child.type) else child
 
 
 def default_array(schema: Json, value: Json) -> pa.Array:

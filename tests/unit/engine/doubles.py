@@ -198,6 +198,8 @@ class NumberDataflow:
     calls: list[tuple[Epoch, list[str]]] = field(default_factory=list)
     made: list[NumberResults] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
+    """The bytes that each of the calls was allowed."""
+    intakes: list[Mapping[str, Intake]] = field(default_factory=list)
     before_compute: Callable[[Epoch, int | None], None] = lambda epoch, most_bytes: None
 
     def compute(
@@ -205,6 +207,7 @@ class NumberDataflow:
     ) -> NumberResults:
         self.calls.append((epoch, [node.ref for node in wanted]))
         self.limits.append(most_bytes)
+        self.intakes.append(intakes)
         self.before_compute(epoch, most_bytes)
         batches: list[pa.RecordBatch] = []
         for intake in intakes.values():

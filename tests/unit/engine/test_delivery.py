@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,73 +16,66 @@ import pytest
 from doubles import LedgerSink, plan_of
 
 from streamling import retry
-from streamling.connector import BadRow, Epoch, Placement, Report, SinkCapabilities, Slice, Task, kinds
-from streamling.engine.bad_rows import BadRows
+from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
+from streamling.engine.bad_rows import BadRows, Stage
 from streamling.engine.delivery import Delivery, Outlet
-from streamling.engine.progress import Progress
+from streamling.engine.exclusions import Exclusions
+from streamling.engine.progress import NodeProgress, Progress
+from streamling.engine.results import EpochTooLarge
 from streamling.engine.stop import StopRequest
-from streamling.errors import SINK_FAILED, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, BugError, PermanentError, TransientError
+from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
+RESULTS = SimpleNamespace(epoch=EPOCH)
 
 
-class Frames:
-    """Two rows, computed here; acks of two executors if they wrote."""
+class Writes:
+    """Lets sinks write batches of numbers: one writer for all of them, or one for each if executors write."""
 
-    def __init__(self, *, large: bool = False) -> None:
-        self.large = large
+    def __init__(self, chosen: Sequence[Outlet], *batches: Sequence[int], there: bool = False) -> None:
+        self._sinks = {outlet.node.ref: outlet.sink for outlet in chosen}
+        self._batches = [pa.RecordBatch.from_pydict({"n": list(numbers)}) for numbers in batches]
+        self._there = there
 
-    def batches(self, ref: str) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"n": [1, 2]})
-
-    def write(self, ref: str, writer: LedgerSink, epoch: Epoch) -> list[Report]:
-        return [writer.write(epoch, Task(part, 0), self.batches(ref)) for part in range(2)]
-
-    def count(self, ref: str) -> int:
-        return 2
+    def write(self, node: PlannedNode, results: SimpleNamespace, exclusions: Exclusions) -> list[Report]:
+        parts = [[batch] for batch in self._batches] if self._there else [self._batches]
+        writer = self._sinks[node.ref].writer()
+        return [writer.write(EPOCH, Task(n, 0), exclusions.filter(part)) for n, part in enumerate(parts)]
 
 
 def outlets(**sinks: LedgerSink) -> list[Outlet]:
     plan = plan_of(["numbers"], sinks)
-    return [Outlet(node, sinks[node.ref], None, None) for node in plan.sinks]
+    return [Outlet(node, sinks[node.ref], None) for node in plan.sinks]
 
 
 def flush(
-    chosen: list[Outlet], frames: Frames | None = None, stop: StopRequest | None = None, plan: Plan | None = None
-) -> None:
+    chosen: list[Outlet],
+    *batches: Sequence[int],
+    there: bool = False,
+    stop: StopRequest | None = None,
+    plan: Plan | None = None,
+    bad_rows: type[BadRows] = BadRows,
+) -> dict[str, NodeProgress]:
+    """By default the rows 1 and 2. Returns what passed the nodes."""
     context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
     plan, progress = plan or plan_of(["numbers"], [o.node.ref for o in chosen]), Progress()
     progress.planned(plan)
-    bad_rows = BadRows(plan, "app", progress)
-    delivery = Delivery(SimpleNamespace(sparkContext=context), chosen, stop or StopRequest(), progress, bad_rows)
+    delivery = Delivery(
+        session=SimpleNamespace(sparkContext=context),
+        dataflow=Writes(chosen, *(batches or [[1, 2]]), there=there),
+        outlets=chosen,
+        stop=stop or StopRequest(),
+        progress=progress,
+        bad_rows=bad_rows(plan, "app", progress),
+    )
     try:
-        delivery.flush(EPOCH, frames or Frames(), chosen)
+        delivery.flush(RESULTS, chosen)
     finally:
         delivery.close()
-
-
-class PickySink(LedgerSink):
-    """Refuses the second row."""
-
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        super().write(epoch, task, batches)
-        return Report(1, None, (BadRow("odd", "it is odd", {}, row={"n": 2}),))
-
-
-def test_letters_are_stored_before_the_sink_is_done_with_their_epoch(tmp_path: Path) -> None:
-    letters = f"on_error: dead_letter, dead_letter: {{type: file, path: '{tmp_path}'}}"
-    text = (
-        "sources: {numbers: {type: generator, columns: {n: id}, primary_key: n}}\n"
-        f"sinks: {{out: {{type: postgres, from: numbers, schema: s, table: t, {letters}}}}}"
-    )
-    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
-    sink, seen = PickySink(), list[str]()
-    sink.before_commit = lambda epoch: seen.extend(path.read_text() for path in tmp_path.glob("*.jsonl"))
-    flush([Outlet(node, sink, None, None) for node in plan.sinks], plan=plan)
-    (letter,) = seen
-    assert json.loads(letter)["row"] == {"n": 2}
+    return {node.name: node for node in progress.snapshot().nodes}
 
 
 def test_sinks_flush_side_by_side() -> None:
@@ -180,35 +173,6 @@ def test_a_stop_ends_the_attempts_of_a_failing_sink_and_the_pause_between_them()
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize(("placement", "writes"), [(Placement.ANY, 2), (Placement.DRIVER, 1)])
-def test_of_a_large_epoch_executors_write_where_the_sink_allows_it(placement: Placement, writes: int) -> None:
-    sink, tasks = LedgerSink(), []
-    sink.capabilities = SinkCapabilities(placement, sink.capabilities.guarantee)
-    write = sink.write
-
-    def noted(epoch: Epoch, task: Task, batches: Iterator[pa.RecordBatch]) -> Report:
-        tasks.append(task)
-        return write(epoch, task, batches)
-
-    sink.write = noted
-    flush(outlets(out=sink), Frames(large=True))
-    assert len(tasks) == writes
-
-
-def test_of_a_large_epoch_a_sink_that_drops_rows_gets_their_number_only() -> None:
-    sink, acks = LedgerSink(), []
-    sink.capabilities = SinkCapabilities(Placement.NOWHERE, sink.capabilities.guarantee)
-
-    def noted(epoch: Epoch, given: list[Report]) -> int:
-        acks.extend(given)
-        return 2
-
-    sink.commit = noted
-    flush(outlets(out=sink), Frames(large=True))
-    assert acks == [Report(2)]
-    assert sink.rows == []
-
-
 def test_an_outlet_knows_which_share_of_the_rows_arrives() -> None:
     (outlet,) = outlets(out=LedgerSink())
     assert outlet.share == 1.0
@@ -225,3 +189,289 @@ def test_a_limit_is_reached_by_rows_written_and_zero_means_none() -> None:
         outlet.limit = limit
         answers.append(outlet.limit_reached)
     assert answers == [False, False, False, True, True]
+
+
+# Epochs that are too large
+
+
+def test_an_epoch_that_is_too_large_for_one_sink_is_no_failure_and_the_others_finish(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good, small = LedgerSink(), LedgerSink()
+    too_large = threading.Event()
+
+    def refuse(epoch: Epoch) -> None:
+        too_large.set()
+        raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    small.before_commit = refuse
+    good.before_commit = lambda epoch: too_large.wait(5)
+    with pytest.raises(EpochTooLarge):
+        flush(outlets(small=small, good=good))
+    assert good.rows == [1, 2]
+    assert small.aborted == [EPOCH]
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("order", [("small", "broken"), ("broken", "small")])
+def test_an_error_beside_an_epoch_that_is_too_large_ends_the_run(order: tuple[str, str]) -> None:
+    both = threading.Barrier(2, timeout=5)
+    errors = {
+        "small": EpochTooLarge("numbers", "its rows are more than 1 MB"),
+        "broken": PermanentError(SINK_FAILED, "no"),
+    }
+
+    def fail(epoch: Epoch, name: str) -> None:
+        both.wait()
+        raise errors[name]
+
+    sinks = {name: LedgerSink() for name in order}
+    for name, sink in sinks.items():
+        sink.before_commit = partial(fail, name=name)
+    with pytest.raises(PermanentError, match="no"):
+        flush(outlets(**sinks))
+
+
+# Rows that a sink rejects
+
+
+class Picky(LedgerSink):
+    """Rejects some numbers, at most so many at a time, and notes what happens to it and to its letters."""
+
+    def __init__(self, *rejected: int, at_once: int = 1000, transactional: bool = False) -> None:
+        super().__init__()
+        self.capabilities = SinkCapabilities(guarantee=self.capabilities.guarantee, transactional=transactional)
+        self.calls: list[str] = []
+        self._rejects = rejected
+        self._at_once = at_once
+        self._kept: list[int] = []
+
+    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
+        numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
+        self.calls.append(f"write {numbers}")
+        chosen = [index for index, n in enumerate(numbers) if n in self._rejects][: self._at_once]
+        bad = tuple(BadRow("odd", f"{numbers[i]} is odd", {}, row={"n": numbers[i]}, index=i) for i in chosen)
+        self._kept += [n for i, n in enumerate(numbers) if i not in chosen]
+        return Report(len(numbers) - len(bad), len(bad), bad)
+
+    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
+        self.calls.append("commit")
+        self._staged = self._kept
+        return super().commit(epoch, reports)
+
+    def abort(self, epoch: Epoch) -> None:
+        self.calls.append("abort")
+        self._kept = []
+        super().abort(epoch)
+
+
+def picky(sink: Picky, policy: str = "skip") -> tuple[list[Outlet], Plan]:
+    text = (
+        "sources: {numbers: {type: generator, columns: {n: id}, primary_key: n}}\n"
+        f"sinks: {{out: {{type: postgres, from: numbers, schema: s, table: t, on_error: {policy}}}}}"
+    )
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
+    return [Outlet(node, sink, None) for node in plan.sinks], plan
+
+
+def into(path: Path) -> str:
+    return f"dead_letter, dead_letter: {{type: file, path: '{path}'}}"
+
+
+def letters(path: Path) -> list[int]:
+    return [json.loads(line)["row"]["n"] for file in path.glob("*.jsonl") for line in file.read_text().splitlines()]
+
+
+def noting(sink: Picky) -> type[BadRows]:
+    """Letters that are noted among the calls of the sink when they are durable."""
+
+    class Noting(BadRows):
+        def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+            kept = list(rows)
+            number = super().keep(epoch, node, stage, iter(kept))
+            if kept:
+                sink.calls.append(f"letters {[bad.row['n'] for bad in kept]}")
+            return number
+
+    return Noting
+
+
+def test_letters_are_stored_before_the_sink_is_done_with_their_epoch(tmp_path: Path) -> None:
+    sink = Picky(2)
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, plan=plan, bad_rows=noting(sink))
+    assert sink.calls == ["write [1, 2]", "letters [2]", "commit"]
+    assert (sink.rows, letters(tmp_path)) == ([1], [2])
+
+
+def test_no_letters_are_stored_while_a_sink_holds_its_transaction(tmp_path: Path) -> None:
+    sink = Picky(2, transactional=True)
+    chosen, plan = picky(sink, into(tmp_path))
+    passed = flush(chosen, [1, 2, 3], plan=plan, bad_rows=noting(sink))
+    assert sink.calls == ["write [1, 2, 3]", "abort", "letters [2]", "write [1, 3]", "commit"]
+    assert (sink.rows, letters(tmp_path)) == ([1, 3], [2])
+    assert (passed["out"].rows_in, passed["out"].rows_out) == (3, 2)
+    assert [bad.row for bad in chosen[0].bad_rows] == [{"n": 2}]
+
+
+def test_a_transactional_sink_that_rejects_nothing_writes_once(tmp_path: Path) -> None:
+    sink = Picky(transactional=True)
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, plan=plan, bad_rows=noting(sink))
+    assert sink.calls == ["write [1, 2]", "commit"]
+
+
+def test_a_sink_may_find_the_rows_it_rejects_one_after_the_other(tmp_path: Path) -> None:
+    sink = Picky(0, 3, 4, 7, 9, at_once=2, transactional=True)
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, [0], [1, 2, 3, 4, 5], [], [6, 7, 8], [9], plan=plan, bad_rows=noting(sink))
+    assert sink.calls == [
+        "write [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]",
+        "abort",
+        "letters [0, 3]",
+        "write [1, 2, 4, 5, 6, 7, 8, 9]",
+        "abort",
+        "letters [0, 3, 4, 7]",
+        "write [1, 2, 5, 6, 8, 9]",
+        "abort",
+        "letters [0, 3, 4, 7, 9]",
+        "write [1, 2, 5, 6, 8]",
+        "commit",
+    ]
+    assert sink.rows == [1, 2, 5, 6, 8]
+    assert letters(tmp_path) == [0, 3, 4, 7, 9]
+    assert len(chosen[0].bad_rows) == 5
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_sink_that_rejects_every_row_commits_an_epoch_without_rows(tmp_path: Path, transactional: bool) -> None:
+    sink = Picky(1, 2, transactional=transactional)
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, plan=plan)
+    assert (sink.calls[-1], sink.rows, letters(tmp_path)) == ("commit", [], [1, 2])
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_rejected_row_that_is_skipped_leaves_no_letter(tmp_path: Path, transactional: bool) -> None:
+    sink = Picky(2, transactional=transactional)
+    chosen, plan = picky(sink)
+    flush(chosen, [1, 2, 3], plan=plan)
+    assert sink.rows == [1, 3]
+    assert [bad.row for bad in chosen[0].bad_rows] == [{"n": 2}]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_rejected_row_ends_the_run_where_rows_must_be_good(transactional: bool) -> None:
+    sink = Picky(2, transactional=transactional)
+    chosen, plan = picky(sink, "fail")
+    with pytest.raises(PermanentError, match=re.escape("2 is odd; row: {'n': 2}")):
+        flush(chosen, plan=plan)
+    assert sink.calls == ["write [1, 2]", "abort"]
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_rows_that_writers_in_executors_reject_are_set_aside_too(tmp_path: Path, policy: str) -> None:
+    sink = Picky(2, 3, 6)
+    chosen, plan = picky(sink, into(tmp_path) if policy == "dead_letter" else policy)
+    flush(chosen, [1, 2, 3], [4, 5, 6], there=True, plan=plan, bad_rows=noting(sink))
+    assert sink.rows == [1, 4, 5]
+    assert [bad.row for bad in chosen[0].bad_rows] == [{"n": 2}, {"n": 3}, {"n": 6}]
+    stored = [2, 3, 6] if policy == "dead_letter" else []
+    assert sorted(letters(tmp_path)) == stored
+    assert sink.calls.index("commit") == len(sink.calls) - 1
+
+
+def test_a_row_that_a_writer_in_an_executor_rejects_ends_the_run_where_rows_must_be_good() -> None:
+    sink = Picky(6)
+    chosen, plan = picky(sink, "fail")
+    with pytest.raises(PermanentError, match="6 is odd"):
+        flush(chosen, [1, 2, 3], [4, 5, 6], there=True, plan=plan)
+    assert "commit" not in sink.calls
+
+
+def test_a_writer_that_rejects_rows_without_naming_them_is_a_bug_and_nothing_is_lost() -> None:
+    sink = Picky()
+    sink.write = lambda epoch, task, batches: Report(rows=1, rejected=1)
+    chosen, plan = picky(sink)
+    with pytest.raises(BugError, match="does not name every row it rejects"):
+        flush(chosen, plan=plan)
+    assert sink.calls == ["abort"]
+
+
+def test_a_transactional_sink_has_to_say_which_rows_it_rejects() -> None:
+    sink = Picky(transactional=True)
+    sink.write = lambda epoch, task, batches: Report(1, 1, (BadRow("odd", "odd", {}),))
+    chosen, plan = picky(sink)
+    with pytest.raises(BugError, match="does not say which rows"):
+        flush(chosen, plan=plan)
+    assert "commit" not in sink.calls
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_an_epoch_that_is_tried_again_has_its_rejected_rows_once(
+    tmp_path: Path, transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_FIRST_S", 0.001)
+    sink, failures = Picky(2, transactional=transactional), [TransientError(SINK_FAILED, "not now")]
+
+    def fail_once(epoch: Epoch) -> None:
+        if failures:
+            raise failures.pop()
+
+    sink.before_commit = fail_once
+    chosen, plan = picky(sink, into(tmp_path))
+    passed = flush(chosen, [1, 2, 3], plan=plan)
+    assert (sink.rows, letters(tmp_path)) == ([1, 3], [2])
+    assert len(chosen[0].bad_rows) == 1
+    assert (passed["out"].rows_in, passed["out"].rows_out) == (3, 2)
+
+
+def test_letters_stay_when_the_answer_to_a_commit_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink has the epoch, and says of the rows it is given again what it has said last: that none is bad."""
+    monkeypatch.setattr(retry, "_FIRST_S", 0.001)
+
+    class Forgetful(Picky):
+        def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
+            written = super().commit(epoch, reports)
+            if self.calls.count("commit") == 1:
+                raise TransientError(SINK_FAILED, "the connection is gone")
+            return written
+
+        def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
+            if "commit" in self.calls:
+                return Report(2)
+            return super().write(epoch, task, batches)
+
+    sink = Forgetful(2, transactional=True)
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, [1, 2, 3], plan=plan)
+    assert (sink.rows, letters(tmp_path)) == ([1, 3], [2])
+    assert [bad.row for bad in chosen[0].bad_rows] == [{"n": 2}]
+
+
+def test_letters_that_cannot_be_stored_at_once_are_stored_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_FIRST_S", 0.001)
+    sink, failures = Picky(2, transactional=True), [TransientError(SINK_FAILED, "the disk is away")]
+
+    class Stumbling(noting(sink)):
+        def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+            if failures:
+                raise failures.pop()
+            return super().keep(epoch, node, stage, rows)
+
+    chosen, plan = picky(sink, into(tmp_path))
+    flush(chosen, plan=plan, bad_rows=Stumbling)
+    assert (sink.rows, letters(tmp_path)) == ([1], [2])
+    assert sink.calls[-4:] == ["abort", "letters [2]", "write [1]", "commit"]
+
+
+def test_rows_rejected_of_one_epoch_are_not_missing_in_the_next() -> None:
+    sink = Picky(2, transactional=True)
+    chosen, plan = picky(sink)
+    flush(chosen, plan=plan)
+    sink.positions.clear()
+    flush(chosen, [5, 6, 7], plan=plan)
+    assert sink.calls[-2:] == ["write [5, 6, 7]", "commit"]
+    assert chosen[0].bad_rows == ()

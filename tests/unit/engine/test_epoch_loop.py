@@ -5,18 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
-from streamling.connector import BatchPolicy, Counted, Epoch, Guarantee, Json, Offer, Room, Slice
+from streamling.connector import (
+    BatchPolicy,
+    Counted,
+    Epoch,
+    Guarantee,
+    Json,
+    Offer,
+    Room,
+    Slice,
+    SourceCapabilities,
+)
 from streamling.engine import loop as loop_module
 from streamling.engine.pending import Journal
+from streamling.engine.results import EpochTooLarge
 from streamling.engine.state import MemoryState
-from streamling.errors import SINK_FAILED, SOURCE_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
 
 KEY = "numbers:"
 
@@ -46,22 +57,6 @@ def test_a_run_delivers_every_row_in_order_and_ends_by_itself() -> None:
     assert r.sinks["out"].rows == list(range(25))
     assert loop.rows == 25
     assert loop.epochs == len(r.sinks["out"].epochs) >= 3
-
-
-def test_a_store_that_is_away_while_rows_are_read_for_a_transform_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    r = rig(25)
-    frames, away = r.dataflow.frames, iter([True])
-
-    def breaking(*arguments: object, **named: object) -> object:
-        if next(away, False):
-            raise TransientError(SOURCE_FAILED, "the store is away")
-        return frames(*arguments, **named)
-
-    monkeypatch.setattr(r.dataflow, "frames", breaking)
-    r.run()
-    assert r.sinks["out"].rows == list(range(25))
 
 
 def test_at_the_end_the_positions_are_stored_and_nothing_is_pending() -> None:
@@ -197,14 +192,14 @@ LATER = BatchPolicy(rows=1000, seconds=1000)
 
 
 def test_a_stop_with_drain_writes_and_records_what_was_read() -> None:
-    r = rig(7, ends=False, wish=LATER)
+    r = rig(7, {"out": LedgerSink(batch=LATER)}, ends=False)
     stopped(r, drains=True)
     assert r.sinks["out"].rows == list(range(7))
     assert r.store.get(KEY) == {"next": 7}
 
 
 def test_a_stop_without_drain_leaves_it_for_the_next_run() -> None:
-    r = rig(7, ends=False, wish=LATER)
+    r = rig(7, {"out": LedgerSink(batch=LATER)}, ends=False)
     stopped(r, drains=False)
     assert r.sinks["out"].rows == []
     assert r.store.get(KEY) is None
@@ -228,26 +223,48 @@ def test_a_record_limit_ends_the_run_and_leaves_no_gap() -> None:
 # Recovery
 
 
+MANY = 1 << 16
+"""Rows of half a megabyte."""
+
+
+def large_rig(sinks: Mapping[str, LedgerSink] | None = None, **more: object) -> Rig:
+    """So many rows that it matters how many bytes they are, all of them in the first epoch."""
+    return rig(MANY, sinks, chunk=MANY, driver_rows=MANY, **more)
+
+
 def test_an_epoch_that_no_sink_has_is_dropped_and_cut_anew_smaller() -> None:
-    r = rig(25)
+    r = large_rig()
     r.sinks["out"].before_commit = crash
     r.crash()
     (left,) = r.left()
+    assert left.rows == MANY
     r.sources["numbers"].rooms.clear()
     r.run()
     assert r.sources["numbers"].rooms[0].rows == left.rows // 2
-    assert r.sinks["out"].rows == list(range(25))
+    assert r.sinks["out"].rows == list(range(MANY))
     assert left.id not in {e.id for e in r.sinks["out"].epochs}
     assert r.left() == []
 
 
-def test_an_epoch_that_crashes_again_and_again_gets_smaller_and_smaller() -> None:
-    r, sizes = rig(8, chunk=8), []
-    for _ in range(4):
+def test_an_epoch_that_crashes_again_and_again_gets_smaller_until_its_size_can_not_be_the_reason() -> None:
+    r, sizes = large_rig(), []
+    for _ in range(5):
         r.sinks["out"].before_commit = crash
         r.crash()
         sizes.append(r.left()[0].rows)
-    assert sizes == [8, 4, 2, 1]
+    assert sizes == [MANY, MANY // 2, MANY // 4, MANY // 8, MANY // 8]
+
+
+def test_after_a_crash_epochs_do_not_grow_back_at_once() -> None:
+    r = large_rig()
+    r.sinks["out"].before_commit = crash
+    r.crash()
+    r.sources["numbers"].there = 3 * MANY
+    r.run()
+    sizes = [epoch.rows for epoch in r.sinks["out"].epochs]
+    assert max(sizes) < MANY
+    assert sizes[0] == MANY // 2
+    assert r.sinks["out"].rows == list(range(3 * MANY))
 
 
 def test_an_epoch_that_one_sink_has_is_repeated_as_it_was_for_the_others() -> None:
@@ -294,6 +311,40 @@ def test_a_sink_that_cannot_tell_gets_the_epoch_again() -> None:
     r.run()
     assert [wanted for _, wanted in r.dataflow.calls] == [["unsure"]]
     assert r.sinks["sure"].rows == r.sinks["unsure"].rows == list(range(8))
+
+
+@pytest.mark.parametrize("order", [("sure", "unsure"), ("unsure", "sure")])
+def test_a_sink_that_cannot_tell_does_not_keep_an_epoch_from_being_cut_anew(order: tuple[str, str]) -> None:
+    """It is not asked, and an epoch that was too much for the process does not come again as it was."""
+    sinks = {"sure": LedgerSink(), "unsure": LedgerSink(Guarantee.AT_LEAST_ONCE)}
+    r = large_rig({name: sinks[name] for name in order})
+    sinks["sure"].before_commit = crash
+    r.crash()
+    (left,) = r.left()
+    written_before = len(sinks["unsure"].rows)
+    asked: list[int] = []
+    sinks["unsure"].before_answer = lambda: asked.append(1)
+    r.sources["numbers"].rooms.clear()
+    r.dataflow.calls.clear()
+    r.run()
+    assert r.sources["numbers"].rooms[0].rows == left.rows // 2
+    assert all(epoch.rows < left.rows and wanted == list(order) for epoch, wanted in r.dataflow.calls)
+    assert asked == []
+    assert sinks["sure"].rows == list(range(MANY))
+    assert sinks["unsure"].rows[written_before:] == list(range(MANY))
+    assert r.left() == []
+
+
+def test_rows_that_executors_have_read_are_repeated_by_executors_and_those_of_the_driver_by_the_driver() -> None:
+    for before, after in ((0, 100), (100, 0)):
+        r = rig(8, {"first": LedgerSink(), "second": LedgerSink()}, chunk=8, driver_rows=before)
+        r.sinks["second"].before_commit = crash
+        r.crash()
+        r.driver_rows = after
+        r.dataflow.intakes.clear()
+        r.run()
+        assert r.dataflow.intakes[0]["numbers"].large is (before == 0)
+        assert r.sinks["second"].rows == list(range(8))
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -368,8 +419,8 @@ def test_an_epoch_of_a_source_that_is_gone_waits_until_it_comes_back() -> None:
 
 
 def test_removing_one_of_two_sources_after_a_crash_does_not_touch_the_other() -> None:
-    sink = LedgerSink()
-    both = Rig({"one": NumberSource("one", there=5), "two": NumberSource("two", there=5)}, {"out": sink}, wish=LATER)
+    sink = LedgerSink(batch=LATER)
+    both = Rig({"one": NumberSource("one", there=5), "two": NumberSource("two", there=5)}, {"out": sink})
     exchange = both.store.exchange
 
     def die_at_finalize(expected, values, removed=()) -> bool:
@@ -383,6 +434,145 @@ def test_removing_one_of_two_sources_after_a_crash_does_not_touch_the_other() ->
     sink.rows.clear()
     Rig({"one": NumberSource("one", there=9)}, {"out": sink}, store=both.store).run()
     assert sink.rows == [5, 6, 7, 8]
+
+
+# Epochs that are too large for the driver
+
+
+def too_large_from(rows: int) -> Callable[[Epoch, int | None], None]:
+    def refuse(epoch: Epoch, most_bytes: int | None) -> None:
+        if most_bytes is not None and epoch.rows >= rows:
+            raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    return refuse
+
+
+def test_an_epoch_that_is_too_large_comes_again_in_smaller_ones_in_the_same_run() -> None:
+    r = large_rig()
+    r.dataflow.before_compute = too_large_from(MANY // 4)
+    loop = r.run()
+    tried = [epoch for epoch, _ in r.dataflow.calls]
+    given_up = [epoch for epoch in tried if epoch.rows >= MANY // 4]
+    assert [epoch.rows for epoch in given_up[:3]] == [MANY, MANY // 2, MANY // 4]
+    out = r.sinks["out"]
+    assert out.rows == list(range(MANY))
+    assert loop.rows == MANY
+    assert out.aborted == given_up
+    assert out.abandoned == {epoch.id for epoch in given_up}, "it cannot come late"
+    assert r.left() == []
+    assert r.store.get(KEY) == {"next": MANY}
+
+
+def test_an_epoch_that_turns_out_too_large_while_it_is_written_is_given_up_too() -> None:
+    r, refused = large_rig(), []
+
+    def refuse(epoch: Epoch) -> None:
+        if epoch.rows > 20_000:
+            refused.append(epoch)
+            raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    r.sinks["out"].before_commit = refuse
+    r.run()
+    assert refused
+    assert r.sinks["out"].rows == list(range(MANY))
+    assert all(results.released for results in r.dataflow.made)
+
+
+def test_what_one_sink_has_of_an_epoch_that_is_too_large_is_repeated_as_it_was_for_the_others() -> None:
+    """It cannot be cut any more, so it has no limit."""
+    r = large_rig({"first": LedgerSink(), "second": LedgerSink()})
+    first, second = r.sinks["first"], r.sinks["second"]
+
+    def refuse(epoch: Epoch) -> None:
+        if epoch.rows >= MANY and r.dataflow.limits[-1] is not None:
+            raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    second.before_commit = refuse
+    r.sources["numbers"].there = 3 * MANY
+    loop = r.run()
+    (tried, _), (repeated, wanted) = r.dataflow.calls[:2]
+    assert (wanted, r.dataflow.limits[1]) == (["second"], None)
+    assert (repeated.slices, repeated.seed, repeated.now_us) == (tried.slices, tried.seed, tried.now_us)
+    assert first.rows == second.rows == list(range(3 * MANY))
+    assert loop.rows == 3 * MANY
+    assert all(epoch.rows < MANY for epoch in first.epochs[1:]), "the next ones are smaller"
+    assert r.left() == []
+
+
+def test_sinks_without_a_record_get_a_too_large_epoch_in_smaller_ones_as_well() -> None:
+    r = large_rig({"out": LedgerSink(Guarantee.AT_LEAST_ONCE)})
+    r.dataflow.before_compute = too_large_from(MANY // 4)
+    loop = r.run()
+    assert r.sinks["out"].rows == list(range(MANY))
+    assert (loop.rows, r.store.get(KEY)) == (MANY, {"next": MANY})
+    assert max(epoch.rows for epoch in r.sinks["out"].epochs) < MANY // 4
+
+
+def test_an_at_least_once_sink_that_has_a_too_large_epoch_may_get_its_rows_again() -> None:
+    sinks = {"unsure": LedgerSink(Guarantee.AT_LEAST_ONCE), "sure": LedgerSink()}
+    r = large_rig(sinks)
+
+    def refuse(epoch: Epoch) -> None:
+        if epoch.rows >= MANY:
+            raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    sinks["sure"].before_commit = refuse
+    r.run()
+    assert sinks["sure"].rows == list(range(MANY))
+    assert sinks["unsure"].rows == [*range(MANY), *range(MANY)]
+    assert None not in r.dataflow.limits, "nothing was repeated as it was"
+
+
+def test_after_an_epoch_that_was_too_large_the_next_ones_stay_smaller() -> None:
+    """From a megabyte on it takes many good epochs to come back to what was too much."""
+    r = rig(600_000, chunk=200_000, driver_rows=200_000)
+    r.dataflow.before_compute = too_large_from(200_000)
+    r.run()
+    sizes = [epoch.rows for epoch, _ in r.dataflow.calls]
+    assert sizes[:2] == [200_000, 100_000]
+    assert max(sizes[1:]) < 180_000
+    assert r.sinks["out"].rows == list(range(600_000))
+
+
+def test_an_epoch_of_one_row_and_one_that_cannot_be_read_again_have_no_limit() -> None:
+    one = rig(1)
+    one.run()
+    assert one.dataflow.limits == [None]
+
+    class Handed(NumberSource):
+        capabilities = SourceCapabilities(replayable=False)
+
+        def offer(self, room: Room) -> Offer | None:
+            found = super().offer(room)
+            return (
+                Offer(batches=tuple(b for s in found.slices for b in NumberReader().read(s.parts[0])))
+                if found
+                else None
+            )
+
+    handed = Rig({"numbers": Handed(there=25)}, {"out": LedgerSink(Guarantee.AT_LEAST_ONCE)}, driver_rows=100)
+    handed.run()
+    assert handed.sinks["out"].rows == list(range(25))
+    assert set(handed.dataflow.limits) == {None}
+    many = rig(25)
+    many.run()
+    assert None not in many.dataflow.limits
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_a_stop_while_an_epoch_is_cut_smaller_leaves_no_gap(drains: bool) -> None:
+    r = large_rig()
+
+    def refuse(epoch: Epoch, most_bytes: int | None) -> None:
+        r.stop.request(drains=drains)
+        too_large_from(MANY // 4)(epoch, most_bytes)
+
+    r.dataflow.before_compute = refuse
+    r.run()
+    rows = r.sinks["out"].rows
+    assert rows == list(range(len(rows)))
+    assert r.store.get(KEY) == ({"next": len(rows)} if rows else None)
+    assert r.left() == []
 
 
 # Other owners
@@ -540,13 +730,13 @@ class CountingSource(NumberSource):
     def reader(self) -> CountingReader:
         return CountingReader()
 
-    def counted(self, counts: Mapping[str, int]) -> None:
+    def count(self, counts: Mapping[str, int]) -> None:
         self.counts.append(counts)
 
 
 def test_a_source_hears_what_its_readers_have_counted() -> None:
     source = CountingSource(there=6, chunk=3)
-    r = Rig({"numbers": source}, {"out": LedgerSink()}, wish=LATER)
+    r = Rig({"numbers": source}, {"out": LedgerSink(batch=LATER)})
     r.run()
     assert r.sinks["out"].rows == list(range(6))
     assert source.counts == [{"skipped": 6}]

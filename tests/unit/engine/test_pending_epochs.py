@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,17 @@ def slice_(key: str, start: Json, end: int) -> Slice:
 
 
 def epoch(id_: str, *slices: Slice, number: int = 1) -> Epoch:
-    return Epoch(id_, number, "app", "gen", 1_700_000_000_000_001, (1 << 61) + 1, slices)
+    return Epoch(
+        id_,
+        number,
+        "app",
+        "gen",
+        1_700_000_000_000_001,
+        (1 << 61) + 1,
+        slices,
+        bytes=12_345,
+        chunk_rows={"node": 3},
+    )
 
 
 def of(*nodes: str) -> Callable[[Slice], bool]:
@@ -49,6 +60,25 @@ def test_positions_are_what_sources_stored_and_nothing_of_ours(store: MemoryStat
 def test_a_recorded_epoch_is_found_again_as_it_was(journal: Journal) -> None:
     assert journal.record(FIRST, "plan") == FOUND
     assert journal.pending("app", "gen", of("node")) == [FOUND]
+
+
+def test_how_each_source_was_read_is_recorded(journal: Journal) -> None:
+    two = replace(FIRST, slices=(slice_("a", None, 5), Slice("other", "b", None, 1, (), 1)), chunk_rows={"node": 9})
+    journal.record(two, "plan")
+    (found,) = journal.pending("app", "gen", of("node", "other"))
+    assert found.epoch.chunk_rows == {"node": 9, "other": 0}
+
+
+def test_a_record_of_an_earlier_version_says_nothing_of_how_rows_were_read(
+    store: MemoryState, journal: Journal
+) -> None:
+    journal.record(FIRST, "plan")
+    for key, value in store.items().items():
+        if key.startswith("__pending"):
+            store.put({key: {name: part for name, part in value.items() if name not in ("bytes", "chunk_rows")}})
+    (found,) = journal.pending("app", "gen", of("node"))
+    assert (found.epoch.chunk_rows, found.epoch.bytes) == ({}, 14 * 1024)
+    journal.finalize(found)
 
 
 def test_records_of_other_sources_are_left_alone(journal: Journal) -> None:

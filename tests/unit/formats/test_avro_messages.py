@@ -34,6 +34,21 @@ def test_any_rows_of_any_schema_are_read_as_they_were_written(kind: Kind, data: 
     assert rows(decoder(schema), [body(schema, datum) for datum, _ in pairs]) == [expected for _, expected in pairs]
 
 
+@pytest.mark.parametrize("logical", ["uuid", None])
+@pytest.mark.parametrize("around", ["map", "field"])
+def test_a_record_that_is_null_has_no_fields_to_be_checked(around: str, logical: str | None) -> None:
+    """The reader puts an empty text where the field of a missing record would stand, which is no UUID."""
+    text = {"type": "string", "logicalType": logical} if logical else "string"
+    record = ["null", {"type": "record", "name": "Inner", "fields": [{"name": "id", "type": text}]}]
+    type_ = {"type": "map", "values": record} if around == "map" else record
+    schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": type_}]}
+    id_ = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    values = [{"": None}, {"a": {"id": id_}, "b": None}] if around == "map" else [None, {"id": id_}]
+    expected = [[("", None)], [("a", {"id": id_}), ("b", None)]] if around == "map" else values
+    found = rows(decoder(schema), [body(schema, {"f": value}) for value in values])
+    assert found == [{"f": value} for value in expected]
+
+
 GOOD = [body(json.loads(ORDER), {"id": n, "text": f"text {n}"}) for n in range(9)]
 OTHER = body({"type": "record", "name": "O", "fields": [{"name": "x", "type": "double"}]}, {"x": 1.5})
 
