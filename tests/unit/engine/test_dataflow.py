@@ -153,7 +153,7 @@ def test_a_processor_that_gives_more_than_the_driver_should_hold_makes_an_epoch_
     plan, transform = plan_with_a_transform(), Tenfold(times=100)
     flow = dataflow(plan, transform, LedgerSink())
     taken = intake(*(batch(*range(10, 20)) for _ in range(10)))
-    with pytest.raises(EpochTooLarge, match="the rows of 'big'"):
+    with pytest.raises(EpochTooLarge, match="'big': its rows"):
         flow.compute(EPOCH, taken, wanted=plan.sinks, most_bytes=20_000)
     assert len(transform.calls) < 100, "it is not asked for rows that are not kept"
     assert len(flow._reports) == 0
@@ -164,7 +164,7 @@ def test_a_processor_that_gives_more_than_the_driver_should_hold_makes_an_epoch_
 def test_rows_of_a_source_that_are_more_than_the_driver_should_hold_make_an_epoch_too_large() -> None:
     plan = plan_with_a_transform()
     flow = dataflow(plan, Tenfold(), LedgerSink())
-    with pytest.raises(EpochTooLarge, match="the rows of 'numbers'"):
+    with pytest.raises(EpochTooLarge, match="'numbers': its rows"):
         flow.compute(EPOCH, intake(batch(*range(100))), wanted=plan.sinks, most_bytes=500)
 
 

@@ -18,18 +18,19 @@ from doubles import LedgerSink, plan_of
 from streamling import retry
 from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
 from streamling.engine.bad_rows import BadRows, Stage
-from streamling.engine.delivery import Delivery, Outlet
+from streamling.engine.delivery import Delivery, Losses, Outlet
 from streamling.engine.exclusions import Exclusions
 from streamling.engine.progress import NodeProgress, Progress
 from streamling.engine.results import EpochTooLarge
+from streamling.engine.spark_errors import ProcessLost
 from streamling.engine.stop import StopRequest
-from streamling.errors import SINK_FAILED, BugError, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, SPARK_FAILED, BugError, PermanentError, TransientError
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
-RESULTS = SimpleNamespace(epoch=EPOCH)
+RESULTS = SimpleNamespace(epoch=EPOCH, most_bytes=None)
 
 
 class Writes:
@@ -230,6 +231,22 @@ def test_an_error_beside_an_epoch_that_is_too_large_ends_the_run(order: tuple[st
         sink.before_commit = partial(fail, name=name)
     with pytest.raises(PermanentError, match="no"):
         flush(outlets(**sinks))
+
+
+@pytest.mark.parametrize(("most_bytes", "attempts", "end"), [(1 << 20, 3, EpochTooLarge), (None, 6, PermanentError)])
+def test_an_epoch_that_ends_its_workers_again_and_again_is_cut_or_ends_the_run(
+    most_bytes: int | None, attempts: int, end: type[Exception]
+) -> None:
+    losses, lost = Losses("out", most_bytes), ProcessLost(SPARK_FAILED, "a worker is gone")
+
+    def lose() -> None:
+        raise lost
+
+    for _ in range(attempts - 1):
+        with pytest.raises(ProcessLost):
+            losses.count(lose)
+    with pytest.raises(end):
+        losses.count(lose)
 
 
 # Rows that a sink rejects

@@ -9,7 +9,7 @@ from pyspark.errors import ArithmeticException, PySparkException, PythonExceptio
 from streamling.engine.engine import Engine
 from streamling.engine.jvm import Jvm
 from streamling.engine.session import spark_conf
-from streamling.engine.spark_errors import crossing, spark_errors
+from streamling.engine.spark_errors import ProcessLost, crossing, spark_errors
 from streamling.errors import (
     DATA_ERROR,
     JVM_FAILED,
@@ -117,7 +117,7 @@ ABORTED = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times,
 )
 def test_a_lost_executor_or_python_worker_may_come_back(reason: str) -> None:
     error = raised(PySparkException(f"{ABORTED}{reason}\n\nDriver stacktrace:\nat org.apache..."))
-    assert (type(error), error.code, error.node) == (TransientError, "SPARK_FAILED", "big")
+    assert (type(error), error.code, error.node) == (ProcessLost, "SPARK_FAILED", "big")
     assert "Consider" not in error.message
     assert "stack" not in error.message
 
@@ -218,7 +218,9 @@ def test_memory_that_runs_out_in_a_job_is_called_by_its_name(name: str, monkeypa
     "end", [Thrown("java.io.EOFException", None), Thrown("java.net.SocketException", "Connection reset")]
 )
 def test_a_worker_that_died_is_tried_again(end: Thrown, monkeypatch: pytest.MonkeyPatch) -> None:
-    died = Thrown("org.apache.spark.SparkException", "Python worker exited unexpectedly (crashed). Consider", end)
+    died = Thrown(
+        "org.apache.spark.SparkException", "Python worker exited unexpectedly (crashed). Consider more memory", end
+    )
     error = thrown(Thrown("org.apache.spark.SparkException", "Job aborted", died), monkeypatch)
     assert isinstance(error, TransientError)
     assert error.message.endswith("Python worker exited unexpectedly (crashed)")
