@@ -21,6 +21,7 @@ from bench.kafka_latency import kafka_latency
 from bench.postgres import postgres
 from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
+from bench.transform import transform
 
 _SMALL = """\
 sources:
@@ -191,6 +192,7 @@ ALL = {
     "memory": memory,
     "losses": losses,
     "files": files,
+    "transform": transform,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "postgres": postgres,
