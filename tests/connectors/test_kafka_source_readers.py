@@ -33,7 +33,7 @@ def test_partitions_are_cut_unless_the_source_says_how_many_may_read(kafka: Kafk
             offer = events.offer(WIDE)
             assert offer is not None
             assert [len(slice_.parts) for slice_ in offer.slices] == [parts] * 3
-            assert events.readers == readers
+            assert events.capabilities.max_readers == readers
 
 
 def test_more_readers_than_partitions_are_warned_about(kafka: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,7 +54,15 @@ def test_messages_longer_than_those_before_them_do_not_fill_the_memory(kafka: Ka
     long = b'{"n": %d, "text": "' + b"x" * 1_000_000 + b'"}'
     messages = [b'{"n": %d}' % n for n in range(100)] + [long.replace(b"%d", b"%d" % n) for n in range(100, 140)]
     kafka.produce(topic, [Message(value, partition=place % 2) for place, value in enumerate(messages)])
-    caps = Caps(driver_rows=20_000, rows=20_000, bytes=4 << 20, parts=1, part_rows=10_000)
+    caps = Caps(
+        driver_rows=20_000,
+        rows=20_000,
+        bytes=4 << 20,
+        large_bytes=4 << 20,
+        parts=1,
+        part_rows=10_000,
+        part_bytes=None,
+    )
     with source(kafka.brokers, topic, ", data_format: json, schema: {n: int64, text: string}") as events:
         reader = ReadAhead("events", events, lambda: caps, poll_s=0.01, wake=lambda: None)
         reader.divide()
