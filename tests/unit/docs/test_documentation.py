@@ -83,7 +83,7 @@ def test_the_tests_in_the_guide_to_plugins_pass() -> None:
     finally:
         forget(Provenance.CODE)
     tests = [value for name, value in names.items() if name.startswith("test_")]
-    assert len(tests) == 2
+    assert len(tests) == 3
     for test in tests:
         test()
 
