@@ -187,12 +187,18 @@ class Workspace:
         **settings: object,
     ) -> Child:
         """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS."""
-        command = [sys.executable, "-m", "streamling.cli.main", *(arguments or ("run", "pipeline.yaml"))]
-        child = Child(
-            command, self.directory, self._environment(environment or {}, settings), f"run-{len(self._children)}"
-        )
-        self._children.append(child)
-        return child
+        command = ["-m", "streamling.cli.main", *(arguments or ("run", "pipeline.yaml"))]
+        return self._start(command, self._environment(environment or {}, settings))
+
+    def run_program(self, text: str) -> Finished:
+        """Run a Python program that uses the package."""
+        (self.directory / "program.py").write_text(text)
+        return self._start(["program.py"], self._environment({}, {})).wait()
+
+    def _start(self, arguments: list[str], environment: Mapping[str, str]) -> Child:
+        name = f"run-{len(self._children)}"
+        self._children.append(Child([sys.executable, *arguments], self.directory, environment, name))
+        return self._children[-1]
 
     def run(self, *arguments: str, environment: Mapping[str, str | None] | None = None, **settings: object) -> Finished:
         return self.start(*arguments, environment=environment, **settings).wait()

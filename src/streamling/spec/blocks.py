@@ -290,5 +290,7 @@ class Epoch(Block):
 
     driver_rows: Int = Field(default=20_000, ge=0, description="Largest epoch computed on the driver.")
     rows: Int = Field(default=2_000_000, ge=1, description="Largest epoch.")
-    collect_rows: Int = Field(default=200_000, ge=1, description="Largest epoch when a sink writes on the driver.")
+    collect_rows: Int = Field(
+        default=200_000, ge=1, description="Largest epoch when a sink or a transform works on the driver."
+    )
     bytes: Int = Field(default=64 * 1024 * 1024, ge=1, description="Budget for reading ahead and for collecting.")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from contextlib import chdir
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_modules
 
 from streamling.connector.kinds import built_in_kinds
 from streamling.engine.preparation import check
@@ -24,8 +23,6 @@ from streamling.spec.blocks import Plugin
 from streamling.spec.settings import Settings, load_settings
 from streamling.spec.yaml import MapNode, compose
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 # The one with servers is run as a whole by another test: its columns are in a registry.
 PIPELINES = sorted(
     p
@@ -33,31 +30,7 @@ PIPELINES = sorted(
     if not p.name.endswith(".config.yaml") and p.name != "orders_to_postgres.yaml"
 )
 CONFIGURATIONS = sorted((ROOT / "examples").glob("*.config.yaml"))
-_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)#\s]+)?(?:#(?P<heading>[^)\s]+))?\)")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page."""
-
-    page: Path
-    line: int
-    language: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks(language: str) -> list[Block]:
-    return [block for page in PAGES for block in _blocks(page) if block.language == language]
-
-
-def _blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text()
-    for match in _FENCE.finditer(text):
-        yield Block(page, text.count("\n", 0, match.start()) + 1, match["language"], match["text"])
 
 
 def _is_pipeline(block: Block) -> bool:
@@ -69,10 +42,8 @@ YAML = blocks("yaml")
 
 
 def plugins_of(page: Path, directory: Path) -> Settings:
-    """Settings with the plugins that a page shows, written to files."""
-    for block in _blocks(page):
-        if block.language == "python" and "streamling.plugin" in block.text and "register_" in block.text:
-            (directory / f"line_{block.line:04d}.py").write_text(block.text)
+    """Settings with the plugins and connectors that a page shows, written to files."""
+    write_modules(page, directory)
     return Settings(plugin=Plugin(path=str(directory)))
 
 
@@ -106,13 +77,13 @@ def test_the_tests_in_the_guide_to_plugins_pass() -> None:
     load_plugins(Settings())
     names: dict[str, Any] = {}
     try:
-        for block in _blocks(ROOT / "docs" / "plugins.md"):
+        for block in blocks_of(ROOT / "docs" / "plugins.md"):
             if block.language == "python":
                 exec(compile(block.text, str(block), "exec"), names)
     finally:
         forget(Provenance.CODE)
     tests = [value for name, value in names.items() if name.startswith("test_")]
-    assert len(tests) == 2
+    assert len(tests) == 3
     for test in tests:
         test()
 
@@ -158,7 +129,7 @@ def test_every_kind_of_node_has_a_page_with_an_example(generate: ModuleType) -> 
     lacking = [
         f"{role} {type_}"
         for role, type_ in sorted(built_in_kinds())
-        if not any(b.language == "yaml" and type_ in b.text for b in _blocks(generate.node_page(role, type_)))
+        if not any(b.language == "yaml" and type_ in b.text for b in blocks_of(generate.node_page(role, type_)))
     ]
     assert lacking == []
 
@@ -167,7 +138,7 @@ def test_links_lead_somewhere() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {match[0]}"
         for page in PAGES
-        for match in _LINK.finditer(_FENCE.sub("", page.read_text()))
+        for match in _LINK.finditer(FENCE.sub("", page.read_text()))
         if not _reachable(page, match["target"] or page.name, match["heading"])
     ]
     assert broken == []
