@@ -73,8 +73,19 @@ def _pipeline(pipeline: str | os.PathLike[str]) -> Any:
 
 
 def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+    from pydantic import ValidationError
+
+    from streamling.errors import SETTING_INVALID, InvalidPipeline, UserError
+    from streamling.spec.faults import faults
     from streamling.spec.settings import Settings, load_settings
 
     if given is None:
         return load_settings(config=None, environ=os.environ, cwd=Path.cwd()).settings
-    return given if isinstance(given, Settings) else Settings.model_validate(dict(given))
+    if isinstance(given, Settings):
+        return given
+    try:
+        return Settings.model_validate(dict(given))
+    except ValidationError as error:
+        raise InvalidPipeline(
+            [UserError(SETTING_INVALID, fault.sentence) for fault in faults(error, Settings)]
+        ) from error

@@ -62,8 +62,11 @@ class ProcessStep:
     def _run_here(self, results: Results, input_: NodeRows, *, shared: bool) -> NodeRows:
         # Bad rows cannot be found again without asking the processor again, so all are kept.
         rows = BadRowFilter(self.node.spec.name, arrow_schema(self.node.schema), self._on_error, kept_bad_rows=None)
+        # All rows before the first is handed over: a processor may remember what it gets, so that it must not get rows
+        # a second time because Spark failed in the middle of them.
+        arriving = list(input_.batches())
         given: list[pa.RecordBatch] = []
-        for batch in rows.batches(self._processor.process(results.epoch, input_.batches())):
+        for batch in rows.batches(self._processor.process(results.epoch, iter(arriving))):
             given.append(batch)
             if results.most_bytes is not None and rows.report.bytes > results.most_bytes:
                 raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.most_bytes >> 20} MB")
