@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-from streamling.connector import Placement, Sink, kinds
+from streamling.connector import Placement, Sink, Source, kinds
 from streamling.plan.nodes import PlannedNode
-from streamling.spec.pipeline import Role
-from streamling.spec.plugin_options import PluginOptions
 from streamling.spec.settings import Settings
 
 
@@ -21,16 +18,16 @@ class NodeFacts:
 
 
 def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
-    """Builds sinks to ask them; building touches nothing."""
+    """Builds the connector to ask it; building touches nothing."""
     kind = kinds.kind_of(node.spec)
     if not kind.runs:
         return NodeFacts("not in this version yet")
+    if kind.compiled:
+        return NodeFacts("in Spark")
+    connector = kinds.build(node.spec, settings)
     both = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch, on the executors beyond"
-    if node.spec.role is Role.SOURCE:
-        return NodeFacts("on the driver" if isinstance(node.spec.options, PluginOptions) else both)
-    if node.spec.role is Role.TRANSFORM:
-        return NodeFacts("in Spark" if kind.compiled else "on the driver")
-    capabilities = cast(Sink, kinds.build(node.spec, settings)).capabilities
-    return NodeFacts(
-        "on the driver" if capabilities.placement is Placement.DRIVER else both, capabilities.guarantee.value
-    )
+    if isinstance(connector, Source):
+        return NodeFacts(both if connector.capabilities.replayable else "on the driver")
+    placed = both if connector.capabilities.placement is Placement.ANY else "on the driver"
+    guarantee = connector.capabilities.guarantee.value if isinstance(connector, Sink) else None
+    return NodeFacts(placed, guarantee)

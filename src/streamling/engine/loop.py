@@ -133,17 +133,18 @@ class EpochLoop:
         try:
             self._delivery.flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, taken)
-            counted = dict(results.counted)
+            counted, collected_bytes = dict(results.counted), results.collected_bytes
         finally:
             results.release()
         self._set_aside(epoch, rejects, taken, outlets)
+        rows = sum(rejects[node].report.rows for node in taken)
         for source in self._sources:
             if source.node in taken:
-                source.delivered(rejects[source.node].report)
+                source.delivered(rejects[source.node].report, collected_bytes / max(rows, 1))
         self._dataflow.count(rejects)
         given = counted | {node: reject.report.rows for node, reject in rejects.items()}
         self._progress.epoch_passed(given)
-        return sum(rejects[node].report.rows for node in taken)
+        return rows
 
     def _set_aside(
         self,

@@ -38,7 +38,8 @@ _GATHER_S = 0.05
 _LOOK_UP_S = 0.5
 # How soon it is noticed that reading may go on.
 _PAUSE_S = 0.05
-# A first look at the rows of a source that cannot take any back.
+# A first look at rows of unknown length: of a source that cannot take any back, or where the driver collects what
+# queries make of them.
 _FIRST_ROWS = 1000
 # Of a row, as long as none was seen.
 _LIKELY_BYTES = 1024.0
@@ -76,10 +77,10 @@ class RowSize:
     def likely(self) -> float:
         return self.known if self.known is not None else _LIKELY_BYTES
 
-    def note(self, report: Report) -> None:
+    def note(self, report: Report, least: float = 1.0) -> None:
         """Longer rows count at once, shorter ones little by little: the next ones may be long again."""
         if report.rows and report.bytes:
-            size = max(report.bytes / report.rows, 1.0)
+            size = max(report.bytes / report.rows, least)
             self.known = size if self.known is None else max(size, (self.known + size) / 2)
 
 
@@ -111,6 +112,8 @@ class ReadAhead:
         self._pausing = pausing
         self._schema = arrow_schema(source.columns)
         self._row_size = RowSize(source.columns)
+        self._first = True
+        """No epoch has shown yet what comes of the rows."""
         self._reader = source.reader()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -251,6 +254,8 @@ class ReadAhead:
         # Once rows are buffered only small offers are taken, because one large offer would move the whole epoch to the
         # executors. Rows that cannot be replayed are always buffered, whatever their number.
         most = min(caps.rows, caps.driver_rows) if self._slices else caps.rows
+        if self._first and caps.part_bytes is not None:
+            most = min(most, _FIRST_ROWS)
         rows = most - self._rows
         return self._sized(rows, caps) if rows > 0 else None
 
@@ -384,9 +389,11 @@ class ReadAhead:
                 break
         return found
 
-    def delivered(self, report: Report) -> None:
-        """What readers had to say of an epoch that every sink has."""
-        self._row_size.note(report)
+    def delivered(self, report: Report, collected_bytes: float = 1.0) -> None:
+        """What readers had to say of an epoch that every sink has, and what the driver had to hold for each row: a
+        query may make much of little."""
+        self._first = False
+        self._row_size.note(report, collected_bytes)
         if report.counts:
             self.source.count(report.counts)
 

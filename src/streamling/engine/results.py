@@ -42,6 +42,8 @@ class Results:
         self.reports = reports
         self.counted: dict[str, int] = {}
         """The rows of the nodes whose rows were seen; others were computed in passing."""
+        self.collected_bytes = 0
+        """Of the node of which most has come into this process."""
         self._rows: dict[str, NodeRows] = {}
         self._persisted: list[DataFrame] = []
 
@@ -136,6 +138,7 @@ class NodeRows:
             self._check(size)
             yield conform(batch, schema, name)
         self._results.counted[self.node.id] = rows
+        self._results.collected_bytes = max(self._results.collected_bytes, size)
 
     def _raw_batches(self) -> Iterator[pa.RecordBatch]:
         if self._table is None and self._results.large:
