@@ -530,7 +530,7 @@ def test_after_an_epoch_that_was_too_large_the_next_ones_stay_smaller() -> None:
     r.run()
     sizes = [epoch.rows for epoch, _ in r.dataflow.calls]
     assert sizes[:2] == [200_000, 100_000]
-    assert max(sizes[1:]) < 180_000
+    assert max(sizes[1:8]) < 200_000, "whatever the reading thread has ready for each of them"
     assert r.sinks["out"].rows == list(range(600_000))
 
 
