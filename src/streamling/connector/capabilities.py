@@ -72,3 +72,7 @@ class SinkCapabilities:
     """The run ends once so many rows are written; None = what the application settings say."""
     observer: bool = False
     """Only watches: it has no record limit."""
+
+    def __post_init__(self) -> None:
+        if self.transactional and self.placement is Placement.ANY:
+            raise ValueError("a transaction is held by one writer: a transactional sink stays in the driver")

@@ -116,11 +116,12 @@ class Capacity:
         half = max(epoch.bytes / 2, _LEAST_BYTES if crashed else 1)
         self._ceiling = half if self._ceiling is None else min(self._ceiling, half)
 
-    def after_epoch(self, rows: int) -> None:
-        """An epoch went through. One as large as the driver takes means there is work for the executors."""
+    def after_epoch(self, rows: int, size: int = 0) -> None:
+        """An epoch of so many rows and bytes went through. One as large as the driver takes means there is work for the
+        executors."""
         if self._workers.is_set():
             self._cores = self._count_cores()  # of a cluster: executors come and go
-        if self._ceiling is not None:
+        if self._ceiling is not None and size >= self._ceiling / 2:  # a tiny one proves nothing
             self._ceiling *= _QUICK_GROWTH if self._ceiling < _CAREFUL_BYTES else _CAREFUL_GROWTH
             if self._ceiling >= self._large.large_bytes:
                 self._ceiling = None

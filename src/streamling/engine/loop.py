@@ -402,7 +402,7 @@ class EpochLoop:
         self.epochs += 1
         self.rows += rows
         self._fenced_at, self._fenced_in_vain = None, 0
-        self._capacity.after_epoch(epoch.rows)
+        self._capacity.after_epoch(epoch.rows, epoch.bytes)
         self._progress.epoch(rows, seconds * 1000)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, seconds * 1000)
         self._uncollected_bytes += epoch.bytes

@@ -186,6 +186,7 @@ class NumberResults:
     batches: list[pa.RecordBatch]
     released: bool = False
     counted: dict[str, int] = field(default_factory=dict)
+    collected_bytes: int = 0
 
     def release(self) -> None:
         self.released = True
