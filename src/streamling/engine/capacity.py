@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ _UNDISTURBED_S = 10.0
 _STREAMED = 16
 # What a collected part comes to stands in Java's memory as a whole, some of them at a time.
 _PART_BYTES = 16 << 20
+# A first look at rows of unknown length.
+FIRST_ROWS = 1000
 # An epoch whose rows in the driver are so many times the budget is cut into smaller ones.
 _TOO_LARGE = 4
 # An epoch of fewer bytes than this is not too much for any machine: something else ended the process.
@@ -36,6 +39,8 @@ _LEAST_BYTES = 64 << 10
 # How the size recovers from epoch to epoch once it was cut down: quickly while it is small, slowly where it may hurt.
 _CAREFUL_BYTES = 1 << 20
 _QUICK_GROWTH, _CAREFUL_GROWTH = 1.25, 1.05
+# How near it comes to what was too much, and how slowly that is forgotten: in some hundred epochs.
+_NEAR, _FORGETTING = 0.8, 1.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Caps:
     part_rows: int
     part_bytes: int | None
     """None: it does not matter how large a part is."""
+    first_rows: int | None = None
+    """Of the first epoch, which shows how much queries make of a row; None: that does not matter."""
 
 
 class Capacity:
@@ -82,6 +89,7 @@ class Capacity:
             parts=1,
             part_rows=_LEAST_PART_ROWS,
             part_bytes=_PART_BYTES if collects else None,
+            first_rows=FIRST_ROWS if collects else None,
         )
         self._large = replace(self._small, rows=large)
         self.most_bytes = limits.bytes * _TOO_LARGE
@@ -95,6 +103,8 @@ class Capacity:
         self._unasked = threading.Lock()  # taken once, by whoever asks for workers first
         self._ceiling: float | None = None
         """The bytes an epoch may have of one source since something was too much."""
+        self._too_large = math.inf
+        """The bytes of the smallest epoch that the driver could not hold."""
         if limits.driver_rows == 0:  # everything on the executors, from the first row
             self._workers.set()
 
@@ -115,6 +125,8 @@ class Capacity:
         epochs after them grow slowly."""
         half = max(epoch.bytes / 2, _LEAST_BYTES if crashed else 1)
         self._ceiling = half if self._ceiling is None else min(self._ceiling, half)
+        if not crashed:  # a crash may have had another reason than the size
+            self._too_large = min(self._too_large, max(epoch.bytes, 1))
 
     def after_epoch(self, rows: int, size: int = 0) -> None:
         """An epoch of so many rows and bytes went through. One as large as the driver takes means there is work for the
@@ -122,7 +134,9 @@ class Capacity:
         if self._workers.is_set():
             self._cores = self._count_cores()  # of a cluster: executors come and go
         if self._ceiling is not None and size >= self._ceiling / 2:  # a tiny one proves nothing
-            self._ceiling *= _QUICK_GROWTH if self._ceiling < _CAREFUL_BYTES else _CAREFUL_GROWTH
+            self._too_large *= _FORGETTING
+            grown = self._ceiling * (_QUICK_GROWTH if self._ceiling < _CAREFUL_BYTES else _CAREFUL_GROWTH)
+            self._ceiling = max(self._ceiling, min(grown, self._too_large * _NEAR))
             if self._ceiling >= self._large.large_bytes:
                 self._ceiling = None
         if rows >= self._small.rows:

@@ -17,6 +17,7 @@ from streamling.connector.reports import combine
 from streamling.engine.bad_rows import BadRows, Rejects
 from streamling.engine.exclusions import Exclusions
 from streamling.engine.intake import Intake
+from streamling.engine.losses import Losses
 from streamling.engine.reading import find_bad_rows
 from streamling.engine.report_book import ReportBook
 from streamling.engine.results import NodeRows, Results
@@ -27,6 +28,7 @@ from streamling.engine.steps.read import ReadStep
 from streamling.engine.steps.write import WriteStep
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
+from streamling.plan.sql.values import identifier
 from streamling.spec.pipeline import Role
 
 if TYPE_CHECKING:
@@ -93,16 +95,24 @@ class Dataflow:
         try:
             for node in self._plan.nodes:
                 if node.id in needed and node.spec.role is not Role.SINK:
-                    step = partial(self._rows, node, results, intakes, needed)
-                    results.add(self._retry(step, f"node '{node.spec.name}'"))
+                    results.add(self._compute_node(node, results, intakes, needed))
         except BaseException:
             results.release()
             raise
         return results
 
+    def _compute_node(
+        self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]
+    ) -> NodeRows:
+        losses = Losses(node.spec.name)
+        step = partial(self._rows, node, results, intakes, needed)
+        return self._retry(
+            lambda: losses.guard(step, divisible=results.most_bytes is not None), f"node '{node.spec.name}'"
+        )
+
     def _rows(self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]) -> NodeRows:
         readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]
-        shared = len(readers) > 1
+        shared = sum(_mentions(reader, node) for reader in readers) > 1
         with spark_errors(node.spec.name):
             if node.id in self._reads:
                 return self._reads[node.id].rows(results, intakes.get(node.ref), shared=shared)
@@ -123,11 +133,20 @@ class Dataflow:
         rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
         for node in self._processing():
             if self._bad_rows.keeps(node.id):
-                results.force(node)
+                self._retry_force(results, node)
             reports = self._reports.of(epoch, node.id)
             if reports:
                 rejects[node.id] = Rejects(combine(reports.values()))
         return rejects
+
+    def _retry_force(self, results: Results, node: PlannedNode) -> None:
+        rows = results.rows(node.id)
+
+        def force() -> NodeRows:
+            results.force(node)
+            return rows
+
+        self._retry(force, f"node '{node.spec.name}'")
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         """Tell the transforms what their processors have counted."""
@@ -159,3 +178,8 @@ class Dataflow:
                 needed.add(node.id)
                 stack.extend(self._plan.node(ref) for ref in node.inputs)
         return needed
+
+
+def _mentions(reader: PlannedNode, node: PlannedNode) -> int:
+    """How often a reader reads a node: a query may have it in several of its branches."""
+    return max(1, reader.query.text.count(identifier(node.view))) if reader.query is not None else 1

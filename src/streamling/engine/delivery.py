@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from streamling.connector import BadRow, Report, Sink
 from streamling.engine.bad_rows import BadRows, Stage
 from streamling.engine.dataflow import Dataflow
 from streamling.engine.exclusions import Exclusions
+from streamling.engine.losses import Losses
 from streamling.engine.progress import Progress
 from streamling.engine.results import EpochTooLarge, Results
-from streamling.engine.spark_errors import ProcessLost, spark_errors
+from streamling.engine.spark_errors import spark_errors
 from streamling.engine.stop import StopRequest
-from streamling.errors import INTERNAL, BugError, PermanentError, StreamlingError
+from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
 from streamling.plan.nodes import PlannedNode
 from streamling.retry import retry
 from streamling.testing.crash import crash_point
@@ -34,9 +35,6 @@ _REMIND_S = 10.0
 # From here on an open epoch counts as failed; its writes go on being retried all the same.
 _OVERDUE_S = 300.0
 _LOOK_UP_S = 0.5
-# A worker may be lost by chance. Lost that often over one epoch it is cut into smaller ones; one that cannot be cut
-# ends the run.
-_LOSSES_BEFORE_CUT, _LOSSES_BEFORE_END = 3, 6
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +120,7 @@ class Delivery:
                 overdue = True
                 log.warning("epoch %d is open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
-            raise next((error for error in failures if not isinstance(error, EpochTooLarge)), failures[0])
+            raise gravest(failures)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -137,14 +135,16 @@ class Delivery:
                 with suppress(StreamlingError):
                     outlet.sink.abort(results.epoch)
         if failures:
-            raise failures[0]
+            raise gravest(failures)
 
     def _deliver_one(self, outlet: Outlet, results: Results) -> None:
         outlet.bad_rows = ()
         exclusions = Exclusions(outlet.name)
-        losses = Losses(outlet.name, results.most_bytes)
+        losses = Losses(outlet.name)
         retry(
-            lambda: losses.count(lambda: self._try(outlet, results, exclusions)),
+            lambda: losses.guard(
+                lambda: self._try(outlet, results, exclusions), divisible=results.most_bytes is not None
+            ),
             what=f"sink '{outlet.name}'",
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
@@ -202,25 +202,11 @@ class Delivery:
             exclusions.add(rejected)
 
 
-class Losses:
-    """Workers that are lost again and again over one epoch: its rows are too much for them, or poison."""
-
-    def __init__(self, sink: str, most_bytes: int | None) -> None:
-        """`most_bytes` None: the epoch cannot be cut any more."""
-        self._sink = sink
-        self._most_bytes = most_bytes
-        self._count = 0
-
-    def count(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except ProcessLost as error:
-            self._count += 1
-            if self._count >= _LOSSES_BEFORE_CUT and self._most_bytes is not None:
-                raise EpochTooLarge(self._sink, f"workers were lost over it {self._count} times") from error
-            if self._count >= _LOSSES_BEFORE_END:
-                raise PermanentError(error.condition, error.message, node=error.node, hint=error.hint) from error
-            raise
+def gravest(failures: Sequence[BaseException]) -> BaseException:
+    """What an epoch fails with. One that is cut smaller comes again, so errors that may pass do not count beside it."""
+    too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
+    lasting = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
+    return ([error for error in lasting if error not in too_large] or too_large or list(failures))[0]
 
 
 def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:

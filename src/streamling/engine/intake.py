@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from streamling.connector import Json, Report, Slice
@@ -29,6 +30,18 @@ class Intake:
     chunk_rows: int = 0
     """How many rows make a partition in Spark, if the rows are here. Recorded with the epoch: what depends on the place
     of a row, such as `random()`, is the same in a replay."""
+
+    batch_counts: tuple[int, ...] = ()
+    """How many of the batches belong to each slice."""
+
+    @property
+    def batches_by_slice(self) -> list[tuple[pa.RecordBatch, ...]]:
+        """The batches of each slice; all of them where there are no slices."""
+        batches = self.batches or ()
+        if not self.slices:
+            return [batches]
+        ends = accumulate(self.batch_counts)
+        return [batches[end - count : end] for end, count in zip(ends, self.batch_counts, strict=True)]
 
     @property
     def large(self) -> bool:

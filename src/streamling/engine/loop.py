@@ -13,6 +13,7 @@ A crash between two steps leaves either nothing (before 4), or a record that say
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import secrets
 import time
@@ -86,6 +87,8 @@ class EpochLoop:
         self._bad_rows = bad_rows
         self._listeners = listeners
         self._uncollected_bytes = 0
+        self._cut: Bounds = ()
+        """Of the last epoch that was too large. One that comes again as it was cannot be made smaller."""
         self._last_epoch = 0.0
         self._fenced_at: tuple[Mapping[str, Json], list[Pending]] | None = None
         self._fenced_in_vain = 0
@@ -119,7 +122,7 @@ class EpochLoop:
         record = patiently(lambda: self._journal.record(epoch, self._fingerprint))  # 2
         crash_point("after-record")
         # Rows that cannot be read again, or are one already, must get through as they are.
-        divisible = not epoch.loose_rows and epoch.rows > 1
+        divisible = not epoch.loose_rows and epoch.rows > 1 and _bounds(epoch) != self._cut
         most_bytes = self._capacity.most_bytes if divisible else None
         rows = self._deliver(record.epoch, taken, self._outlets, most_bytes)
         self._finish(record, rows, began)
@@ -134,6 +137,7 @@ class EpochLoop:
             self._delivery.flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, taken)
             counted, collected_bytes = dict(results.counted), results.collected_bytes
+            self._uncollected_bytes += collected_bytes
         finally:
             results.release()
         self._set_aside(epoch, rejects, taken, outlets)
@@ -353,8 +357,13 @@ class EpochLoop:
         for outlet in self._outlets:
             outlet.sink.abort(epoch)
         log.info("epoch %d is too large: %s; its rows are read again in smaller epochs", epoch.number, error)
+        self._cut = _bounds(epoch)
         self._capacity.shrink(epoch, crashed=False)
-        self._resume(self._sources)
+        # What a source holds that cannot give it a second time stays; nothing of it is in this epoch.
+        replayable = [source for source in self._sources if source.source.capabilities.replayable]
+        for source in replayable:
+            source.discard()
+        self._resume(replayable)
 
     def _note(self, fenced: Fenced) -> None:
         """Being fenced again and again while no position moves means that nobody else is there to move them."""
@@ -409,6 +418,13 @@ class EpochLoop:
         if self.epochs % _COLLECT_EVERY == 0 or self._uncollected_bytes >= _COLLECT_BYTES:
             self._uncollected_bytes = 0
             gc.collect()
+
+
+Bounds = tuple[tuple[str, str], ...]
+
+
+def _bounds(epoch: Epoch) -> Bounds:
+    return tuple((s.key, json.dumps([s.start, s.end], sort_keys=True)) for s in epoch.slices)
 
 
 def _together(hands: Sequence[InHand]) -> InHand:

@@ -10,14 +10,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from streamling.connector import Json, Offer, Report, Room, Slice, Source
 from streamling.connector.reports import combine
-from streamling.engine.capacity import Caps
+from streamling.engine.capacity import FIRST_ROWS, Caps
 from streamling.engine.closing import InHand, still_gathering
 from streamling.engine.intake import Intake, chunk_rows
 from streamling.engine.reading import BadRowFilter
@@ -38,9 +38,6 @@ _GATHER_S = 0.05
 _LOOK_UP_S = 0.5
 # How soon it is noticed that reading may go on.
 _PAUSE_S = 0.05
-# A first look at rows of unknown length: of a source that cannot take any back, or where the driver collects what
-# queries make of them.
-_FIRST_ROWS = 1000
 # Of a row, as long as none was seen.
 _LIKELY_BYTES = 1024.0
 _WIDTHS = {
@@ -122,7 +119,8 @@ class ReadAhead:
 
     def _reset(self) -> None:
         self._slices: list[Slice] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._batches: list[tuple[pa.RecordBatch, ...]] = []
+        """Of each slice; of all rows that have none."""
         self._reports: list[Report] = []
         self._rows = self._bytes = 0
         self._marking: int | None = None
@@ -213,7 +211,8 @@ class ReadAhead:
                 intake = None if only_read else self._large_intake(self._large.slices)
             elif self._reports:
                 report = combine(self._reports)
-                intake = Intake(_joined(self._slices), tuple(self._batches), report, chunk_rows(report))
+                slices, batches = _joined(self._slices, self._batches)
+                intake = Intake(slices, batches, report, chunk_rows(report))
             self._slices, self._batches, self._reports, self._rows, self._bytes = [], [], [], 0, 0
             self._large, self._oldest = None, None
             self._taking = False
@@ -249,27 +248,33 @@ class ReadAhead:
     def _room(self) -> Room | None:
         """How much more fits; None while a large offer waits or the buffer is full."""
         caps = self._caps()
-        if self._large is not None or self._bytes >= caps.bytes:
+        if self._large is not None or self._held_bytes() >= caps.bytes:
             return None
         # Once rows are buffered only small offers are taken, because one large offer would move the whole epoch to the
         # executors. Rows that cannot be replayed are always buffered, whatever their number.
         most = min(caps.rows, caps.driver_rows) if self._slices else caps.rows
-        if self._first and caps.part_bytes is not None:
-            most = min(most, _FIRST_ROWS)
+        if self._first and caps.first_rows is not None:
+            most = min(most, caps.first_rows)
         rows = most - self._rows
         return self._sized(rows, caps) if rows > 0 else None
+
+    def _held_bytes(self) -> float:
+        """What is buffered, or what is known to come of it if that is more."""
+        return max(self._bytes, self._rows * (self._row_size.known or 0.0))
 
     def _sized(self, rows: int, caps: Caps) -> Room:
         """A room of as many rows as fit the bytes, by the length of the rows seen so far."""
         size = self._row_size.known
         if size is None:
             # The driver reads the first rows; it stops at the byte limit if the source takes back the rest.
-            rows = min(rows, caps.driver_rows or rows, rows if self._capabilities.takes_back else _FIRST_ROWS)
             size = self._row_size.likely
+            rows = min(rows, caps.driver_rows or int(caps.large_bytes / size))
+            if not self._capabilities.takes_back:
+                rows = min(rows, FIRST_ROWS)
         else:
             rows = min(rows, int(caps.large_bytes / size))
             if rows <= caps.driver_rows:
-                rows = min(rows, int((caps.bytes - self._bytes) / size))
+                rows = min(rows, int((caps.bytes - self._held_bytes()) / size))
         rows = max(rows, 1)
         parts = caps.parts
         part_rows = caps.part_rows
@@ -324,7 +329,7 @@ class ReadAhead:
         """With the lock held."""
         if intake.batches is not None:
             self._slices.extend(intake.slices)
-            self._batches.extend(intake.batches)
+            self._batches.extend(intake.batches_by_slice)
             self._reports.append(intake.report)
             self._rows += intake.report.rows
             self._bytes += intake.report.held_bytes
@@ -360,32 +365,30 @@ class ReadAhead:
     def _read(self, slices: tuple[Slice, ...], *, takes_back: bool) -> Intake:
         kept_slices: list[Slice] = []
         batches: list[pa.RecordBatch] = []
+        counts: list[int] = []
         reports: list[Report] = []
         room = self._caps().bytes - self._bytes if takes_back else math.inf
         for slice_ in slices:
             rows = BadRowFilter(self.node, self._schema, self._on_error)
-            found = self._read_slice(slice_, rows, room) if room > 0 else []
-            room -= rows.report.held_bytes
-            kept: Slice | None = slice_
-            if room <= 0 and takes_back:
-                kept = self.source.take_back(slice_, rows.reached)
+            begun = room > 0
+            found = self._read_slice(slice_, rows, room) if begun else []
+            room -= rows.held_bytes
+            whole = begun and not rows.stopped
+            kept = slice_ if whole else self.source.take_back(slice_, rows.reached)
             if kept is not None:
                 batches += found
+                counts.append(len(found))
                 reports.append(rows.report)
                 kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
         report = combine(reports)
-        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report))
+        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts))
 
     def _read_slice(self, slice_: Slice, rows: BadRowFilter, room: float) -> list[pa.RecordBatch]:
         """Its rows, up to the first place its reader reaches where there is no room for more."""
         found: list[pa.RecordBatch] = []
-
-        def enough() -> bool:
-            return rows.report.held_bytes >= room
-
         for part in slice_.parts:
-            found.extend(rows.batches(self._reader.read(part), enough))
-            if enough():
+            found.extend(rows.batches(self._reader.read(part), lambda: rows.held_bytes >= room))
+            if rows.stopped:
                 break
         return found
 
@@ -419,12 +422,20 @@ class ReadAhead:
         self._retrying = trouble
 
 
-def _joined(slices: list[Slice]) -> tuple[Slice, ...]:
-    """Consecutive slices of one state key as one."""
+def _joined(
+    slices: Sequence[Slice], batches: Sequence[tuple[pa.RecordBatch, ...]]
+) -> tuple[tuple[Slice, ...], tuple[pa.RecordBatch, ...]]:
+    """Consecutive slices of one state key as one, and the rows in the order of these: as a replay reads them."""
+    if not slices:
+        return (), tuple(batch for some in batches for batch in some)
     joined: dict[str, Slice] = {}
-    for s in slices:
-        before = joined.get(s.key)
-        joined[s.key] = (
-            Slice(s.node, s.key, before.start, s.end, before.parts + s.parts, before.rows + s.rows) if before else s
-        )
-    return tuple(joined.values())
+    rows: dict[str, list[pa.RecordBatch]] = {}
+    for slice_, some in zip(slices, batches, strict=True):
+        before = joined.get(slice_.key)
+        if before is None:
+            joined[slice_.key] = slice_
+        else:
+            parts = before.parts + slice_.parts
+            joined[slice_.key] = replace(before, end=slice_.end, parts=parts, rows=before.rows + slice_.rows)
+        rows.setdefault(slice_.key, []).extend(some)
+    return tuple(joined.values()), tuple(batch for key in joined for batch in rows[key])

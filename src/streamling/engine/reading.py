@@ -37,6 +37,10 @@ class BadRowFilter:
         self._counts: Counter[str] = Counter()
         self.reached: Json = None
         """The last place that the reader has reached."""
+        self.stopped = False
+        """Whether it was enough there, and what the reader had beyond it was left."""
+        self.held_bytes = 0
+        """What the rows and the bad rows take in memory."""
 
     def batches(
         self, items: Iterable[pa.RecordBatch | BadRow | Counted | Reached], enough: Callable[[], bool] | None = None
@@ -50,11 +54,13 @@ class BadRowFilter:
             elif isinstance(item, Reached):
                 self.reached = item.place
                 if enough is not None and enough():
+                    self.stopped = True
                     return
             else:
                 batch = conform(item, self._schema, self._node)
                 self._rows += batch.num_rows
                 self._bytes += batch.nbytes
+                self.held_bytes += batch.nbytes
                 yield batch
 
     def _reject(self, bad: BadRow) -> None:
@@ -63,6 +69,7 @@ class BadRowFilter:
         self._rejected += 1
         if self._kept_bad_rows is None or len(self._bad_rows) < self._kept_bad_rows:
             self._bad_rows.append(bad)
+            self.held_bytes += bad.bytes
 
     @property
     def report(self) -> Report:

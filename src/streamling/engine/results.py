@@ -60,8 +60,7 @@ class Results:
     def force(self, node: PlannedNode) -> None:
         """Compute a node whose report nobody has caused to be made."""
         if not self.reports.of(self.epoch.id, node.id):
-            with spark_errors(node.spec.name):
-                self._rows[node.id].frame.write.format("noop").mode("overwrite").save()
+            self._rows[node.id].compute()
 
     def release(self) -> None:
         """Everything of the epoch may go, in Python and in Java: nothing here refers to anything any more."""
@@ -123,6 +122,11 @@ class NodeRows:
             raise AssertionError(self.node)
         frame = self._stages.frame(results.session, schema)
         return results.persist(frame) if self.shared or self.answered else frame
+
+    def compute(self) -> None:
+        """Let the executors compute the rows now."""
+        with spark_errors(self.node.spec.name):
+            self.frame.write.format("noop").mode("overwrite").save()
 
     @property
     def in_process(self) -> bool:

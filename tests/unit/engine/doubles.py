@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -286,7 +286,7 @@ class Rig:
                 ReadAhead(
                     node,
                     source,
-                    capacity.caps,
+                    lambda: replace(capacity.caps(), first_rows=None),
                     poll_s=0.001,
                     wake=self.stop.wake,
                     on_error=plan.node(node).spec.options.on_error,

@@ -21,6 +21,7 @@ from streamling.connector import (
     Slice,
     Task,
     Transform,
+    TransformCapabilities,
     kinds,
 )
 from streamling.engine.bad_rows import BadRows
@@ -64,6 +65,7 @@ def plan_with_a_transform(policy: str = "skip") -> Plan:
 class Tenfold(Transform):
     """Multiplies by ten, rejects 3, and counts what it has seen. It is its own processor."""
 
+    capabilities = TransformCapabilities(Placement.DRIVER, deterministic=True)
     before: Callable[[], None] = lambda: None
     times: int = 1
     """How often it gives what it gives."""

@@ -18,8 +18,9 @@ from doubles import LedgerSink, plan_of
 from streamling import retry
 from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
 from streamling.engine.bad_rows import BadRows, Stage
-from streamling.engine.delivery import Delivery, Losses, Outlet
+from streamling.engine.delivery import Delivery, Outlet, gravest
 from streamling.engine.exclusions import Exclusions
+from streamling.engine.losses import Losses
 from streamling.engine.progress import NodeProgress, Progress
 from streamling.engine.results import EpochTooLarge
 from streamling.engine.spark_errors import ProcessLost
@@ -233,20 +234,28 @@ def test_an_error_beside_an_epoch_that_is_too_large_ends_the_run(order: tuple[st
         flush(outlets(**sinks))
 
 
-@pytest.mark.parametrize(("most_bytes", "attempts", "end"), [(1 << 20, 3, EpochTooLarge), (None, 6, PermanentError)])
+@pytest.mark.parametrize(("divisible", "attempts", "end"), [(True, 3, EpochTooLarge), (False, 6, PermanentError)])
 def test_an_epoch_that_ends_its_workers_again_and_again_is_cut_or_ends_the_run(
-    most_bytes: int | None, attempts: int, end: type[Exception]
+    divisible: bool, attempts: int, end: type[Exception]
 ) -> None:
-    losses, lost = Losses("out", most_bytes), ProcessLost(SPARK_FAILED, "a worker is gone")
+    losses, lost = Losses("out"), ProcessLost(SPARK_FAILED, "a worker is gone")
 
     def lose() -> None:
         raise lost
 
     for _ in range(attempts - 1):
         with pytest.raises(ProcessLost):
-            losses.count(lose)
+            losses.guard(lose, divisible=divisible)
     with pytest.raises(end):
-        losses.count(lose)
+        losses.guard(lose, divisible=divisible)
+
+
+def test_an_error_that_may_pass_does_not_end_an_epoch_that_is_cut_smaller() -> None:
+    away, too_large = TransientError(SINK_FAILED, "away"), EpochTooLarge("numbers", "its rows are many")
+    broken = PermanentError(SINK_FAILED, "broken")
+    assert gravest([away, too_large]) is too_large
+    assert gravest([too_large, broken, away]) is broken
+    assert gravest([away]) is away
 
 
 # Rows that a sink rejects

@@ -172,17 +172,35 @@ def test_what_was_too_much_stays_out_of_reach_for_a_while() -> None:
     shrinking = capacity()
     shrinking.shrink(epoch_of(20 * MB), crashed=True)
     for _ in range(10):
-        shrinking.after_epoch(5)
+        shrinking.after_epoch(5, shrinking.caps().bytes)
         assert shrinking.caps().bytes < 20 * MB
+
+
+def test_an_epoch_that_the_driver_could_not_hold_is_not_tried_again_for_hundreds_of_epochs() -> None:
+    shrinking = capacity()
+    shrinking.shrink(epoch_of(20 * MB), crashed=False)
+    sizes = []
+    for _ in range(40):
+        shrinking.after_epoch(5, shrinking.caps().bytes)
+        sizes.append(shrinking.caps().bytes)
+    assert sizes == sorted(sizes)
+    assert 16 * MB <= sizes[-1] < 20 * MB
+
+
+def test_an_epoch_far_below_the_limit_proves_nothing() -> None:
+    shrinking = capacity()
+    shrinking.shrink(epoch_of(20 * MB), crashed=True)
+    shrinking.after_epoch(5, MB)
+    assert shrinking.caps().bytes == 10 * MB
 
 
 def test_epochs_grow_slowly_where_it_may_hurt_and_faster_while_they_are_small() -> None:
     shrinking = capacity()
     shrinking.shrink(epoch_of(20 * MB), crashed=True)
-    shrinking.after_epoch(5)
+    shrinking.after_epoch(5, 10 * MB)
     assert shrinking.caps().bytes == int(10 * MB * 1.05)
     shrinking.shrink(epoch_of(1 * MB), crashed=True)
-    shrinking.after_epoch(5)
+    shrinking.after_epoch(5, MB // 2)
     assert shrinking.caps().bytes == int(MB // 2 * 1.25)
 
 
@@ -194,7 +212,7 @@ def test_many_good_epochs_end_the_caution(collects: bool) -> None:
     sizes = []
     while shrinking.caps() != before:
         sizes.append(shrinking.caps().large_bytes)
-        shrinking.after_epoch(5)
+        shrinking.after_epoch(5, sizes[-1])
     assert sizes == sorted(sizes)
     assert 50 < len(sizes) < 200
 
