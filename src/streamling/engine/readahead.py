@@ -64,21 +64,35 @@ Result = TypeVar("Result")
 
 
 class RowSize:
-    """How many bytes a row of a source takes in memory: of fixed columns known beforehand, else measured."""
+    """How many bytes the driver has to hold for a row of a source: of the row itself, and of what comes of it."""
 
     def __init__(self, columns: Schema) -> None:
         widths = [_WIDTHS.get(field.type.kind) for field in columns]
-        self.known: float | None = max(sum(width for width in widths if width), 1.0) if all(widths) else None
+        self._read: float | None = max(sum(width for width in widths if width), 1.0) if all(widths) else None
+        """Known beforehand if all columns have a fixed width, else measured."""
+        self._collected = 0.0
+
+    @property
+    def known(self) -> float | None:
+        return None if self._read is None else max(self._read, self._collected)
 
     @property
     def likely(self) -> float:
         return self.known if self.known is not None else _LIKELY_BYTES
 
-    def note(self, report: Report, least: float = 1.0) -> None:
-        """Longer rows count at once, shorter ones little by little: the next ones may be long again."""
+    def note(self, report: Report) -> None:
+        """Rows were read."""
         if report.rows and report.bytes:
-            size = max(report.bytes / report.rows, least)
-            self.known = size if self.known is None else max(size, (self.known + size) / 2)
+            self._read = _follow(self._read, max(report.bytes / report.rows, 1.0))
+
+    def note_collected(self, size: float) -> None:
+        """So many bytes of each row have come into the driver: a query may make much of little."""
+        self._collected = _follow(self._collected, size)
+
+
+def _follow(known: float | None, size: float) -> float:
+    """Longer rows count at once, shorter ones little by little: the next ones may be long again."""
+    return size if known is None else max(size, (known + size) / 2)
 
 
 class ReadAhead:
@@ -392,11 +406,11 @@ class ReadAhead:
                 break
         return found
 
-    def delivered(self, report: Report, collected_bytes: float = 1.0) -> None:
-        """What readers had to say of an epoch that every sink has, and what the driver had to hold for each row: a
-        query may make much of little."""
+    def delivered(self, report: Report, collected_bytes: float = 0.0) -> None:
+        """What readers had to say of an epoch that every sink has, and what the driver had to hold for each row."""
         self._first = False
-        self._row_size.note(report, collected_bytes)
+        self._row_size.note(report)
+        self._row_size.note_collected(collected_bytes)
         if report.counts:
             self.source.count(report.counts)
 
