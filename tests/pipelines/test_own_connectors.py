@@ -36,7 +36,7 @@ def test_the_connectors_of_the_guide_deliver_once_from_executors_through_a_crash
     finished = place.run(**settings).succeeded()
 
     # The second epoch was committed and not finalized: its letter may still have been missing, its rows were not.
-    assert "repeating it for: no sink, all have it" in finished.stderr
+    assert "replaying it for: no sink, all have it" in finished.stderr
     with closing(sqlite3.connect(place.directory / "copy.db")) as copy:
         ids = [id_ for (id_,) in copy.execute("SELECT id FROM orders ORDER BY rowid")]
     assert ids == [n for n in range(1, ROWS + 1) if n not in (NOT_TEXT, SHORT, REFUSED)]

@@ -37,7 +37,7 @@ def rejection(node: str, bad: BadRow) -> PermanentError:
     text = f"{place}: {bad.message}" if (place := _place(bad)) else bad.message
     if bad.row is not None:
         text += f"; row: {bad.row}"
-    hint = "mend the row, or set on_error to skip or dead_letter"
+    hint = "fix the row at its source, or set on_error to skip or dead_letter"
     return PermanentError(DATA_ERROR, text, node=node, hint=hint)
 
 

@@ -292,7 +292,7 @@ class EpochLoop:
         if all(answer is Applied.NO for answer in answers.values()):
             answers |= self._asked(lambda sink: sink.abandon(epoch))
         if all(answer is Applied.NO for answer in answers.values()):
-            log.info("epoch %d was left unfinished and no sink has any of it; cutting anew", epoch.number)
+            log.info("epoch %d was interrupted before any sink had written it; reading its rows again", epoch.number)
             patiently(lambda: self._journal.drop(pending))
             self._capacity.shrink(epoch, crashed=True)
             return
@@ -325,7 +325,7 @@ class EpochLoop:
         pending = patiently(lambda: self._journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
-        log.info("epoch %d was left unfinished; repeating it for: %s", epoch.number, names)
+        log.info("epoch %d was interrupted; replaying it for: %s", epoch.number, names)
         began, rows = time.monotonic(), 0
         if pending.plan != self._fingerprint and outlets:
             log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)

@@ -54,7 +54,7 @@ class Reading:
     metadata: bool
     tombstones: str
     first_fetch: float
-    """Seconds without a first message that are worth a word."""
+    """Warn if no message has arrived after this many seconds."""
     readers: int | None = None
     """Most parts that are read side by side, each of them a whole stretch of a partition."""
     batch: BatchPolicy | None = None
