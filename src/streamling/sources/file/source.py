@@ -72,7 +72,7 @@ class FileSource(Source):
         from streamling.sources.file.rows import Shape
 
         self._planned = columns
-        # Parquet: columns that no node reads are skipped. Other formats decode whole rows: one bad value makes a row bad.
+        # Parquet: columns that no node reads are skipped. Other formats decode whole rows: a bad value makes a row bad.
         self.columns = Schema(tuple(f for f in columns if f.name in read)) if self._format == "parquet" else columns
         self._shape: Shape = Shape(self.columns)
 
