@@ -14,6 +14,7 @@ from streamling.engine.steps.stages import Stages
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.arrow import arrow_schema, conform
 from streamling.plan.nodes import PlannedNode
+from streamling.plan.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +84,7 @@ class NodeRows:
         results: Results,
         node: PlannedNode,
         *,
+        schema: Schema | None = None,
         stages: Stages | None = None,
         frame: DataFrame | None = None,
         table: pa.Table | None = None,
@@ -91,6 +93,8 @@ class NodeRows:
         answered: bool = False,
     ) -> None:
         self.node = node
+        self.schema = schema or node.schema
+        """The node's own, or of a source the columns that something reads."""
         self.shared = shared
         self.answered = answered
         self._results = results
@@ -115,7 +119,7 @@ class NodeRows:
             return self._frame
 
     def _made_frame(self) -> DataFrame:
-        results, schema = self._results, self.node.schema
+        results, schema = self._results, self.schema
         if self._table is not None:
             return make_frame(results.session, schema, self._table, self._chunk_rows)
         if self._stages is None:
@@ -134,7 +138,7 @@ class NodeRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in this process, in order. Raises EpochTooLarge."""
-        name, schema = self.node.spec.name, arrow_schema(self.node.schema)
+        name, schema = self.node.spec.name, arrow_schema(self.schema)
         rows = size = 0
         for batch in self._raw_batches():
             rows += batch.num_rows

@@ -38,13 +38,13 @@ class ReadStep:
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
             if select is None:
-                return NodeRows(results, self.node, stages=stages, shared=shared)
+                return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
             frame = self._select(results, stages.frame(results.session, columns))
             return NodeRows(results, self.node, frame=results.persist(frame) if shared else frame, shared=shared)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
         if select is None:
-            return NodeRows(results, self.node, table=table, chunk_rows=chunk_rows, shared=shared)
+            return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
         frame = self._select(results, make_frame(results.session, columns, table, chunk_rows))
         return NodeRows(results, self.node, frame=frame, shared=shared)
 
