@@ -11,7 +11,6 @@ from connector_samples import epoch, opened, rows
 
 from streamling.connector import Applied, Guarantee, Placement, Report, Sink, Task
 from streamling.errors import PermanentError, TransientError
-from streamling.sinks.memory import rows_of
 from streamling.spec.blocks import PrintSink
 from streamling.spec.settings import Settings
 
@@ -113,13 +112,13 @@ def test_a_sample_does_not_hide_how_many_rows_arrived(capsys: pytest.CaptureFixt
 # memory
 
 
-def test_memory_keeps_committed_rows_in_order_under_its_name() -> None:
+def test_memory_gives_committed_rows_in_order() -> None:
     out = opened("type: memory", name="Kept")
     report = out.writer().write(FIRST, TASK, [rows(["a"]), rows(["b"], "d")])
-    assert rows_of("kept") == []
+    assert out.result() == []
     assert out.commit(FIRST, [report]) == 2
     delivered(out, SECOND, rows(["c"]))
-    assert rows_of("KEPT") == [
+    assert out.result() == [
         {"name": "a", "_gs_op": "i"},
         {"name": "b", "_gs_op": "d"},
         {"name": "c", "_gs_op": "i"},
@@ -127,8 +126,9 @@ def test_memory_keeps_committed_rows_in_order_under_its_name() -> None:
 
 
 def test_memory_can_leave_the_operation_out() -> None:
-    delivered(opened("type: memory, exclude_gs_op: true"), FIRST, rows(["a"]))
-    assert rows_of("out") == [{"name": "a"}]
+    out = opened("type: memory, exclude_gs_op: true")
+    delivered(out, FIRST, rows(["a"]))
+    assert out.result() == [{"name": "a"}]
 
 
 def test_memory_forgets_an_aborted_epoch() -> None:
@@ -136,24 +136,23 @@ def test_memory_forgets_an_aborted_epoch() -> None:
     out.writer().write(FIRST, TASK, [rows(["a"])])
     out.abort(FIRST)
     delivered(out, SECOND, rows(["b"]))
-    assert [row["name"] for row in rows_of("out")] == ["b"]
+    assert [row["name"] for row in out.result() or ()] == ["b"]
 
 
 def test_an_epoch_written_again_before_its_commit_is_kept_once() -> None:
     out = opened("type: memory")
     out.writer().write(FIRST, TASK, [rows(["a"])])
     delivered(out, FIRST, rows(["a"]))
-    assert [row["name"] for row in rows_of("out")] == ["a"]
+    assert [row["name"] for row in out.result() or ()] == ["a"]
 
 
 def test_a_new_run_starts_with_an_empty_memory() -> None:
     delivered(opened("type: memory"), FIRST, rows(["a"]))
-    opened("type: memory")
-    assert rows_of("out") == []
+    assert opened("type: memory").result() == []
 
 
-def test_a_memory_that_does_not_exist_is_empty() -> None:
-    assert rows_of("never declared") == []
+def test_other_sinks_have_no_rows_to_give() -> None:
+    assert opened("type: blackhole").result() is None
 
 
 # blackhole
