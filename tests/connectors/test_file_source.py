@@ -172,7 +172,7 @@ def test_columns_that_nobody_reads_stay_in_a_parquet_file_and_nobody_is_warned(
 def test_rows_that_are_wide_make_offers_of_fewer_rows(tmp_path: Path) -> None:
     line = json.dumps({"text": "x" * 1_000_000}) + "\n"
     (tmp_path / "a.json").write_text(line * 80)
-    offer = opened(tmp_path, "json").offer(Room(20_000, 1, 1))
+    offer = opened(tmp_path, "json").offer(Room(20_000, 1, 1, bytes=32 << 20))
     assert 32 <= offer.rows < 80
 
 
