@@ -24,7 +24,8 @@ from streamling.connector import (
 )
 from streamling.engine.capacity import Caps
 from streamling.engine.intake import Intake
-from streamling.engine.readahead import ReadAhead, RowSize
+from streamling.engine.readahead import ReadAhead
+from streamling.engine.row_size import RowSize
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.types import BOOLEAN, INT64, STRING, Field, Schema
