@@ -48,8 +48,8 @@ def files() -> Iterator[Figure]:
     """Rows per second of whole runs, by format."""
     megabytes = int(os.environ.get("STREAMLING_BENCH_FILES_MB", "100"))
     for format_ in ("csv", "parquet"):
-        path = _sample(megabytes, format_)
-        ours, kept = _ours(path, format_)
+        path = sample(megabytes, format_)
+        ours, kept = run_ours(path, format_)
         plain, expected = _plain(path, format_)
         if kept != expected:
             raise RuntimeError(f"{kept} rows instead of {expected}")
@@ -66,7 +66,7 @@ def files() -> Iterator[Figure]:
         )
 
 
-def _ours(path: Path, format_: str) -> tuple[_Run, int]:
+def run_ours(path: Path, format_: str) -> tuple[_Run, int]:
     with tempfile.TemporaryDirectory(prefix="streamling-files-") as directory:
         out = Path(directory, "out")
         text = _PIPELINE.format(path=json.dumps(str(path)), format_=format_, query=_QUERY, out=json.dumps(str(out)))
@@ -94,7 +94,7 @@ def _rows_in(directory: Path) -> int:
     return int(pyarrow.dataset.dataset([str(p) for p in directory.glob("*.parquet")]).count_rows())
 
 
-def _sample(megabytes: int, format_: str) -> Path:
+def sample(megabytes: int, format_: str) -> Path:
     """The file of a size and format, made once."""
     path = cache() / f"orders-{megabytes}.{format_}"
     if not path.exists():

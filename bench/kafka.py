@@ -27,7 +27,7 @@ from streamling.engine.java import find_java
 _PROJECTION = (
     "SELECT id, upper(customer) AS customer, product, country, note, amount * 2 AS amount, price, created, quantity"
 )
-_QUERIES = {"projection": f"{_PROJECTION} FROM orders", "10 % filter": f"{_PROJECTION} FROM orders WHERE id % 10 = 0"}
+QUERIES = {"projection": f"{_PROJECTION} FROM orders", "10 % filter": f"{_PROJECTION} FROM orders WHERE id % 10 = 0"}
 _PIPELINE = """\
 sources:
   orders: {{type: kafka, topic: {topic}}}
@@ -63,8 +63,8 @@ def kafka() -> Iterator[Figure]:
     with servers() as stack:
         place = filled(stack, mixed, rows)
         _bare(place, rows)  # the broker's files are in memory from here on, for everybody
-        for name, query in _QUERIES.items():
-            bare, ours = _bare(place, rows), _ours(place, rows, query)
+        for name, query in QUERIES.items():
+            bare, ours = _bare(place, rows), run_ours(place, rows, query)
             # The header is looked at there as well.
             query = query.replace(" FROM", ", _gs_op FROM")
             yield from _figures(name, bare, ours, _structured(place, query), _flink(place, rows, query))
@@ -84,7 +84,7 @@ def _figures(name: str, bare: _Run, ours: _Run, spark: _Run, flink: _Run) -> Ite
         yield Figure(f"kafka {name}, {what}", f"{ratio:.2f}", compared, f">= {bar} x", ratio >= bar)
 
 
-def _ours(place: Place, rows: int, query: str) -> _Run:
+def run_ours(place: Place, rows: int, query: str) -> _Run:
     began = time.monotonic()
     text = _PIPELINE.format(topic=place.topic, query=query)
     with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:

@@ -52,12 +52,7 @@ def first_row(rounds: int = 3) -> Figure:
     """Process start to first row, interleaved with a plain PySpark script."""
     ours, plain = [], []
     for _ in range(rounds):
-        began = time.monotonic()
-        with pipeline(_SMALL.format(how="rows: 100", sink="print")) as (process, _log):
-            if not process.stdout or not process.stdout.readline():
-                raise RuntimeError("the pipeline printed nothing")
-            ours.append(time.monotonic() - began)
-            process.communicate(timeout=60)
+        ours.append(seconds_to_first_row())
         plain.append(_plain_first_row())
     mine, other = statistics.median(ours), statistics.median(plain)
     ratio = mine / other
@@ -68,6 +63,17 @@ def first_row(rounds: int = 3) -> Figure:
         "<= 0.50 x",
         ratio <= 0.5,
     )
+
+
+def seconds_to_first_row() -> float:
+    """Of one run of ours."""
+    began = time.monotonic()
+    with pipeline(_SMALL.format(how="rows: 100", sink="print")) as (process, _log):
+        if not process.stdout or not process.stdout.readline():
+            raise RuntimeError("the pipeline printed nothing")
+        took = time.monotonic() - began
+        process.communicate(timeout=60)
+    return took
 
 
 def _plain_first_row() -> float:
@@ -85,14 +91,9 @@ def _plain_first_row() -> float:
 
 def small_epoch() -> Figure:
     """An epoch of 100 rows in a warm run: read, record, SQL, write, finalize."""
-    with pipeline(_SMALL.format(how="rate: 1000", sink="blackhole"), {"RECORD_BATCH_INTERVAL_MS": "100"}) as (
-        process,
-        log,
-    ):
-        wait_for(process, lambda: len(epochs(log)) >= 300, 120)
-        ours = [e.ms for e in epochs(log)[150:] if 50 <= e.rows <= 200]
+    mine = small_epoch_ms()
     plain = [float(line) for line in run_plain("small_batches.py", "300")][150:]
-    mine, other = statistics.median(ours), statistics.median(plain)
+    other = statistics.median(plain)
     ratio = mine / other
     return Figure(
         "small epoch (100 rows), median",
@@ -103,13 +104,17 @@ def small_epoch() -> Figure:
     )
 
 
-def throughput(rows: int = 40_000_000) -> Figure:
+def small_epoch_ms() -> float:
+    """The median of one run of ours."""
+    settings = {"RECORD_BATCH_INTERVAL_MS": "100"}
+    with pipeline(_SMALL.format(how="rate: 1000", sink="blackhole"), settings) as (process, log):
+        wait_for(process, lambda: len(epochs(log)) >= 300, 120)
+        return statistics.median(e.ms for e in epochs(log)[150:] if 50 <= e.rows <= 200)
+
+
+def throughput() -> Figure:
     """Steady rate of large epochs, generator -> SQL -> blackhole."""
-    with pipeline(_LARGE.format(rows=rows)) as (process, log):
-        process.communicate(timeout=300)
-        large = [e for e in epochs(log) if e.rows > 1_000_000]
-    steady = large[2:]
-    mine = sum(e.rows for e in steady[1:]) / (steady[-1].at - steady[0].at)
+    mine = rows_per_second()
     other = statistics.median([float(line) for line in run_plain("throughput.py", "2000000", "10")][3:])
     return Figure(
         "rows per second",
@@ -120,8 +125,25 @@ def throughput(rows: int = 40_000_000) -> Figure:
     )
 
 
-def idle(seconds: float = 30.0) -> Figure:
+def rows_per_second(rows: int = 40_000_000) -> float:
+    """Of the large epochs of one run of ours, behind the first ones."""
+    with pipeline(_LARGE.format(rows=rows)) as (process, log):
+        process.communicate(timeout=300)
+        large = [e for e in epochs(log) if e.rows > 1_000_000]
+    steady = large[2:]
+    return sum(e.rows for e in steady[1:]) / (steady[-1].at - steady[0].at)
+
+
+def idle() -> Figure:
     """CPU of a run that has nothing to do."""
+    share, jobs = idle_share()
+    return Figure(
+        "idle", f"{share:.2%} of a core", f"{jobs} Spark jobs", "< 1.5 %, 0 jobs", share < 0.015 and jobs == 0
+    )
+
+
+def idle_share(seconds: float = 30.0) -> tuple[float, int]:
+    """The share of a core that an idle run takes, and the epochs it had."""
     with pipeline(_SMALL.format(how="rate: 0.001", sink="blackhole")) as (process, log):
         time.sleep(20)
         before, at = cpu_seconds(process), time.monotonic()
@@ -130,9 +152,7 @@ def idle(seconds: float = 30.0) -> Figure:
         jobs = len(epochs(log))
         if process.poll() is not None:
             raise RuntimeError("the idle pipeline ended")
-    return Figure(
-        "idle", f"{share:.2%} of a core", f"{jobs} Spark jobs", "< 1.5 %, 0 jobs", share < 0.015 and jobs == 0
-    )
+    return share, jobs
 
 
 def memory(first: int = 1000, last: int = 5000) -> Figure:

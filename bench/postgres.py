@@ -58,7 +58,7 @@ def postgres() -> Iterator[Figure]:
         place, only_inserts = filled(stack, changes, rows), filled(stack, inserts, rows)
         limits = _merged(place.settings, rows)
         jdbc = _jdbc(python, ",".join(map(str, jars)), only_inserts, rows)
-        ours = _ours(place, rows)
+        ours = run_ours(place, rows)
     for contender, run in (("ours, inserts", ours["inserts"]), ("ours, updates", ours["updates"]), ("JDBC", jdbc)):
         shown = f"wall {run.wall:,.0f}; {run.cpu:.1f} CPU s per million"
         yield Figure(f"postgres, {contender}", f"{run.steady:,.0f}", shown, "", holds=True)
@@ -73,7 +73,7 @@ def _compared(name: str, mine: float, other: str, theirs: float, bar: float) -> 
     return Figure(f"postgres {name}", f"{mine / theirs:.2f}", compared, f">= {bar} x", mine / theirs >= bar)
 
 
-def _ours(place: Place, rows: int) -> dict[str, _Run]:
+def run_ours(place: Place, rows: int) -> dict[str, _Run]:
     """Both in one run: inserts, then updates."""
     _emptied(place.settings, "ours")
     began, found, ends = time.monotonic(), list[Epoch](), list[float]()
