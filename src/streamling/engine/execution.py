@@ -32,7 +32,6 @@ from streamling.engine.stop import StopRequest
 from streamling.errors import StreamlingError
 from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Udf
-from streamling.plugin.loading import MODULE_PREFIX
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
@@ -210,12 +209,12 @@ class Execution:
     def _opened_session(self, engine: Engine, prepared: Prepared) -> SparkSession:
         from streamling.engine.capacity import start_workers
         from streamling.engine.functions import open_functions
-        from streamling.engine.shipping import ship_by_value
+        from streamling.engine.shipping import ship_plugins
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
         session = engine.session(conf)
-        ship_by_value(MODULE_PREFIX)
+        ship_plugins(session.sparkContext)
         with spark_errors(None):
             open_functions(session, _functions_of(prepared), lambda: start_workers(session))
         return session

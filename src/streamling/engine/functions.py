@@ -32,7 +32,7 @@ def open_functions(session: SparkSession, udfs: Sequence[Udf], warm_up: Callable
 
     for udf in udfs:
         type_ = spark_type(logical_type(udf.return_type, "result"))
-        function = arrow_udf(_evaluation(Call(udf.name, udf.path, udf.module)), returnType=type_)
+        function = arrow_udf(_evaluation(Call(udf.name, udf.origin)), returnType=type_)
         session.udf.register(udf.spark_name, function.asNondeterministic() if udf.volatile else function)
     if udfs:
         threading.Thread(target=_quietly, args=(warm_up,), name="warm workers", daemon=True).start()

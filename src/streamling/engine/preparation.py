@@ -98,7 +98,7 @@ def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, 
     made = preprocessed(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
-    return load_pipeline(made.text, name, kinds.kinds(), made.unresolved()), made.cautions()
+    return load_pipeline(made.text, name, kinds.kinds(), made.unresolved(), settings), made.cautions()
 
 
 def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:

@@ -114,9 +114,9 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
     warm.start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     if not is_local(conf["spark.master"]):
-        from streamling.engine.shipping import ship  # brings the plugins along; Java is launched before them
+        from streamling.engine.shipping import ship_package  # brings the plugins along; Java is launched before them
 
-        ship(session.sparkContext, conf)
+        ship_package(session.sparkContext, conf)
     if _SHUFFLE_PARTITIONS not in conf:
         session.conf.set(_SHUFFLE_PARTITIONS, str(cores(session)))
     # It would print every error a second time, as JSON with the whole Java stack.

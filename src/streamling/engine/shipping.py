@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamling
-from streamling.plugin.loading import SHIPPED_PLUGINS, shipped_name
+from streamling.engine.master import is_local
+from streamling.plugin.loading import MODULE_PREFIX, SHIPPED_PLUGINS, shipped_name
 from streamling.plugin.registration import Provenance, registrations
 
 if TYPE_CHECKING:
@@ -26,18 +27,33 @@ _PACKAGE = Path(streamling.__file__).parent
 # A task names the Python that computes it; which one a host has is known there.
 _LAUNCHER = '#!/bin/sh\nexec "${PYSPARK_PYTHON:-python3}" "$@"\n'
 _LAUNCHER_NAME = "streamling-python"
+# In the environment of workers on the driver's host: what the plugins were when the pipeline began.
+_PLUGINS_SEEN = "STREAMLING_PLUGINS_SEEN"
 
 
-def ship(context: SparkContext, conf: Mapping[str, str]) -> None:
-    """Make package and plugins known to all executors, those that come later included. Call before the first job."""
+def ship_package(context: SparkContext, conf: Mapping[str, str]) -> None:
+    """Make this package known to all executors, those that come later included. Call before the first job."""
     # Removed by Spark when it ends; executors that come late still fetch from here.
     drafts = Path(context._temp_dir)
     context.environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [_add(context, drafts, "streamling", _package()), context.environment.get("PYTHONPATH")])
     )
-    if plugins := list(_plugins()):
-        context.environment[SHIPPED_PLUGINS] = _add(context, drafts, "streamling-plugins", plugins)
     context.pythonExec = conf.get("spark.pyspark.python") or _launcher(context, drafts)
+
+
+def ship_plugins(context: SparkContext) -> None:
+    """Make the plugins that are loaded now known to workers. Call before the first job of a pipeline.
+
+    Workers that have loaded others serve no more: Spark starts new ones where the environment has changed.
+    """
+    ship_by_value(MODULE_PREFIX)
+    plugins = list(_plugins())
+    for variable in (SHIPPED_PLUGINS, _PLUGINS_SEEN):
+        context.environment.pop(variable, None)
+    if plugins and is_local(context.master):
+        context.environment[_PLUGINS_SEEN] = _stamp(path for path, _ in plugins)
+    elif plugins:
+        context.environment[SHIPPED_PLUGINS] = _add(context, Path(context._temp_dir), "streamling-plugins", plugins)
 
 
 def ship_by_value(prefix: str) -> None:
@@ -46,6 +62,12 @@ def ship_by_value(prefix: str) -> None:
 
     for module in [module for name, module in sys.modules.items() if name.startswith(prefix)]:
         cloudpickle.register_pickle_by_value(module)
+
+
+def _stamp(paths: Iterable[Path]) -> str:
+    """Another text whenever one of the files is another or has been written."""
+    seen = ((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
+    return hashlib.sha256(repr(list(seen)).encode()).hexdigest()
 
 
 def _launcher(context: SparkContext, drafts: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,20 +19,21 @@ from streamling.plugin.failures import told
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.plugin.registration import Origin
+
 _LITERAL, _COLUMN = "1", "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Udf:
-    """A function, and where workers find it: by the path of its plugin, or in a module."""
+    """A function, and the plugin that workers find it in."""
 
     name: str
     argument_types: tuple[pa.DataType, ...]
     return_type: pa.DataType
     function: Callable[..., Any]
     volatile: bool
-    path: str | None
-    module: str | None
+    origin: Origin
 
     @property
     def spark_name(self) -> str:
@@ -100,8 +100,7 @@ class Call:
     """A function as workers get it: picklable, found again by name."""
 
     name: str
-    path: str | None
-    module: str | None
+    origin: Origin
 
     def __call__(self, marks: pa.Array, *columns: pa.Array) -> pa.Array:
         """The values for a batch of rows. Raises StreamlingError that names function and node."""
@@ -149,25 +148,16 @@ class Call:
         return result.cast(udf.return_type)
 
     def _found(self) -> Udf:
+        from streamling.plugin.loading import load_again
+
         if self.name not in _offered:
-            self._load()
+            load_again(self.origin)
         if self.name not in _offered:
             message = (
                 f"function '{self.name}' of a plugin is not registered again when its plugin is loaded by a worker"
             )
             raise PermanentError(PLUGIN_FAILED, message, hint="register it wherever the module is imported")
         return _offered[self.name]
-
-    def _load(self) -> None:
-        from streamling.plugin.loading import load_entry_points, load_one
-
-        if self.path is not None:
-            load_one(self.path)
-            return
-        if self.module is not None:
-            importlib.import_module(self.module)
-        if self.name not in _offered:  # registered by a function of an entry point, or in another module than its own
-            load_entry_points()
 
 
 def _single(result: Any) -> Any:

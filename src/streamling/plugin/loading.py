@@ -18,7 +18,6 @@ from pathlib import Path
 
 from streamling.connector import kinds
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
-from streamling.plugin import host
 from streamling.plugin.failures import told
 from streamling.plugin.registration import (
     Origin,
@@ -46,7 +45,6 @@ def load_plugins(settings: Settings) -> list[Caution]:
 
     What an earlier call has loaded by path is forgotten first.
     """
-    host.settle_in(settings)
     importlib.import_module(_SAMPLES)
     load_entry_points()
     forget(Provenance.PATH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_FAILED, Caution, UserError
-from streamling.plugin import host
+from streamling.plugin.application import Application, no_state
 from streamling.plugin.context import PluginContext
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import settled
@@ -37,20 +37,21 @@ class Preprocessed:
 def preprocessed(text: str, settings: Settings) -> Preprocessed:
     """The text as the preprocessors of the settings make it, each from what the one before gave. Raises UserError."""
     ran, skipped = [], []
+    application = Application.of(settings)
     for id_ in settings.plugin.preprocessor_ids:
         found = find(id_, PluginKind.PREPROCESSOR)
         if found is None:
             skipped.append(id_)
             continue
         ran.append(id_)
-        text = _applied(found, text, settings.plugin.preprocessor_options.get(id_, {}))
+        text = _applied(found, text, settings.plugin.preprocessor_options.get(id_, {}), application)
     return Preprocessed(text, tuple(ran), tuple(skipped))
 
 
-def _applied(found: Registration, text: str, options: dict[str, str]) -> str:
-    context = PluginContext(found.id, application_id=host.application_id(), store=host.no_state)
+def _applied(found: Registration, text: str, options: dict[str, str], application: Application) -> str:
+    context = PluginContext(found.id, application_id=application.id, store=no_state)
     try:
-        given = settled(found.target(context, host.with_settings(found.id, options)).preprocess_topology(text))
+        given = settled(found.target(context, application.options_for(found.id, options)).preprocess_topology(text))
         if not isinstance(given, str):
             raise TypeError(f"preprocess_topology gave {type(given).__name__}, not text")
     except Exception as error:

@@ -262,10 +262,7 @@ def register_udf(
             f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
         )
         raise UserError(PLUGIN_NOT_LOADED, message)
-    # Workers load what was loaded by path in the same way; other modules they import.
-    by_path = registration.origin.provenance is Provenance.PATH
-    path, module = (registration.origin.place, None) if by_path else (None, str(function.__module__))
     functions.offer(
-        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, path, module)
+        functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, registration.origin)
     )
     _functions[registration.id] = registration

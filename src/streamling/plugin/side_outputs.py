@@ -15,7 +15,7 @@ from streamling.connector import Epoch, Report, Runtime, Sink, SinkCapabilities,
 from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingError, UserError
 from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
-from streamling.plugin import host
+from streamling.plugin.application import Application
 from streamling.plugin.context import Recorder
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
@@ -58,6 +58,7 @@ def watched(plan: Plan, settings: Settings) -> Watching:
     """Every source with every side output of the settings."""
     nodes: list[PlannedNode] = []
     sinks: dict[str, SideOutput] = {}
+    application = Application.of(settings)
     for source in plan.sources:
         for registration in map(_registered, settings.plugin.side_output_ids):
             options = settings.plugin.side_output_options.get(registration.id, {})
@@ -71,7 +72,7 @@ def watched(plan: Plan, settings: Settings) -> Watching:
             )
             view = f"node_{len(plan.nodes) + len(nodes)}"
             nodes.append(PlannedNode(spec, (source.ref,), source.columns, source.primary_key, view))
-            sinks[spec.ref] = SideOutput(source.spec, registration, host.with_settings(registration.id, options))
+            sinks[spec.ref] = SideOutput(source.spec, registration, application.options_for(registration.id, options))
     return Watching(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
 
 

@@ -184,13 +184,18 @@ def pipeline_text(path: Path | str) -> str:
         raise UserError(INVALID_YAML, "invalid YAML: the file is not UTF-8 text", where=where, cause=error) from error
 
 
-def load_pipeline(text: str, file: str, kinds: Kinds, absent: Absent | None = None) -> PipelineSpec:
-    """The pipeline written in `text`. Raises InvalidPipeline if it is not a map in YAML."""
+def load_pipeline(
+    text: str, file: str, kinds: Kinds, absent: Absent | None = None, settings: object = None
+) -> PipelineSpec:
+    """The pipeline written in `text`. Raises InvalidPipeline if it is not a map in YAML.
+
+    `settings` are for models that look at them: pydantic hands them over as the context of the validation.
+    """
     try:
         tree = _unwrapped(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
-    loader = _Loader(kinds, absent or {})
+    loader = _Loader(kinds, absent or {}, settings)
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
     loader.check_keys(tree)
     return PipelineSpec(
@@ -215,8 +220,8 @@ def described_node(role: Role, name: str, type_: str | None = None) -> str:
 class _Loader:
     """Collects the nodes and the problems of one file."""
 
-    def __init__(self, kinds: Kinds, absent: Absent) -> None:
-        self._kinds, self._absent = kinds, absent
+    def __init__(self, kinds: Kinds, absent: Absent, settings: object) -> None:
+        self._kinds, self._absent, self._settings = kinds, absent, settings
         self._names: dict[tuple[str, str], tuple[str, int]] = {}
         self.problems: list[UserError] = []
         self.cautions: list[Caution] = []
@@ -311,7 +316,7 @@ class _Loader:
     ) -> NodeOptions | None:
         try:
             # Strict mode reads enums and tuples from text and lists only when the input is JSON.
-            return model.model_validate_json(json.dumps(tree.plain()))
+            return model.model_validate_json(json.dumps(tree.plain()), context=self._settings)
         except ValidationError as error:
             for fault in faults(error, model):
                 where = _fault_place(tree, fault, entry.where)

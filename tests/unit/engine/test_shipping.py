@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamling.engine.shipping import ship
+from streamling.engine.shipping import ship_package, ship_plugins
 from streamling.plugin.loading import SHIPPED_PLUGINS, load_again, load_plugins
 from streamling.plugin.registration import Provenance, forget, registrations
 from streamling.spec.settings import Settings
@@ -29,6 +29,7 @@ class Context:
         self.executor = directory / "executor"
         self.environment: dict[str, str] = {}
         self.pythonExec = "python of the driver"
+        self.master = "spark://elsewhere:7077"
         Path(self._temp_dir).mkdir()
 
     def addArchive(self, name: str) -> None:
@@ -58,7 +59,7 @@ def plugins(tmp_path: Path) -> Any:
 
 def test_the_package_is_importable_there(context: Any) -> None:
     context.environment["PYTHONPATH"] = "/given"
-    ship(context, {})
+    ship_package(context, {})
     ours, given = context.environment["PYTHONPATH"].split(":")
     assert (context.executor / ours / "streamling" / "engine" / "worker_daemon.py").is_file()
     assert given == "/given"
@@ -66,17 +67,17 @@ def test_the_package_is_importable_there(context: Any) -> None:
 
 
 def test_python_is_that_of_the_host_unless_it_is_set(context: Any) -> None:
-    ship(context, {})
+    ship_package(context, {})
     assert context.pythonExec == "./streamling-python"
     assert "PYSPARK_PYTHON" in (context.executor / "streamling-python").read_text()
-    ship(context, {"spark.pyspark.python": "./environment/bin/python"})
+    ship_package(context, {"spark.pyspark.python": "./environment/bin/python"})
     assert context.pythonExec == "./environment/bin/python"
 
 
 def test_a_plugin_is_loaded_again_from_its_shipped_copy(
     context: Any, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ship(context, {})
+    ship_plugins(context)
     (origin,) = {r.origin for r in registrations() if r.origin.provenance is Provenance.PATH}
     load_again(origin)  # known here: nothing happens
     forget(Provenance.PATH)
@@ -90,3 +91,23 @@ def test_a_plugin_is_loaded_again_from_its_shipped_copy(
     file = Path(again.target.__globals__["FILE"])
     assert file.is_relative_to(shipped)
     assert file.with_name("data.txt").read_text() == "beside it"
+
+
+def test_a_pipeline_without_plugins_ships_none(context: Any, plugins: Path) -> None:
+    ship_plugins(context)
+    load_plugins(Settings())
+    ship_plugins(context)
+    assert context.environment == {}
+
+
+def test_plugins_that_have_changed_get_workers_of_their_own(context: Any, plugins: Path) -> None:
+    """Spark keeps workers by their environment."""
+    context.master = "local[2]"
+    ship_plugins(context)
+    before = dict(context.environment)
+    ship_plugins(context)
+    assert context.environment == before
+    (plugins / "data.txt").write_text("longer than before")
+    ship_plugins(context)
+    assert context.environment.keys() == before.keys()
+    assert context.environment != before

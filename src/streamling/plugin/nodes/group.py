@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Runtime
 from streamling.errors import StreamlingError
 from streamling.plan.types import Schema
-from streamling.plugin import host
+from streamling.plugin.application import no_state
 from streamling.plugin.context import PluginContext, Recorder
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.spec.pipeline import NodeSpec
@@ -31,8 +31,8 @@ class Group:
     ) -> None:
         self._node, self._options, self._rows, self._width = node, options, rows, width
         self.recorder = self._recorder_for(runtime)
-        self._store = host.no_state if runtime is None else lambda: runtime.state
-        self._application = host.application_id() if runtime is None else runtime.application
+        self._store = no_state if runtime is None else lambda: runtime.state
+        self._application = options.application.id if runtime is None else runtime.application
         self.instances: list[Instance] = []
         try:
             for index in range(width):
@@ -50,10 +50,7 @@ class Group:
             own = dict(description.labels) if description is not None else {}
         elif self.instances[0].has("labels"):
             own = dict(self.instances[0].call("labels") or {})
-        labels, warnings = plugin_node_labels(self._node, own)
-        self.recorder.labels = labels
-        for warning in warnings:
-            log.warning("%s", warning)
+        label(self.recorder, self._node, own)
 
     def call(self, method: str, *arguments: object) -> list[Any]:
         """The same call on every instance, side by side; the first error is raised once all are done."""
@@ -91,6 +88,13 @@ class Group:
         except Exception as error:
             raise self._options.refusal(self._node, error) from error
         return Instance(plugin, node=self._node.name, described=self._node.described())
+
+
+def label(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
+    """Record with the labels of the node and those that its plugin says."""
+    recorder.labels, warnings = plugin_node_labels(node, own)
+    for warning in warnings:
+        log.warning("%s", warning)
 
 
 def gathered(futures: Sequence[Any]) -> list[Any]:

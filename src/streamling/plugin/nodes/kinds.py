@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import PrivateAttr
+
 from streamling.connector import Kind
 from streamling.errors import (
     KEY_REQUIRED,
@@ -23,7 +25,7 @@ from streamling.errors import (
 )
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
-from streamling.plugin import host
+from streamling.plugin.application import Application, no_state
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
 from streamling.plugin.context import PluginContext
 from streamling.plugin.failures import told
@@ -57,15 +59,25 @@ class PluginNode(PluginOptions):
     """Mix-in: what all nodes of plugins tell the planner."""
 
     registration: ClassVar[Registration]
+    _application: Application = PrivateAttr(default_factory=Application)
+
+    def model_post_init(self, context: object) -> None:
+        """`context` are the settings that the pipeline was read with, if there are any."""
+        if isinstance(context, Settings):
+            self._application = Application.of(context)
+
+    @property
+    def application(self) -> Application:
+        return self._application
 
     def given(self) -> dict[str, str]:
         """The options as the plugin gets them: settings of its own beat the pipeline file."""
-        return host.with_settings(self.registration.id, self.plugin_options())
+        return self.application.options_for(self.registration.id, self.plugin_options())
 
     def planned(self, node: NodeSpec, rows: Schema | None) -> Planned:
         """Ask the plugin. Raises UserError with the place of the node, or of the option the plugin speaks of."""
         try:
-            return _asked(self.registration, node, self.given(), rows)
+            return _asked(self, node, rows)
         except _MethodFailed as failed:
             raise self.refusal(node, failed.error, failed.method) from failed.error
         except StreamlingError as error:
@@ -192,9 +204,10 @@ def _answer(plugin: Any, method: str, *arguments: object) -> Any:
         raise _MethodFailed(method, error) from error
 
 
-def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], rows: Schema | None) -> Planned:
+def _asked(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> Planned:
     from streamling.formats.exchange import exchange_schema
 
+    registration, options = asked.registration, asked.given()
     input_schema = exchange_schema(rows) if rows is not None else None
     if registration.partitioned:
         description = _answer(registration.target, "describe", options, input_schema)
@@ -204,9 +217,7 @@ def _asked(registration: Registration, node: NodeSpec, options: dict[str, str], 
         return Planned(
             _columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded
         )
-    context = PluginContext(
-        node.ref, application_id=host.application_id(), input_schema=input_schema, store=host.no_state
-    )
+    context = PluginContext(node.ref, application_id=asked.application.id, input_schema=input_schema, store=no_state)
     plugin = registration.target(context, options)
     try:
         columns = None if node.role is Role.SINK else _columns(node, _answer(plugin, "output_schema"), rows)

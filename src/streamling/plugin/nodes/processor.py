@@ -6,6 +6,7 @@ counts is sent along with its rows. In an executor it ends with its process, wit
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,10 +29,11 @@ from streamling.errors import STATE_UNREADABLE, StreamlingError, UserError
 from streamling.plan.types import Schema
 from streamling.plugin.context import PluginContext, Recorder, Tags
 from streamling.plugin.loading import find_again
+from streamling.plugin.nodes.group import label
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import Origin, PluginKind
 from streamling.spec.pipeline import NodeSpec
-from streamling.telemetry.labels import plugin_node_labels
+from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -63,7 +65,9 @@ class StatelessTransform(Transform):
             context.schema,
             self._options.batch_limits[0],
         )
-        self._processor.instance()  # what `initialize` refuses is known before the first row
+        plugin = self._processor.instance().instance  # what `initialize` refuses is known before the first row
+        if plugin.has("labels"):
+            label(self._recorder, self._node, plugin.call("labels") or {})
 
     def processor(self) -> Processor:
         if self._processor is None:
@@ -71,12 +75,12 @@ class StatelessTransform(Transform):
         return self._processor
 
     def attach(self, runtime: Runtime) -> None:
-        labels, _ = plugin_node_labels(self._node, {})
-        self._recorder = Recorder(runtime.metrics, labels)
+        self._recorder = Recorder(runtime.metrics, node_labels(self._node))
 
     def count(self, counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            self._recorder.record_count(name, count)
+        for series, count in counts.items():
+            name, tags = json.loads(series)
+            self._recorder.record_count(name, count, tags)
 
     def close(self) -> None:
         if self._processor is not None:
@@ -107,7 +111,7 @@ class StatelessProcessor:
                 given = process([kept.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
                 counts = kept.recorder.take()
             yield from bad
-            yield from (Counted(name, count) for name, count in counts.items())
+            yield from (Counted(series, count) for series, count in counts.items())
             for result in given:
                 yield from accepted(result, self.schema, self.name, self.described, "process_batch")
 
@@ -147,7 +151,10 @@ class StatelessProcessor:
 
 
 class CountingRecorder(Recorder):
-    """Counts go back to the driver with the rows they were made for; gauges and latencies are of one process only."""
+    """Counts go back to the driver with the rows they were made for; gauges and latencies are of one process only.
+
+    A series is the name and the tags of a count, as JSON.
+    """
 
     def __init__(self) -> None:
         super().__init__(Metrics(), {})
@@ -155,7 +162,7 @@ class CountingRecorder(Recorder):
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
         super().record_count(name, value, tags)
-        self._counts[name] += int(value)
+        self._counts[json.dumps([name, dict(tags or {})], sort_keys=True)] += int(value)
 
     def take(self) -> Counter[str]:
         counts, self._counts = self._counts, Counter()
