@@ -84,6 +84,6 @@ java: $(VENV)/.installed
 		echo "JAVA_HOME is $$JAVA_HOME, but there is no bin/java in it. Correct it, or unset it."; exit 1; fi
 
 # An archive fits one Java, one Spark and one set of flags; the flags are in these modules.
-$(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/,archive.py jvm.py launch.py training.py) | java
+$(VENV)/.archive: $(VENV)/.installed $(addprefix src/streamling/engine/process/,archive.py jvm.py launch.py training.py) | java
 	@$(BIN)/streamling setup || echo "no class archive: starts take a few seconds longer"
 	@touch $@

@@ -22,7 +22,7 @@ from bench import connectors
 from bench.figure import Figure
 from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
 from bench.processes import Epoch, epochs, measured, pipeline, wait_for, watched
-from streamling.engine.java import find_java
+from streamling.engine.process.java import find_java
 
 _PROJECTION = (
     "SELECT id, upper(customer) AS customer, product, country, note, amount * 2 AS amount, price, created, quantity"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from streamling.engine.archive import cache_directory
+from streamling.engine.process.archive import cache_directory
 
 _EPOCH = re.compile(r"(\d\d):(\d\d):([\d.]+) INFO\s+Epoch finalized: number=(\d+) rows=(\d+) ms=(\d+)")
 _LOOK_S = 0.2

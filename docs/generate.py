@@ -31,10 +31,10 @@ from streamling.connector.kinds import all_kinds, built_in_kinds, kinds
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
 from streamling.spec.field_words import ANY, default_of, type_of
-from streamling.spec.limits import RuntimeLimits, variable_of
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
+from streamling.spec.settings.environment_only import RuntimeLimits, variable_of
 
 DOCS = Path(__file__).resolve().parent
 

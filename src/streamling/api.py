@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamling.engine.engine import Engine
     from streamling.engine.execution import Summary
+    from streamling.engine.process.engine import Engine
     from streamling.spec.settings import Settings
 
 
@@ -43,9 +43,9 @@ class Session:
 
     def run(self, pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any] | None = None) -> Summary:
         """As `streamling.run`; with the settings of the session unless others are given."""
-        from streamling.engine.engine import Engine
         from streamling.engine.execution import Execution
-        from streamling.engine.session import spark_conf
+        from streamling.engine.process.engine import Engine
+        from streamling.engine.process.session import spark_conf
 
         chosen = self._settings if settings is None else _settings(settings)
         if self._engine is None:

@@ -1,4 +1,4 @@
-"""Trying again: which pauses, how loud, until when."""
+"""Retries: how long the pauses are, how loud the log is, when to give up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 
 _FIRST_S, _LONGEST_S = 0.1, 30.0
 _REMEDIED_S = 5.0
-_QUIET_ATTEMPTS = 5
+_WARNINGS = 5
+_LOOKUP_ATTEMPTS = 3
 
 
 def pause(attempt: int) -> float:
@@ -26,15 +27,22 @@ def retry(
     action: Callable[[], Result],
     *,
     what: str,
-    stopping: Callable[[], bool],
+    stopping: Callable[[], bool] = lambda: False,
     sleep: Callable[[float], object] = time.sleep,
     budget_s: float | None = None,
+    attempts: int | None = None,
+    quiet: bool = False,
     clean_up: Callable[[], object] = lambda: None,
     tell: Callable[[str | None], object] = lambda trouble: None,
 ) -> Result:
     """Repeat `action` while it fails transiently: until it succeeds, the run stops, or the budget is spent.
 
-    Fencing is passed on: repeating cannot help a stale owner. `tell` hears what is wrong, and None when it is over.
+    budget_s, attempts   the most seconds and calls it may take; without them it is repeated without end
+    clean_up             called after every failure
+    tell                 called with the trouble while it lasts, and with None when it is over
+    quiet                log at DEBUG: the caller reports the last error itself
+
+    `Fenced` is raised at once: repeating cannot help a process that has lost its slices to another.
     """
     attempt, began = 0, time.monotonic()
     while True:
@@ -47,14 +55,26 @@ def retry(
             clean_up()
             wait = min(pause(attempt), _REMEDIED_S if error.remedied else _LONGEST_S)
             spent = time.monotonic() - began
-            if stopping() or (budget_s is not None and spent + wait > budget_s):
+            if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
                 raise
             tell(error.message)
-            level = logging.WARNING if attempt <= _QUIET_ATTEMPTS else logging.ERROR
+            level = logging.DEBUG if quiet else logging.WARNING if attempt <= _WARNINGS else logging.ERROR
             log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
             sleep(wait)
             continue
         if attempt > 1:
             tell(None)
-            log.info("%s recovered after %d attempts", what, attempt)
+            log.log(logging.DEBUG if quiet else logging.INFO, "%s recovered after %d attempts", what, attempt)
         return result
+
+
+def look_up(ask: Callable[[float], Result], what: str, seconds: float) -> Result:
+    """What `ask` returns, which is given the seconds that are left. A transient failure is retried twice at most."""
+    deadline = time.monotonic() + seconds
+    return retry(
+        lambda: ask(deadline - time.monotonic()),
+        what=what,
+        budget_s=seconds,
+        attempts=_LOOKUP_ATTEMPTS,
+        quiet=True,
+    )

@@ -18,11 +18,11 @@ from streamling.connector import kinds
 from streamling.engine.preparation import discovered
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.contract import Discovery
-from streamling.sources.clickhouse_columns import Table, look_up_table
-from streamling.spec.blocks import ClickHouseSource
+from streamling.sources.clickhouse.columns import Table, look_up_table
 from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import ClickHouseSource
 
 pytestmark = pytest.mark.servers
 

@@ -22,8 +22,8 @@ from schema_registry import SchemaRegistry
 import streamling
 from streamling.dev.processes import free_ports
 from streamling.dev.stack import Stack
-from streamling.spec.blocks import BackendType, SslMode
 from streamling.spec.settings import load_settings
+from streamling.spec.settings.blocks import BackendType, SslMode
 
 pytestmark = pytest.mark.servers
 

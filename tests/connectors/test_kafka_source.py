@@ -14,10 +14,10 @@ from kafka_broker import KafkaBroker
 from kafka_source_samples import PLENTY, divided, eventually, everything, positions_of, read, source, transaction
 from schema_registry import SchemaRegistry
 
+from streamling.clients.kafka import Broker
 from streamling.connector import BadRow, Counted, Room
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, SCHEMA_OUTDATED, SOURCE_FAILED, StreamlingError
-from streamling.sources.kafka.client import Broker
 
 pytestmark = pytest.mark.servers
 

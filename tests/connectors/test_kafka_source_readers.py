@@ -11,8 +11,8 @@ from kafka_source_samples import everything, source
 
 from streamling.connector import Room
 from streamling.dev.topics import Message
-from streamling.engine.capacity import Caps
-from streamling.engine.readahead import ReadAhead
+from streamling.engine.data.capacity import Caps
+from streamling.engine.data.readahead import ReadAhead
 
 pytestmark = pytest.mark.servers
 

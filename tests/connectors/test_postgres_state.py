@@ -14,13 +14,13 @@ from postgres_server import Database, PostgresServer
 from silent_proxy import SilentProxy, silent_proxy
 
 from streamling.connector import Epoch, Slice
-from streamling.engine.pending import Journal
-from streamling.engine.state import PostgresState, generation, open_state
-from streamling.engine.state import postgres as module
+from streamling.engine.protocol.pending import Journal
+from streamling.engine.protocol.state import PostgresState, generation, open_state
+from streamling.engine.protocol.state import postgres as module
 from streamling.errors import Fenced, PermanentError, StreamlingError, TransientError, UserError
 from streamling.retry import retry
-from streamling.spec.blocks import BackendType, SslMode, StateBackend
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType, SslMode, StateBackend
 
 pytestmark = pytest.mark.servers
 

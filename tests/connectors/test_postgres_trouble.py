@@ -14,11 +14,11 @@ import pytest
 from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
 from postgres_server import Database, PostgresServer
 
+from streamling.clients.postgres import create_once
 from streamling.connector import Applied
-from streamling.engine.state.postgres import PostgresState
+from streamling.engine.protocol.state.postgres import PostgresState
 from streamling.errors import PermanentError, TransientError
 from streamling.formats.arrow import arrow_schema
-from streamling.formats.postgres import made_at_once
 from streamling.plan.types import (
     BINARY,
     DATE,
@@ -237,10 +237,10 @@ def test_what_another_process_makes_at_the_same_moment_is_found_at_the_next_try(
             made._session.execute(statement)
 
     with sink(database) as made:
-        made_at_once(made._session, lambda: make(taken))
+        create_once(made._session, lambda: make(taken))
         assert tries == [taken, taken]
         with pytest.raises(PermanentError, match="42601"):
-            made_at_once(made._session, lambda: made._session.execute("CREATE NOTHING"))
+            create_once(made._session, lambda: made._session.execute("CREATE NOTHING"))
 
 
 def test_a_fault_of_ours_that_the_driver_finds_is_not_tried_again(database: Database) -> None:

@@ -11,8 +11,8 @@ from connector_samples import epoch, opened, rows
 
 from streamling.connector import Applied, Guarantee, Placement, Report, Sink, Task
 from streamling.errors import PermanentError, TransientError
-from streamling.spec.blocks import PrintSink
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import PrintSink
 
 FIRST, SECOND = epoch(1, 0, 2), epoch(2, 2, 4)
 TASK = Task(0, 0)

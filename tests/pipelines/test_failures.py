@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness import AS_INSTALLED, Workspace, printed
 
-from streamling.engine.archive import archive_path, cache_directory
-from streamling.engine.java import find_java
+from streamling.engine.process.archive import archive_path, cache_directory
+from streamling.engine.process.java import find_java
 
 pytestmark = pytest.mark.spark
 

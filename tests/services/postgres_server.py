@@ -17,7 +17,7 @@ from local_stack import LocalServer
 from streamling.dev.postgres import password
 from streamling.dev.postgres_program import USER
 from streamling.dev.stack import Stack
-from streamling.spec.blocks import PostgresState
+from streamling.spec.settings.blocks import PostgresState
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import httpx
 import psutil
 
 from streamling.dev.processes import free_ports
-from streamling.engine.java import find_java, java_home
-from streamling.engine.jvm import spark_home
+from streamling.engine.process.java import find_java, java_home
+from streamling.engine.process.jvm import spark_home
 
 WORKERS = 2
 _HOST = "127.0.0.1"
@@ -107,7 +107,7 @@ class SparkCluster:
 
     def python_processes(self) -> list[psutil.Process]:
         """The Python processes of executors that live now."""
-        return [p for p in self._processes() if "streamling.engine.worker_daemon" in _command(p)]
+        return [p for p in self._processes() if "streamling.engine.process.worker_daemon" in _command(p)]
 
     def executors(self) -> list[psutil.Process]:
         return [p for p in self._processes() if "CoarseGrainedExecutorBackend" in _command(p)]

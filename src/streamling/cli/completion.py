@@ -52,9 +52,9 @@ def error_codes() -> list[tuple[str, str]]:
 
 def state_keys(ctx: Any) -> list[str]:
     """The keys of the application the command line so far speaks of."""
-    from streamling.engine.state import open_state
-    from streamling.spec.blocks import BackendType
+    from streamling.engine.protocol.state import open_state
     from streamling.spec.settings import load_settings
+    from streamling.spec.settings.blocks import BackendType
 
     given = ctx.params if ctx is not None else {}
     try:

@@ -86,8 +86,8 @@ def _started(config: str | None) -> Finding:
     from pathlib import Path
 
     from streamling.cli.health import Finding, Status
-    from streamling.engine.launch import launch
-    from streamling.engine.session import open_session, spark_conf
+    from streamling.engine.process.launch import launch
+    from streamling.engine.process.session import open_session, spark_conf
     from streamling.spec.settings import load_settings
 
     settings = load_settings(config=config, environ=os.environ, cwd=Path.cwd()).settings

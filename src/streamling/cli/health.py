@@ -19,10 +19,10 @@ from streamling import __version__
 from streamling.cli.places import place_of_state
 from streamling.cli.table import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
-from streamling.spec.blocks import BackendType, Plugin, PostgresState
-from streamling.spec.limits import PREFIX
 from streamling.spec.secret import MASK, SECRETIVE, mask, mask_url
 from streamling.spec.settings import LoadedSettings, Settings, load_settings
+from streamling.spec.settings.blocks import BackendType, Plugin, PostgresState
+from streamling.spec.settings.environment_only import PREFIX
 
 NEEDED = {
     "pyspark": ">=4.3,<4.4",
@@ -130,7 +130,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _java() -> Iterator[Finding]:
-    from streamling.engine.java import find_java, locate_java, major_version
+    from streamling.engine.process.java import find_java, locate_java, major_version
 
     try:
         java, origin = locate_java()
@@ -142,7 +142,7 @@ def _java() -> Iterator[Finding]:
     yield Finding("Java", "Java", Status.OK, f"{version or 'of unknown version'}, {java} (from {origin})")
     if _installed("pyspark") is None:
         return
-    from streamling.engine.archive import archive_path
+    from streamling.engine.process.archive import archive_path
 
     archive = archive_path(java)
     if archive.exists():
@@ -178,8 +178,8 @@ def _masked(name: str, value: str) -> str:
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
-    from streamling.engine.cores import local_cores
-    from streamling.engine.session import size_in_bytes, spark_conf
+    from streamling.engine.process.cores import local_cores
+    from streamling.engine.process.session import size_in_bytes, spark_conf
 
     conf = spark_conf(settings.spark)
     yield Finding("machine", "cores", Status.OK, f"{local_cores()}; Spark runs with {conf['spark.master']}")
@@ -260,7 +260,7 @@ def _unreadable(path: Path) -> str | None:
 
 def _unreachable(server: PostgresState) -> StreamlingError | None:
     """Why the server of the positions does not let us in. Nothing is made there."""
-    from streamling.engine.state.postgres import state_session
+    from streamling.engine.protocol.state.postgres import state_session
 
     session = state_session(server, "doctor")
     try:

@@ -17,8 +17,8 @@ from streamling.cli.places import place_of
 from streamling.cli.screen import Above, Screen
 from streamling.cli.table import Glyphs, Line, View, lines
 from streamling.cli.terminal import console, size
-from streamling.engine.progress import Phase, Progress, Snapshot
-from streamling.engine.signals import listen
+from streamling.engine.process.signals import listen
+from streamling.engine.protocol.progress import Phase, Progress, Snapshot
 
 log = logging.getLogger(__name__)
 

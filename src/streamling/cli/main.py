@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from streamling.cli.commands import with_command
-from streamling.engine.launch import launch_early
+from streamling.engine.process.launch import launch_early
 
 # Set by the shell when it asks for completions instead of a run.
 _COMPLETING = "_STREAMLING_COMPLETE"

@@ -19,10 +19,10 @@ from streamling.cli.stack import DIRECTORY, Directory, Format, OutputFormat, ope
 from streamling.cli.terminal import printable
 
 if TYPE_CHECKING:
+    from streamling.clients.schema_registry import Registry
     from streamling.dev.messages import Payload, Recipe
     from streamling.dev.stack import Stack
     from streamling.dev.topics import Message, Topics
-    from streamling.formats.registry import Registry
 
 _STANDARD_INPUT = "-"
 # How many messages `tail` shows if nobody says; as other programs of that name.
@@ -157,9 +157,9 @@ def _topics(stack: Stack) -> Topics:
 
 
 def _registry(stack: Stack) -> Registry:
+    from streamling.clients.schema_registry import Registry
     from streamling.dev.stack import SERVERS
-    from streamling.formats.registry import Registry
-    from streamling.spec.blocks import KafkaConnection
+    from streamling.spec.settings.blocks import KafkaConnection
 
     url = SERVERS["registry"].address(stack.site("registry"))
     return Registry(KafkaConnection(schema_registry_url=url))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streamling.spec.blocks import BackendType
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.secret import mask_url
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType
 
 # The fields that say where, in connectors of all kinds; the first that is set counts.
 _FIELDS = ("path", "topic", "url", "table", "table_name", "agg_table", "landing_table")

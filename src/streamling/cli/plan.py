@@ -23,10 +23,10 @@ from streamling.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from streamling.engine.facts import NodeFacts
+    from streamling.engine.protocol.facts import NodeFacts
     from streamling.errors import Caution
-    from streamling.plan.nodes import PlannedNode
     from streamling.plan.pipeline import Plan
+    from streamling.plan.planned_node import PlannedNode
     from streamling.plan.types import Field
 
 EXAMPLES = """
@@ -57,8 +57,8 @@ def plan(
 ) -> int:
     """Show a pipeline's graph, and what is known of each node."""
     from streamling.cli.failure import show, show_caution
-    from streamling.engine.facts import facts_of
     from streamling.engine.preparation import check
+    from streamling.engine.protocol.facts import facts_of
 
     common = Common(config, verbose, quiet, traceback)
     try:

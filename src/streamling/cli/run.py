@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamling.engine.execution import Summary
-    from streamling.engine.progress import Progress
+    from streamling.engine.protocol.progress import Progress
     from streamling.spec.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def _run(file: str | None, common: Common) -> int:
     for warning in loaded.warnings:
         log.warning("%s", warning)
     from streamling.cli.summary import report_of, show_report
-    from streamling.engine.progress import Progress
+    from streamling.engine.protocol.progress import Progress
 
     path, settings, progress = pipeline_file(file, loaded), loaded.settings, Progress()
     if _shown_live(common, settings):

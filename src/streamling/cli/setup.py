@@ -29,9 +29,9 @@ def setup(
     common = Common(config, verbose, quiet, traceback)
     try:
         settings_of(common)
-        from streamling.engine.archive import archive_path
-        from streamling.engine.java import find_java
-        from streamling.engine.training import train
+        from streamling.engine.process.archive import archive_path
+        from streamling.engine.process.java import find_java
+        from streamling.engine.process.training import train
 
         java = find_java()
         path = archive_path(java)

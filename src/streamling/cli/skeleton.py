@@ -22,8 +22,8 @@ from pydantic.fields import FieldInfo
 from streamling.connector import Kind
 from streamling.spec.duration import format_duration
 from streamling.spec.field_words import default_of, type_name, type_of
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import NodeOptions
 
 _COMMANDS = "# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`."
 _MARKS = (

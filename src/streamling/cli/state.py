@@ -14,7 +14,7 @@ from streamling.cli.completion import state_keys
 from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, settings_of
 
 if TYPE_CHECKING:
-    from streamling.engine.state import StateStore
+    from streamling.engine.protocol.state import StateStore
     from streamling.spec.settings import Settings
 
 Application = Annotated[
@@ -99,7 +99,7 @@ def reset(
 
 def _with_store(common: Common, application: str | None, action: Callable[[StateStore, Settings], int]) -> int:
     try:
-        from streamling.engine.state import open_state
+        from streamling.engine.protocol.state import open_state
 
         settings = settings_of(common, level="warn").settings
         if application:
@@ -142,7 +142,7 @@ def _show(store: StateStore, keys: list[str]) -> int:
 
 def _reset(store: StateStore, application: str, *, asked: bool) -> int:
     from streamling.cli.table import number_of
-    from streamling.engine.state import reset as forget
+    from streamling.engine.protocol.state import reset as forget
 
     keys = number_of(len(store.items()), "key")
     if not asked:

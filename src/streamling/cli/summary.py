@@ -11,11 +11,11 @@ from streamling.cli.places import place_of, place_of_state
 from streamling.cli.table import clock, number_of, speed
 from streamling.cli.terminal import Fragment, tell
 from streamling.engine.execution import Summary
-from streamling.engine.progress import Progress
-from streamling.engine.signals import listen
-from streamling.spec.blocks import BackendType
+from streamling.engine.process.signals import listen
+from streamling.engine.protocol.progress import Progress
 from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType
 
 log = logging.getLogger(__name__)
 _LABEL = 11

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamling.cli.terminal import Fragment, cells, printable
-from streamling.engine.progress import NodeProgress, Phase, Snapshot
+from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
 from streamling.spec.pipeline import Role
 
 Line = tuple[Fragment, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from streamling.spec.options import NodeOptions
+from streamling.spec.pipeline.options import NodeOptions
 
 
 class Placement(Enum):

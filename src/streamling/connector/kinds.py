@@ -13,8 +13,8 @@ from streamling.connector.source import Source
 from streamling.connector.transform import Transform
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import Kinds, NodeSpec, OptionsModel, Role
+from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]

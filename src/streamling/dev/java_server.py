@@ -10,7 +10,7 @@ from typing import IO, ClassVar
 from streamling.dev.onlooker import Onlooker
 from streamling.dev.packages import fetched, installed, pinned
 from streamling.dev.server import Server
-from streamling.engine.java import find_java_for
+from streamling.engine.process.java import find_java_for
 
 
 class JavaServer(Server):

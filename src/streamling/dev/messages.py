@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from streamling.clients.schema_registry import Registry
 from streamling.dev.row_codec import RowCodec
 from streamling.dev.topics import Header, Message
 from streamling.errors import DATA_ERROR, StreamlingError, UserError
-from streamling.formats.registry import Registry
 
 _MAGIC, _FRAME = b"\0", 5
 OPERATION_HEADER = "dbz.op"

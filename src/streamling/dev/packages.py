@@ -18,9 +18,9 @@ from typing import IO
 
 from streamling.dev.lock import locked
 from streamling.dev.onlooker import Onlooker
-from streamling.engine.archive import cache_directory
-from streamling.engine.java import find_java
-from streamling.engine.jvm import spark_jars
+from streamling.engine.process.archive import cache_directory
+from streamling.engine.process.java import find_java
+from streamling.engine.process.jvm import spark_jars
 from streamling.errors import PACKAGE_CHANGED, PACKAGE_NOT_FETCHED, PermanentError, TransientError
 
 Fetch = Callable[[Path, IO[bytes]], Path]

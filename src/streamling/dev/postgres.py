@@ -21,7 +21,7 @@ from streamling.dev.onlooker import Onlooker
 from streamling.dev.packages import installed
 from streamling.dev.server import HOST, Server, Site
 from streamling.dev.wheels import Wheel, fetched_wheel, pinned_wheels, unpack
-from streamling.engine.archive import cache_directory
+from streamling.engine.process.archive import cache_directory
 from streamling.errors import SERVER_FAILED, UserError
 
 _PINNED = "18.4"

@@ -20,15 +20,15 @@ from streamling.connector import (
     Transform,
     TransformContext,
 )
-from streamling.engine.bad_rows import BadRows
-from streamling.engine.engine import Engine, quietly
+from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import Prepared, prepare
-from streamling.engine.progress import Progress, Troubled
-from streamling.engine.session import spark_conf
-from streamling.engine.spark_errors import spark_errors
-from streamling.engine.state import StateStore, claim, generation, open_state
-from streamling.engine.state.store import patiently
-from streamling.engine.stop import StopRequest
+from streamling.engine.process.engine import Engine, quietly
+from streamling.engine.process.session import spark_conf
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.bad_rows import BadRows
+from streamling.engine.protocol.progress import Progress, Troubled
+from streamling.engine.protocol.state import StateStore, claim, generation, open_state
+from streamling.engine.protocol.state.store import patiently
 from streamling.errors import StreamlingError
 from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Udf
@@ -40,11 +40,11 @@ from streamling.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streamling.engine.capacity import Capacity
-    from streamling.engine.delivery import Outlet
-    from streamling.engine.loop import EpochLoop
-    from streamling.engine.readahead import ReadAhead
-    from streamling.engine.results import NodeRows
+    from streamling.engine.data.capacity import Capacity
+    from streamling.engine.data.readahead import ReadAhead
+    from streamling.engine.data.results import NodeRows
+    from streamling.engine.protocol.delivery import Outlet
+    from streamling.engine.protocol.loop import EpochLoop
 
 log = logging.getLogger(__name__)
 
@@ -145,10 +145,10 @@ class Execution:
         self, engine: Engine, prepared: Prepared, store: StateStore, failing: Callable[[BaseException], object]
     ) -> None:
         # Heavy imports happen here and in what is called from here, while the JVM boots.
-        from streamling.engine.dataflow import Dataflow
-        from streamling.engine.delivery import Delivery
-        from streamling.engine.loop import EpochLoop
-        from streamling.engine.pending import Journal
+        from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.loop import EpochLoop
+        from streamling.engine.protocol.pending import Journal
 
         plan, settings = prepared.plan, self._settings
         if not store.durable:
@@ -207,9 +207,9 @@ class Execution:
         self._progress.running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
 
     def _opened_session(self, engine: Engine, prepared: Prepared) -> SparkSession:
-        from streamling.engine.capacity import start_workers
-        from streamling.engine.functions import open_functions
-        from streamling.engine.shipping import ship_plugins
+        from streamling.engine.data.capacity import start_workers
+        from streamling.engine.data.functions import open_functions
+        from streamling.engine.process.shipping import ship_plugins
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
@@ -220,7 +220,7 @@ class Execution:
         return session
 
     def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
-        from streamling.engine.delivery import Outlet
+        from streamling.engine.protocol.delivery import Outlet
 
         settings = self._settings
         outlets = [
@@ -259,8 +259,8 @@ class Execution:
             transform.open(context)
 
     def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
-        from streamling.engine.capacity import Capacity, start_workers
-        from streamling.engine.cores import cores
+        from streamling.engine.data.capacity import Capacity, start_workers
+        from streamling.engine.process.cores import cores
 
         placements = {transform.capabilities.placement for transform in prepared.transforms.values()}
         placements |= {sink.capabilities.placement for sink in prepared.sinks.values()}
@@ -274,7 +274,7 @@ class Execution:
         )
 
     def _reading_ahead(self, prepared: Prepared, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
-        from streamling.engine.readahead import ReadAhead
+        from streamling.engine.data.readahead import ReadAhead
 
         poll_s = max(self._settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S)
         return [
@@ -309,7 +309,7 @@ def _tell_of_loose_rows(prepared: Prepared) -> None:
 
 
 def _functions_of(prepared: Prepared) -> list[Udf]:
-    from streamling.engine.functions import used_functions
+    from streamling.engine.data.functions import used_functions
 
     return used_functions(prepared.plan, [s.select for s in prepared.sources.values() if s.select is not None])
 

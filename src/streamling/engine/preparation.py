@@ -27,8 +27,8 @@ from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocessed
 from streamling.plugin.side_outputs import check_side_outputs, watched
 from streamling.spec.connections import shared_connections, unused_connections
-from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_file_order, load_pipeline, pipeline_text
+from streamling.spec.pipeline.options import FileLetters, OnError
 from streamling.spec.settings import Settings
 
 # A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.

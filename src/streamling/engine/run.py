@@ -11,12 +11,12 @@ import threading
 import time
 from pathlib import Path
 
-from streamling.engine.engine import Engine
 from streamling.engine.execution import Execution, Summary
-from streamling.engine.progress import Progress
-from streamling.engine.session import spark_conf
-from streamling.engine.shutdown import Watchdog, drains, terminal_wait
-from streamling.engine.signals import Signals, listen
+from streamling.engine.process.engine import Engine
+from streamling.engine.process.session import spark_conf
+from streamling.engine.process.shutdown import Watchdog, drains, terminal_wait
+from streamling.engine.process.signals import Signals, listen
+from streamling.engine.protocol.progress import Progress
 from streamling.errors import TransientError
 from streamling.spec.settings import Settings
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from streamling.errors import INVALID_VALUE, UserError
 from streamling.plan.contract import ReadsFiles, WritesFiles
-from streamling.spec.options import FileLetters
 from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline.options import FileLetters
 
 _HINT = "write to a directory that is not below the one that is read"
 

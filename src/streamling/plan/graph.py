@@ -22,8 +22,8 @@ from streamling.errors import (
 )
 from streamling.plan.sql import Statement, parse
 from streamling.spec.faults import nearest
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role
+from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.yaml import ListNode
 
 PLAIN_ONLY = "only Projection and Filter SQL queries are supported for dynamic tables"

@@ -41,13 +41,13 @@ from streamling.plan.contract import (
 from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.feedback import feedback_problems
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
-from streamling.plan.nodes import PlannedNode
-from streamling.plan.placement import placement_cautions
+from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql import Query, Statement, check_statement, compile_query
+from streamling.plan.streams import placement_cautions
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
-from streamling.spec.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
+from streamling.spec.pipeline.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
 """What the outside world said of sources, by reference name; an error where it could not be asked."""

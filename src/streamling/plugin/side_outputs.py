@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import Epoch, Report, Runtime, Sink, SinkCapabilities, SinkContext, Task
 from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingError, UserError
-from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.plugin.application import Application
 from streamling.plugin.context import Recorder
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics

@@ -22,8 +22,8 @@ from streamling.connector import (
     batch_policy,
     register,
 )
-from streamling.spec.options import Batched, NodeOptions, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Batched, NodeOptions, Parallel, SinkOptions
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:

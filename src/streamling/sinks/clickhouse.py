@@ -12,11 +12,11 @@ from streamling.formats.clickhouse_types import NoClickHouseType, clickhouse_typ
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
-from streamling.spec.blocks import Compression
 from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value
-from streamling.spec.options import Deduplicating, RequiredKey, SingleStream, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Deduplicating, RequiredKey, SingleStream, SinkOptions
+from streamling.spec.settings.blocks import Compression
 
 DELETED, INSERTED = "is_deleted", "insert_time"
 # Columns of the input that the table does not get as they are.

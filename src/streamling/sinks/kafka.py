@@ -13,8 +13,8 @@ from streamling.plan.contract import Finding, Key
 from streamling.plan.types import DataType, Schema
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration, parse_duration
-from streamling.spec.options import Deduplicating, SingleStream, SinkOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Deduplicating, SingleStream, SinkOptions, TopicName
 
 _NOT_IN_AVRO = frozenset({"null", "time32", "time64", "duration", "interval"})
 

@@ -23,8 +23,8 @@ from streamling.connector import (
     register,
 )
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Batched, Parallel, SinkOptions
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from streamling.connector import (
 from streamling.disk import disk_errors
 from streamling.errors import DATA_ERROR, SINK_FAILED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Batched, Parallel, SinkOptions
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from streamling.connector import Kind, register
-from streamling.spec.endpoint import Endpoint
-from streamling.spec.options import Batched, SingleStream, SinkOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.endpoint import Endpoint
+from streamling.spec.pipeline.options import Batched, SingleStream, SinkOptions
 
 
 class WebhookOptions(Endpoint, SingleStream, Batched, SinkOptions):

@@ -18,8 +18,8 @@ from streamling.errors import SQL_TYPES
 from streamling.plan.sql import Expression, Function, Value, compile_expression
 from streamling.plan.types import FLOAT64, INT64, OPERATION_COLUMN, OPERATION_FIELD, STRING, Schema
 from streamling.plan.types import Field as Column
-from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Keyed, SourceOptions
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:

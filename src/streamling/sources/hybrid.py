@@ -13,7 +13,7 @@ from streamling.errors import SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError,
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.sources.clickhouse import TableReading
-from streamling.sources.clickhouse_columns import look_up_table
+from streamling.sources.clickhouse.columns import look_up_table
 from streamling.sources.kafka import (
     StartingOffsets,
     Tombstones,
@@ -23,8 +23,8 @@ from streamling.sources.kafka import (
     untyped_filter_problems,
 )
 from streamling.spec.faults import invalid_value, missing_field
-from streamling.spec.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
 
 # What a table gets when a slow registry has used up the time.

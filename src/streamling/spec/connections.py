@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from streamling.errors import NAME_CLASH, UNKNOWN_SETTING, Caution, UserError
 from streamling.spec.faults import did_you_mean
-from streamling.spec.keys import connection_name
-from streamling.spec.options import PostgresLetters, SinkOptions
 from streamling.spec.pipeline import NodeSpec, PipelineSpec
+from streamling.spec.pipeline.options import PostgresLetters, SinkOptions
 from streamling.spec.settings import Settings
+from streamling.spec.settings.names import connection_name
 
 
 def shared_connections(pipeline: PipelineSpec) -> Iterator[UserError]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamling.spec.options import MAX_LABELS, label_fault
 from streamling.spec.pipeline import NodeSpec
-from streamling.spec.plugin_options import PluginOptions
+from streamling.spec.pipeline.options import MAX_LABELS, label_fault
+from streamling.spec.pipeline.plugin_options import PluginOptions
 
 
 def node_labels(node: NodeSpec) -> dict[str, str]:

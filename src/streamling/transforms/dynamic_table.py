@@ -14,8 +14,8 @@ from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.spec.faults import invalid_value
-from streamling.spec.options import TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import TransformOptions
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -9,13 +9,13 @@ from pydantic import Field, field_validator
 from streamling.connector import Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding
-from streamling.plan.declared_columns import DeclaredType, check_operation
 from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.spec.endpoint import Endpoint
+from streamling.plan.written_columns import DeclaredType, check_operation
 from streamling.spec.faults import did_you_mean, invalid_value
-from streamling.spec.options import Batched, Parallel, Reading, RequiredKey, TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.endpoint import Endpoint
+from streamling.spec.pipeline.options import Batched, Parallel, Reading, RequiredKey, TransformOptions
 
 
 class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, Reading, TransformOptions):

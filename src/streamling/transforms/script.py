@@ -8,12 +8,12 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from streamling.connector import Kind, register
-from streamling.plan.declared_columns import DeclaredColumns, declared_fields
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.plan.types import Field as Column
+from streamling.plan.written_columns import DeclaredColumns, declared_fields
 from streamling.spec.duration import Duration
-from streamling.spec.options import Parallel, Reading, RequiredKey, TransformOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Parallel, Reading, RequiredKey, TransformOptions
 
 
 class ScriptOptions(Parallel, RequiredKey, Reading, TransformOptions):

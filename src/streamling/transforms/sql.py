@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from streamling.connector import Kind, register
-from streamling.spec.options import Parallel, RequiredKey, TransformOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import Parallel, RequiredKey, TransformOptions
 
 
 class SqlOptions(Parallel, RequiredKey, TransformOptions):

@@ -13,8 +13,8 @@ import pytest
 
 from streamling.cli.main import main
 from streamling.engine import run
+from streamling.engine.protocol.state import SqliteState
 from streamling.engine.run import Summary
-from streamling.engine.state import SqliteState
 from streamling.errors import SINK_FAILED, PermanentError
 
 VALID = """\

@@ -12,7 +12,7 @@ import pytest
 
 from streamling.cli import health
 from streamling.cli.main import main
-from streamling.engine.state import SqliteState
+from streamling.engine.protocol.state import SqliteState
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from streamling.cli.screen import Above, Screen
 from streamling.cli.table import Glyphs, View, clock, count, lines, quantity, shortened
 from streamling.cli.terminal import cells
 from streamling.connector import Extent
-from streamling.engine.progress import NodeProgress, Phase, Snapshot
+from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
 from streamling.spec.pipeline import Role
 
 GLYPHS = Glyphs()

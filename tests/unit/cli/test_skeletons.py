@@ -16,8 +16,8 @@ from streamling.connector import Kind
 from streamling.connector.kinds import all_kinds
 from streamling.engine.preparation import check
 from streamling.plugin.loading import load_plugins
-from streamling.spec.options import Options, SinkOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import Options, SinkOptions
 from streamling.spec.settings import Settings
 from streamling.spec.yaml import MapNode, compose
 

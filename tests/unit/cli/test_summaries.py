@@ -12,11 +12,11 @@ from streamling.cli.logs import start_logging
 from streamling.cli.places import place_of
 from streamling.cli.summary import Report, block, report_of, show_report
 from streamling.engine.preparation import check
-from streamling.engine.progress import Progress
+from streamling.engine.protocol.progress import Progress
 from streamling.engine.run import Summary
 from streamling.plan.pipeline import Plan
-from streamling.spec.blocks import BackendType, StateBackend
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType, StateBackend
 
 PIPELINE = """\
 sources:

@@ -13,7 +13,7 @@ import typer
 from streamling.cli.app import Command, Group, load_command
 from streamling.cli.commands import COMMANDS, with_command
 from streamling.cli.main import main
-from streamling.engine.state import SqliteState
+from streamling.engine.protocol.state import SqliteState
 from streamling.errors import CONDITIONS
 
 INNER = [("state", "list"), ("state", "show"), ("state", "reset"), ("plugin", "list")]

@@ -11,7 +11,7 @@ from streamling.dev.java_server import JavaServer
 from streamling.dev.kafka import Kafka
 from streamling.dev.packages import pinned
 from streamling.dev.registry import Registry
-from streamling.engine import java
+from streamling.engine.process import java
 from streamling.errors import UserError
 
 

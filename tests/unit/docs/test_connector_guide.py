@@ -20,9 +20,9 @@ from streamling.connector import Applied, BadRow, Epoch, Room, Sink, SinkContext
 from streamling.engine.preparation import Prepared, prepare
 from streamling.errors import Fenced, TransientError
 from streamling.plugin.loading import load_plugins
-from streamling.spec.blocks import Plugin
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import Plugin
 
 SLICE = Slice("orders", "orders:outbox", None, 4, ([1, 4],), 3)
 EPOCH = Epoch("one", 1, "app", "generation", 0, 0, (SLICE,))

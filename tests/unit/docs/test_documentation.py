@@ -15,12 +15,12 @@ from doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_module
 from streamling.connector.kinds import built_in_kinds
 from streamling.engine.preparation import check
 from streamling.errors import NOT_RUNNABLE, SCHEMA_UNKNOWN
-from streamling.plan.nodes import PlannedNode
+from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql import compile_query, parse
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
-from streamling.spec.blocks import Plugin
 from streamling.spec.settings import Settings, load_settings
+from streamling.spec.settings.blocks import Plugin
 from streamling.spec.yaml import MapNode, compose
 
 # The one with servers is run as a whole by another test: its columns are in a registry.

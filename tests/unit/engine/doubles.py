@@ -30,23 +30,22 @@ from streamling.connector import (
     Task,
     kinds,
 )
-from streamling.engine.bad_rows import BadRows, Rejects
-from streamling.engine.capacity import Capacity
-from streamling.engine.delivery import Outlet
-from streamling.engine.intake import Intake
-from streamling.engine.loop import EpochLoop
-from streamling.engine.pending import Journal
-from streamling.engine.progress import Progress
-from streamling.engine.readahead import ReadAhead
-from streamling.engine.state import MemoryState, StateStore, generation
-from streamling.engine.stop import StopRequest
+from streamling.engine.data.capacity import Capacity
+from streamling.engine.data.intake import Intake
+from streamling.engine.data.readahead import ReadAhead
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.bad_rows import BadRows, Rejects
+from streamling.engine.protocol.delivery import Outlet
+from streamling.engine.protocol.loop import EpochLoop
+from streamling.engine.protocol.pending import Journal
+from streamling.engine.protocol.progress import Progress
+from streamling.engine.protocol.state import MemoryState, StateStore, generation
 from streamling.errors import STATE_MOVED, Fenced
-from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import INT64, Field, Schema
-from streamling.spec import blocks
 from streamling.spec.pipeline import load_pipeline
-from streamling.spec.settings import Settings
+from streamling.spec.settings import Settings, blocks
 
 
 class Crash(BaseException):

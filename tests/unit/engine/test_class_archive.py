@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine import archive
-from streamling.engine.archive import archive_path, find_archive
+from streamling.engine.process import archive
+from streamling.engine.process.archive import archive_path, find_archive
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from streamling.engine import cores as module
-from streamling.engine.cores import cores, local_cores
+from streamling.engine.process import cores as module
+from streamling.engine.process.cores import cores, local_cores
 
 
 def session(master: str, parallelism: int) -> Any:

@@ -24,14 +24,14 @@ from streamling.connector import (
     TransformCapabilities,
     kinds,
 )
-from streamling.engine.bad_rows import BadRows
-from streamling.engine.dataflow import Dataflow
-from streamling.engine.exclusions import Exclusions
-from streamling.engine.intake import Intake
-from streamling.engine.progress import Progress
-from streamling.engine.report_book import ReportBook
-from streamling.engine.results import EpochTooLarge
-from streamling.engine.steps.write import WriteStep
+from streamling.engine.data.dataflow import Dataflow
+from streamling.engine.data.exclusions import Exclusions
+from streamling.engine.data.intake import Intake
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.data.steps.write import WriteStep
+from streamling.engine.protocol.bad_rows import BadRows
+from streamling.engine.protocol.progress import Progress
 from streamling.errors import SOURCE_FAILED, SPARK_FAILED, TransientError
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.retry import retry

@@ -17,17 +17,17 @@ from doubles import LedgerSink, plan_of
 
 from streamling import retry
 from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
-from streamling.engine.bad_rows import BadRows, Stage
-from streamling.engine.delivery import Delivery, Outlet, gravest
-from streamling.engine.exclusions import Exclusions
-from streamling.engine.losses import Losses
-from streamling.engine.progress import NodeProgress, Progress
-from streamling.engine.results import EpochTooLarge
-from streamling.engine.spark_errors import ProcessLost
-from streamling.engine.stop import StopRequest
+from streamling.engine.data.exclusions import Exclusions
+from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.data.spark_errors import ProcessLost
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.bad_rows import BadRows, Stage
+from streamling.engine.protocol.delivery import Delivery, Outlet, gravest
+from streamling.engine.protocol.losses import Losses
+from streamling.engine.protocol.progress import NodeProgress, Progress
 from streamling.errors import SINK_FAILED, SPARK_FAILED, BugError, PermanentError, TransientError
-from streamling.plan.nodes import PlannedNode
 from streamling.plan.pipeline import Plan, make_plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))

@@ -8,9 +8,8 @@ import pytest
 from doubles import until
 
 from streamling.connector import Epoch
-from streamling.engine.capacity import Capacity
-from streamling.spec import blocks
-from streamling.spec.settings import Settings
+from streamling.engine.data.capacity import Capacity
+from streamling.spec.settings import Settings, blocks
 
 MB = 1 << 20
 LIMITS = blocks.Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=32 * MB)
@@ -82,7 +81,7 @@ def test_while_workers_start_the_cores_are_theirs_for_a_while(monkeypatch: pytes
     warm.set()
     until(lambda: not growing.preparing)
     assert growing.caps().rows == 10_000
-    monkeypatch.setattr("streamling.engine.capacity._UNDISTURBED_S", 0.01)
+    monkeypatch.setattr("streamling.engine.data.capacity._UNDISTURBED_S", 0.01)
     slow = capacity(warm_up=lambda: threading.Event().wait(1))
     slow.waiting(101)
     until(lambda: not slow.preparing)

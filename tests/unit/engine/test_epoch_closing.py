@@ -7,7 +7,7 @@ import math
 import pytest
 
 from streamling.connector import BatchPolicy
-from streamling.engine.closing import InHand, Timing, closes, patience, still_gathering
+from streamling.engine.protocol.closing import InHand, Timing, closes, patience, still_gathering
 
 ROWS, SECONDS = BatchPolicy(100, None), BatchPolicy(None, 1.0)
 BOTH = BatchPolicy(100, 1.0)

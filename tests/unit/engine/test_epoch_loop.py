@@ -23,10 +23,10 @@ from streamling.connector import (
     Slice,
     SourceCapabilities,
 )
-from streamling.engine import loop as loop_module
-from streamling.engine.pending import Journal
-from streamling.engine.results import EpochTooLarge
-from streamling.engine.state import MemoryState
+from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.protocol import loop as loop_module
+from streamling.engine.protocol.pending import Journal
+from streamling.engine.protocol.state import MemoryState
 from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
 
 KEY = "numbers:"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from streamling.connector import BadRow
-from streamling.engine.exclusions import Exclusions
+from streamling.engine.data.exclusions import Exclusions
 from streamling.errors import BugError
 
 

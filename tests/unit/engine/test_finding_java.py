@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine import java
-from streamling.engine.java import find_java, find_java_for
+from streamling.engine.process import java
+from streamling.engine.process.java import find_java, find_java_for
 from streamling.errors import UserError
 
 

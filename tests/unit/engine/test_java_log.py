@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine import java_log
-from streamling.engine.java_log import MOST_BYTES, JavaLog, out_of_memory
-from streamling.engine.jvm import Jvm
+from streamling.engine.process import java_log
+from streamling.engine.process.java_log import MOST_BYTES, JavaLog, out_of_memory
+from streamling.engine.process.jvm import Jvm
 
 HEAP = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
 STACK = "\n".join(f"\tat org.apache.spark.Something.line{n}(Something.scala:{n})" for n in range(40))

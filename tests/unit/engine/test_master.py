@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from streamling.engine.jvm import Jvm
-from streamling.engine.master import check_reachable, driver_address, is_local
-from streamling.engine.session import spark_conf
+from streamling.engine.process.jvm import Jvm
+from streamling.engine.process.master import check_reachable, driver_address, is_local
+from streamling.engine.process.session import spark_conf
 from streamling.errors import PermanentError
 
 

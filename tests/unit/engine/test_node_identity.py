@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from streamling.connector import BadRow, kinds
-from streamling.engine.bad_rows import BadRows
 from streamling.engine.execution import _nodes_by_name
-from streamling.engine.progress import Progress
+from streamling.engine.protocol.bad_rows import BadRows
+from streamling.engine.protocol.progress import Progress
 from streamling.plan.pipeline import Plan, make_plan
-from streamling.spec.options import OnError
 from streamling.spec.pipeline import Role, load_pipeline
+from streamling.spec.pipeline.options import OnError
 
 TABLE = "Dynamic table numbers"
 

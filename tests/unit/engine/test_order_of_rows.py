@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.engine.steps.query import has_shuffle
+from streamling.engine.data.steps.query import has_shuffle
 
 SHUFFLED = """\
 *(2) Project [id#1L]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from streamling.connector import Epoch, Json, Slice
-from streamling.engine.pending import Journal
-from streamling.engine.state import MemoryState
+from streamling.engine.protocol.pending import Journal
+from streamling.engine.protocol.state import MemoryState
 from streamling.errors import Fenced
 
 

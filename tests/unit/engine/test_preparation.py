@@ -13,10 +13,10 @@ from streamling.engine import preparation
 from streamling.engine.preparation import check, prepare
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, PermanentError
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
-from streamling.spec.blocks import PostgresConnection
-from streamling.spec.options import Keyed, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Keyed, SourceOptions
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import PostgresConnection
 
 ROWS = Schema((Field("id", INT64, nullable=False), Field("name", STRING), OPERATION_FIELD))
 PIPELINE = """\

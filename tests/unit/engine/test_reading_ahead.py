@@ -22,14 +22,14 @@ from streamling.connector import (
     Slice,
     SourceCapabilities,
 )
-from streamling.engine.capacity import Caps
-from streamling.engine.intake import Intake
-from streamling.engine.readahead import ReadAhead
-from streamling.engine.row_size import RowSize
+from streamling.engine.data.capacity import Caps
+from streamling.engine.data.intake import Intake
+from streamling.engine.data.readahead import ReadAhead
+from streamling.engine.data.row_size import RowSize
 from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.types import BOOLEAN, INT64, STRING, Field, Schema
-from streamling.spec.options import OnError
+from streamling.spec.pipeline.options import OnError
 
 MANY = 1 << 30
 MB = 1 << 20

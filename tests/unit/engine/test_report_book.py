@@ -12,7 +12,7 @@ import pytest
 
 from streamling.connector import BadRow, Report
 from streamling.connector.reports import combine
-from streamling.engine.report_book import ReportBook
+from streamling.engine.data.report_book import ReportBook
 
 
 class LocalAccumulator:

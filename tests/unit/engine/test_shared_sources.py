@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from doubles import Crash, LedgerSink, NumberSource, Rig, until
 
 from streamling.connector import Applied, Epoch, Report, SourceCapabilities
-from streamling.engine.state import MemoryState
-from streamling.engine.stop import StopRequest
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.state import MemoryState
 
 THERE = 40
 ONE_AT_A_TIME = threading.RLock()

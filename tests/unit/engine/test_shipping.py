@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamling.engine.shipping import ship_package, ship_plugins
+from streamling.engine.process.shipping import ship_package, ship_plugins
 from streamling.plugin.loading import SHIPPED_PLUGINS, load_again, load_plugins
 from streamling.plugin.registration import Provenance, forget, registrations
 from streamling.spec.settings import Settings

@@ -6,10 +6,10 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
-from streamling.engine.engine import Engine
-from streamling.engine.jvm import Jvm
-from streamling.engine.session import spark_conf
-from streamling.engine.spark_errors import ProcessLost, crossing, spark_errors
+from streamling.engine.data.spark_errors import ProcessLost, crossing, spark_errors
+from streamling.engine.process.engine import Engine
+from streamling.engine.process.jvm import Jvm
+from streamling.engine.process.session import spark_conf
 from streamling.errors import (
     DATA_ERROR,
     JVM_FAILED,
@@ -20,7 +20,7 @@ from streamling.errors import (
     StreamlingError,
     TransientError,
 )
-from streamling.plan.spark_settings import SESSION_SETTINGS
+from streamling.plan.sql.spark_settings import SESSION_SETTINGS
 
 
 def test_what_the_user_sets_wins() -> None:
@@ -35,7 +35,7 @@ def test_the_settings_that_give_sql_its_meaning_are_in_force() -> None:
 
 
 def test_there_is_a_task_slot_per_sink_beyond_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamling.engine.session.local_cores", lambda: 4)
+    monkeypatch.setattr("streamling.engine.process.session.local_cores", lambda: 4)
     assert spark_conf({}, application="shop", sinks=3)["spark.master"] == "local[7]"
 
 
@@ -161,7 +161,7 @@ def test_a_java_that_is_gone_is_the_news_where_spark_seems_to_have_failed(
     monkeypatch: pytest.MonkeyPatch, symptom: Condition, news: Condition
 ) -> None:
     gone = Jvm(["/bin/sh", "-c", "exit 1"], None, address=None, verbose=False)
-    monkeypatch.setattr("streamling.engine.engine.launch", lambda conf, verbose: gone)
+    monkeypatch.setattr("streamling.engine.process.engine.launch", lambda conf, verbose: gone)
     told = Engine({}).cause(PermanentError(symptom, "An error occurred"))
     assert isinstance(told, StreamlingError)
     assert told.condition is news

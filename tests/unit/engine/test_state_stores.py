@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.state import (
+from streamling.engine.protocol.state import (
     MemoryState,
     PostgresState,
     SqliteState,
@@ -22,9 +22,9 @@ from streamling.engine.state import (
     sqlite,
 )
 from streamling.errors import PermanentError, TransientError, UserError
-from streamling.spec.blocks import BackendType, StateBackend
-from streamling.spec.blocks import SqliteState as SqliteBlock
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType, StateBackend
+from streamling.spec.settings.blocks import SqliteState as SqliteBlock
 
 ON_SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgres", "pooler")]
 

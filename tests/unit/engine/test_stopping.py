@@ -15,11 +15,11 @@ import pytest
 
 from streamling.engine import run as run_module
 from streamling.engine.execution import close_all
-from streamling.engine.shutdown import drains, terminal_wait
-from streamling.engine.signals import Signals
-from streamling.engine.stop import StopRequest
-from streamling.spec.blocks import DrainPolicy
+from streamling.engine.process.shutdown import drains, terminal_wait
+from streamling.engine.process.signals import Signals
+from streamling.engine.process.stop import StopRequest
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import DrainPolicy
 
 
 @pytest.fixture

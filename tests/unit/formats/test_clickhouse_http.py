@@ -12,11 +12,11 @@ from threading import Thread
 import pytest
 
 from streamling import __version__
+from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
-from streamling.formats.clickhouse_http import ClickHouse
 from streamling.sources.patience import ATTEMPTS, asked_again
-from streamling.spec.blocks import ClickHouseSource
 from streamling.spec.secret import Secret
+from streamling.spec.settings.blocks import ClickHouseSource
 
 ROWS = json.dumps({"data": [["a", 1]]})
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from streamling.formats.bodies import BadBody
 from streamling.formats.json_messages import ObjectDecoder
-from streamling.plan.declared import declared_type
 from streamling.plan.types import Field
+from streamling.plan.written_types import declared_type
 
 
 def rows(columns: dict[str, str], *bodies: bytes) -> list[Any]:

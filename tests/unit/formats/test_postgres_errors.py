@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.formats.postgres_errors import Verdict, reason, remedy, verdict
+from streamling.clients.postgres_errors import Verdict, reason, remedy, verdict
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streamling.clients.schema_registry import Registry
 from streamling.errors import PermanentError
-from streamling.formats.registry import Registry
-from streamling.spec.blocks import KafkaSource
+from streamling.spec.settings.blocks import KafkaSource
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://ann:hidden#@localhost:1"])

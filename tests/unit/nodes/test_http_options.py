@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from node_samples import node, problem, problems
 
-from streamling.spec.endpoint import Endpoint
+from streamling.spec.pipeline.endpoint import Endpoint
 
 HANDLER = "type: handler\nfrom: s\nprimary_key: id\n"
 

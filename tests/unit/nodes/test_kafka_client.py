@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from streamling.sources.kafka.client import client_settings
-from streamling.spec.blocks import KafkaConnection
+from streamling.clients.kafka import client_settings
+from streamling.spec.settings.blocks import KafkaConnection
 
 FETCHING = {
     "topic.metadata.refresh.interval.ms": 60_000,

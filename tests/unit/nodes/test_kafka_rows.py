@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from streamling.connector import BadRow
-from streamling.plan.declared import declared_type
 from streamling.plan.types import OPERATION_FIELD, Field, Schema
+from streamling.plan.written_types import declared_type
 from streamling.sources.kafka import METADATA
 from streamling.sources.kafka.payload import JsonPayload
 from streamling.sources.kafka.rows import MessageRows
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 
 
 def message(offset: int, value: bytes | None, key: bytes | None = None, time_ms: int = 0) -> Any:

@@ -10,7 +10,7 @@ from streamling.errors import StreamlingError
 from streamling.plan.contract import ChecksColumns
 from streamling.plan.types import Schema
 from streamling.spec.pipeline import Kinds, NodeSpec, PipelineSpec, Role, load_pipeline
-from streamling.spec.plugin_options import (
+from streamling.spec.pipeline.plugin_options import (
     PluginOptions,
     PluginSinkOptions,
     PluginSourceOptions,

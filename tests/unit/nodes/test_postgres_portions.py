@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamling.clients.postgres import TimedOut
 from streamling.errors import SINK_FAILED
-from streamling.formats.postgres import TimedOut
 from streamling.sinks.postgres import portions
 from streamling.sinks.postgres.portions import Portion
 

@@ -9,8 +9,8 @@ import pytest
 
 from streamling.connector import Kind, kinds, register
 from streamling.errors import BugError
-from streamling.spec.options import SinkOptions, SourceOptions
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import SinkOptions, SourceOptions
 
 
 def test_every_built_in_kind_registers_under_its_name() -> None:

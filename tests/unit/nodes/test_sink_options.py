@@ -40,9 +40,9 @@ from streamling.sinks.postgres import OnConflict, PostgresOptions
 from streamling.sinks.postgres.sink import PostgresSink
 from streamling.sinks.postgres_aggregate import AggregateFunction, PostgresAggregateOptions
 from streamling.sinks.webhook import WebhookOptions
-from streamling.spec.blocks import Compression
-from streamling.spec.options import SinkOptions
+from streamling.spec.pipeline.options import SinkOptions
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import Compression
 
 POSTGRES = "type: postgres\nfrom: s\nschema: public\ntable: t\n"
 AGGREGATE = "type: postgres_aggregate\nfrom: s\nschema: public\nlanding_table: l\nagg_table: a\n"

@@ -37,7 +37,7 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
-from streamling.sinks.postgres_types import postgres_type
+from streamling.sinks.postgres_aggregate.types import postgres_type
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamling.plan.declared import NAMES, UnknownType, declared_type
 from streamling.plan.types import DataType
+from streamling.plan.written_types import NAMES, UnknownType, declared_type
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from streamling.engine.preparation import check
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.pipeline import Plan
-from streamling.spec.blocks import Plugin
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import Plugin
 
 HEAD = """
 import pyarrow as pa

@@ -10,8 +10,8 @@ from plugin_files import settings
 
 from streamling.connector import BadRow, Counted, Epoch, Processor, Runtime, SinkContext, TransformContext, kinds
 from streamling.engine.preparation import check
-from streamling.engine.state import MemoryState
-from streamling.plan.nodes import PlannedNode
+from streamling.engine.protocol.state import MemoryState
+from streamling.plan.planned_node import PlannedNode
 from streamling.plugin.nodes.sink import PluginSink
 from streamling.plugin.nodes.source import PluginSource
 from streamling.telemetry.metrics import Metrics

@@ -12,7 +12,7 @@ import pytest
 from plugin_files import checked, problems, write_plugin
 
 from streamling.connector import Projection
-from streamling.engine.functions import used_functions
+from streamling.engine.data.functions import used_functions
 from streamling.errors import PermanentError
 from streamling.plan.sql import compile_expression
 from streamling.plugin.functions import Call

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.state import MemoryState, SqliteState, StateStore
+from streamling.engine.protocol.state import MemoryState, SqliteState, StateStore
 from streamling.errors import UserError
 from streamling.plugin import PluginContext
 

@@ -10,7 +10,7 @@ from plugin_files import checked, settings, write_plugin
 
 from streamling.connector import Epoch, Runtime, SinkContext, Task
 from streamling.engine.preparation import prepare
-from streamling.engine.state import MemoryState
+from streamling.engine.protocol.state import MemoryState
 from streamling.errors import UserError
 from streamling.plugin.side_outputs import SideOutput
 from streamling.telemetry.metrics import Metrics

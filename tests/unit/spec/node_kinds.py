@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from streamling.spec.blocks import Compression
-from streamling.spec.options import (
+from streamling.spec.pipeline import Kinds, Role
+from streamling.spec.pipeline.options import (
     Batched,
     Keyed,
     Options,
@@ -17,7 +17,7 @@ from streamling.spec.options import (
     SourceOptions,
     TransformOptions,
 )
-from streamling.spec.pipeline import Kinds, Role
+from streamling.spec.settings.blocks import Compression
 
 
 class Override(Options):

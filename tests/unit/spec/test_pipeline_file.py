@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from node_kinds import KINDS, KafkaSource, PluginSink, PrintSink, Sql
 
 from streamling.errors import InvalidPipeline, StreamlingError, UserError, Where
-from streamling.spec.options import FileLetters, OnError
 from streamling.spec.pipeline import PipelineSpec, Role, load_pipeline, read_pipeline
+from streamling.spec.pipeline.options import FileLetters, OnError
 
 ORDERS = """\
 name: shop

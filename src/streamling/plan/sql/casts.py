@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamling.errors import SQL_UNSUPPORTED
-from streamling.plan.declared import UnknownType, declared_type
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, spark_type
 from streamling.plan.sql.values import Refusal, Value, string_literal
 from streamling.plan.sql.wide import sized_decimal, wide_cast
@@ -39,6 +38,7 @@ from streamling.plan.types import (
     DataType,
     list_of,
 )
+from streamling.plan.written_types import UnknownType, declared_type
 
 TYPE_NAMES: dict[exp.DType, DataType] = {
     exp.DType.TEXT: STRING,

@@ -30,9 +30,9 @@ from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
 from streamling.plugin.context import PluginContext
 from streamling.plugin.failures import told
 from streamling.plugin.nodes.instance import settled
-from streamling.spec.options import NodeOptions
 from streamling.spec.pipeline import NodeSpec, Role
-from streamling.spec.plugin_options import (
+from streamling.spec.pipeline.options import NodeOptions
+from streamling.spec.pipeline.plugin_options import (
     PluginOptions,
     PluginSinkOptions,
     PluginSourceOptions,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Report, Sink, SinkCapabilities, SinkContext, Task, batch_policy
 from streamling.plugin.nodes.receiving import Receiving
-from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline.options import OnError
 
 if TYPE_CHECKING:
     import pyarrow as pa

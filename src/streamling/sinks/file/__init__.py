@@ -44,8 +44,8 @@ from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.sinks.file.commit_log import CommitLog, Entry, Move
 from streamling.spec.duration import Duration, parse_duration
-from streamling.spec.options import Batched, Parallel, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Batched, Parallel, SinkOptions
 from streamling.spec.settings import Settings
 
 if TYPE_CHECKING:

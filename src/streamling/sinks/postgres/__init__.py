@@ -13,19 +13,19 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from streamling.clients.postgres import Server, Table
 from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
-from streamling.formats.postgres import Server, Table
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sinks.postgres.columns import MOST_SCALE, NESTED
 from streamling.sinks.postgres.sink import PostgresSink, Writing
-from streamling.spec.blocks import PostgresConnection
-from streamling.spec.blocks import PostgresSink as PostgresSinkSettings
 from streamling.spec.duration import Duration
-from streamling.spec.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import PostgresConnection
+from streamling.spec.settings.blocks import PostgresSink as PostgresSinkSettings
 
 _MOST_NAME_BYTES = 63
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from streamling.formats.postgres import RowRefused, Session
+from streamling.clients.postgres import RowRefused, Session
 
 if TYPE_CHECKING:
     import pyarrow as pa

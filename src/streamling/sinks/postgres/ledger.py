@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from streamling.clients.postgres import RowRefused, Session, Table
 from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
 from streamling.errors import SINK_FAILED, PermanentError
-from streamling.formats.postgres import RowRefused, Session, Table
 
 NAME = "_streamling_ledger"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamling.formats.postgres import TimedOut
+from streamling.clients.postgres import TimedOut
 
 if TYPE_CHECKING:
     from streamling.sinks.postgres.rounds import Places

@@ -9,6 +9,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from streamling.clients.postgres import (
+    RowRefused,
+    Server,
+    Session,
+    Table,
+    create_once,
+    is_there,
+    make_schema,
+    sqlstate,
+)
+from streamling.clients.postgres_errors import reason, remedy
 from streamling.connector import (
     Applied,
     BadRow,
@@ -23,17 +34,6 @@ from streamling.connector import (
     Task,
 )
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
-from streamling.formats.postgres import (
-    RowRefused,
-    Server,
-    Session,
-    Table,
-    is_there,
-    made_at_once,
-    make_schema,
-    sqlstate,
-)
-from streamling.formats.postgres_errors import reason, remedy
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
@@ -41,9 +41,9 @@ from streamling.sinks.postgres.portions import Portion
 from streamling.sinks.postgres.rounds import Effective, Round, effective
 from streamling.sinks.postgres.statements import Statements
 from streamling.sinks.postgres.tables import add_columns, compare, make_table
-from streamling.spec.keys import connection_name
-from streamling.spec.options import OnError
 from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline.options import OnError
+from streamling.spec.settings.names import connection_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ class PostgresSink(Sink):
         self._key = context.primary_key
         self._ledger = Ledger(self._writing.table.schema, context.generation, context.node)
         try:
-            made_at_once(self._session, lambda: self._make(columns))
+            create_once(self._session, lambda: self._make(columns))
             with self._session.transaction():
                 columns = self._checked(columns)
         except RowRefused as error:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamling.clients.postgres import RowRefused, Session, Table, quoted
 from streamling.errors import PermanentError
-from streamling.formats.postgres import RowRefused, Session, Table, quoted
 from streamling.sinks.postgres.columns import TableColumn, staged
 from streamling.sinks.postgres.keys import folded
 from streamling.sinks.postgres.portions import Portion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamling.formats.postgres import Session, Table, quoted
+from streamling.clients.postgres import Session, Table, quoted
 from streamling.sinks.postgres.columns import GivenColumn, TableColumn, fitted, misfit, unfit_key
 
 # A domain is the type it is made of, and may itself forbid nulls or have a default.

@@ -15,14 +15,14 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.connector import Discovery, Kind, register
 from streamling.errors import StreamlingError
-from streamling.plan.declared_columns import DeclaredColumns
 from streamling.plan.types import DataType
+from streamling.plan.written_columns import DeclaredColumns
 from streamling.sources.file.listing import means
 from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, wrong_type
-from streamling.spec.options import Keyed, Options, Parallel, SourceOptions
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Keyed, Options, Parallel, SourceOptions
 from streamling.spec.settings import Settings
 
 SCHEMES = ("s3", "s3a", "gs")

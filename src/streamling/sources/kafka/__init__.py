@@ -33,21 +33,21 @@ from streamling.errors import (
     UserError,
 )
 from streamling.plan.contract import Finding, Key
-from streamling.plan.declared_columns import DeclaredColumns, declared_fields
 from streamling.plan.sql import Expression, check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
-from streamling.sources.avro_columns import avro_columns, newest_schema
+from streamling.plan.written_columns import DeclaredColumns, declared_fields
+from streamling.sources.kafka.avro_columns import avro_columns, newest_schema
 from streamling.sources.kafka.control import Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.source import KafkaSource, Reading
-from streamling.spec.blocks import BackendType
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
-from streamling.spec.options import BatchLimits, Keyed, Options, SourceOptions, TopicName
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import BatchLimits, Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
+from streamling.spec.settings.blocks import BackendType
 from streamling.telemetry.labels import node_labels
 
 METADATA = (

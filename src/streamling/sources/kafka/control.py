@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from streamling.errors import StreamlingError, TransientError
+from streamling.clients.kafka import Broker
+from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
 from streamling.retry import retry
-from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.membership import Membership
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class Control:
     def _look(self) -> Broker | None:
         if self._closing.is_set():  # while it was waited
             return None
-        broker = Broker(self._connection, self._watching.topic)
+        broker = Broker(self._connection, self._watching.topic, SOURCE_FAILED)
         self._known = frozenset(broker.partitions())
         self.broker = broker
         if self._watching.group is None:

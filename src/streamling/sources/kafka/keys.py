@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+from streamling.clients.schema_registry import NoSuchSchema, Registry
 from streamling.formats.json_text import parsed, shown
 from streamling.formats.json_values import conversion
-from streamling.formats.registry import NoSuchSchema, Registry
 from streamling.plan.types import DataType, Field
 from streamling.sources.kafka.payload import FRAME, MAGIC
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 
 _schemas: dict[tuple[str, int], Any] = {}
 # Between the columns of a key that is text.

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streamling.errors import PermanentError
-from streamling.sources.kafka.client import client_settings, failed
-from streamling.spec.blocks import KafkaConnection
+from streamling.clients.kafka import client_settings, failed
+from streamling.errors import SOURCE_FAILED, PermanentError
+from streamling.spec.settings.blocks import KafkaConnection
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Membership:
             return
         if message.error() is None:
             raise AssertionError("a member whose partitions are paused has received a message")
-        error = failed(f"the group '{self._group}' cannot be used", message.error())
+        error = failed(f"the group '{self._group}' cannot be used", message.error(), SOURCE_FAILED)
         if isinstance(error, PermanentError):
             raise error
         log.debug("%s; the client goes on trying", error.message)

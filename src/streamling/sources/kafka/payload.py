@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from streamling.clients.schema_registry import RegisteredSchema, Registry
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
 from streamling.formats.avro import expanded, record_of, rows_of
 from streamling.formats.bodies import Decoder
-from streamling.formats.registry import RegisteredSchema, Registry
 from streamling.plan.types import OPERATION_COLUMN, Field
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 
 log = logging.getLogger(__name__)
 

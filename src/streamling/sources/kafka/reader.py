@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamling.clients.kafka import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
-from streamling.sources.kafka.client import REQUEST_SECONDS, client_errors, client_settings, failed, refused
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.stretch import Stretch
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,8 +194,10 @@ class KafkaReader:
             "fetch.queue.backoff.ms": _PAUSE_MS,
         }
         what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
-        with client_errors(what):
-            consumer = Consumer({**client_settings(self.connection), **settings, "error_cb": refused(what)})
+        with client_errors(what, SOURCE_FAILED):
+            consumer = Consumer(
+                {**client_settings(self.connection), **settings, "error_cb": refused(what, SOURCE_FAILED)}
+            )
         consumer.assign([TopicPartition(self.topic, partition, first)])
         return _Kept(consumer, first)
 
@@ -280,7 +282,7 @@ class _Reading:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._pass_over(*self._left())
             return
-        found = failed(f"{self._place} cannot be read", error)
+        found = failed(f"{self._place} cannot be read", error, SOURCE_FAILED)
         if isinstance(found, PermanentError):
             raise found
         log.warning("%s; the client goes on trying", found.message)
@@ -299,7 +301,7 @@ class _Reading:
         """The oldest offset that the broker has, and the one behind the newest."""
         from confluent_kafka import TopicPartition
 
-        with client_errors(f"offsets of {self._place} cannot be looked up"):
+        with client_errors(f"offsets of {self._place} cannot be looked up", SOURCE_FAILED):
             low, high = self._consumer.get_watermark_offsets(
                 TopicPartition(self._topic, self._partition), timeout=REQUEST_SECONDS
             )

@@ -23,7 +23,7 @@ from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.keys import key_values
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 
 OPERATION_HEADER = "dbz.op"
 _OPERATIONS = {b"r": ord("i"), b"c": ord("i"), b"u": ord("u"), b"d": ord("d")}

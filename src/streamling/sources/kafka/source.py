@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamling.clients.kafka import Broker
 from streamling.connector import (
     BatchPolicy,
     Extent,
@@ -23,12 +24,11 @@ from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
 from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.sources.kafka.client import Broker
 from streamling.sources.kafka.control import Control, Watching
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
 from streamling.sources.kafka.stretch import Stretch
-from streamling.spec.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaConnection
 from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class KafkaSource(Source):
 
     def recall(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """What is left of them. Rows of a recorded epoch that are gone cannot be brought to anybody any more."""
-        broker = self._control.broker or Broker(self._connection, self._reading.topic)
+        broker = self._control.broker or Broker(self._connection, self._reading.topic, SOURCE_FAILED)
         stretches = [[Stretch.of(part) for part in s.parts] for s in slices]
         numbers = {part.partition for parts in stretches for part in parts}.intersection(broker.partitions())
         first, ends = broker.first(numbers), broker.end(numbers)

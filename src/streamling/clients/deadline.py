@@ -1,0 +1,75 @@
+"""A deadline for what a connection is asked: one thread per connection, started with its first question."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Deadline:
+    """Shuts a socket down when an answer takes too long, which wakes up the thread that waits for it.
+
+    `socket_number` is the file descriptor of an open socket; with None there is nothing to cut.
+    """
+
+    def __init__(self, socket_number: int | None) -> None:
+        self._socket_number = socket_number
+        self._changed = threading.Condition()
+        self._due: float | None = None
+        self._wakes_at = math.inf
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self.expired = False
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """The answer must be there after so many seconds; 0 = without limit."""
+        self.expired = False
+        if seconds:
+            self._set(time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            if seconds:
+                self._set(None)
+
+    def close(self) -> None:
+        """End the thread. The socket is left alone."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _set(self, due: float | None) -> None:
+        with self._changed:
+            self._due = due
+            # Most answers come long before they are due: the thread is not woken for them, and looks again when it
+            # wakes up by itself.
+            if due is None or due >= self._wakes_at:
+                return
+            if self._thread is None and self._socket_number is not None:
+                self._thread = threading.Thread(target=self._watch, name="deadline", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                left = None if self._due is None else self._due - time.monotonic()
+                if left is not None and left <= 0:
+                    self._cut()
+                    self._due = None
+                    continue
+                self._wakes_at = self._due if self._due is not None else math.inf
+                self._changed.wait(left)
+
+    def _cut(self) -> None:
+        self.expired = True
+        if self._socket_number is None:
+            return
+        with suppress(OSError), socket.socket(fileno=os.dup(self._socket_number)) as link:
+            link.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,130 @@
+"""A server that is asked over HTTP: one client, and one classification of what can go wrong.
+
+no URL                         PermanentError
+certificate not trusted        PermanentError, with what to do about it
+no answer                      TransientError
+408, 429, 5xx                  TransientError, unless the server's own rule says otherwise
+any other status than 2xx      PermanentError
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamling.clients.tls import HOW_TO_TRUST, tls_context
+from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
+from streamling.spec.secret import mask_url
+
+if TYPE_CHECKING:
+    import httpx
+
+_RETRIABLE = (408, 429)
+_SHOWN_CHARACTERS = 500
+
+Classify = Callable[["httpx.Response"], type[StreamlingError]]
+"""The error for an answer that is not a success."""
+
+
+def by_status(response: httpx.Response) -> type[StreamlingError]:
+    """The usual classification of a status."""
+    status = response.status_code
+    return TransientError if status >= 500 or status in _RETRIABLE else PermanentError
+
+
+class HttpServer:
+    """`name` is how messages call the server, `condition` what its errors mean to the caller.
+
+    Every request takes `timeout` seconds at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        condition: Condition,
+        timeout: float,
+        user: tuple[str, str] | None = None,
+        headers: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
+        classify: Classify = by_status,
+    ) -> None:
+        import httpx
+
+        self._url = url
+        self._name = name
+        self._condition = condition
+        self._classify = classify
+        self._client = httpx.Client(
+            auth=user,
+            verify=tls_context(),  # also for http://, which may be redirected to https://
+            timeout=timeout,
+            follow_redirects=True,
+            headers=headers,
+        )
+
+    def __enter__(self) -> HttpServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def request(
+        self, method: str, path: str = "", *, params: Mapping[str, str] | None = None, **content: Any
+    ) -> httpx.Response:
+        """A successful answer. `params` join those of the address; `content` is httpx's.
+
+        Raises StreamlingError, classified as the module says.
+        """
+        import httpx
+
+        try:
+            url = httpx.URL(self._url + path)
+            response = self._client.request(method, url.copy_merge_params(params) if params else url, **content)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            # Without the cause, which may quote a password as the port.
+            message = f"the address of {self._name}, {self._address}, is not a URL"
+            raise PermanentError(self._condition, message) from None
+        except httpx.HTTPError as error:
+            raise self._unanswered(error) from error
+        if not response.is_success:
+            to = f" to {path}" if path else ""
+            answer = response.text.strip()[:_SHOWN_CHARACTERS]
+            message = f"{self._name} at {self._address} answers {response.status_code}{to}: {answer}"
+            raise self._classify(response)(self._condition, message)
+        return response
+
+    def json(self, method: str, path: str = "", **content: Any) -> Any:
+        """The JSON of a successful answer."""
+        response = self.request(method, path, **content)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise self.unexpected(error) from error
+
+    def unexpected(self, cause: Exception | None = None) -> PermanentError:
+        """The error for an answer that such a server does not give: the address is that of another one."""
+        message = f"{self._address} does not answer like {self._name}"
+        return PermanentError(self._condition, message, cause=cause)
+
+    @property
+    def _address(self) -> str:
+        return mask_url(self._url)
+
+    def _unanswered(self, error: httpx.HTTPError) -> StreamlingError:
+        reason = str(error) or type(error).__name__
+        if _is_untrusted(error):
+            message = f"the certificate of {self._name} at {self._address} is not trusted: {reason}"
+            return PermanentError(self._condition, message, hint=HOW_TO_TRUST, cause=error)
+        message = f"{self._name} at {self._address} does not answer: {reason}"
+        return TransientError(self._condition, message, cause=error)
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None

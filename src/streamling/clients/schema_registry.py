@@ -1,0 +1,114 @@
+"""The schema registry, over its HTTP interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from streamling.clients.http import HttpServer, by_status
+from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError
+from streamling.spec.settings.blocks import KafkaConnection
+
+if TYPE_CHECKING:
+    import httpx
+
+_MOST_REFERENCES = 100
+# A registry answers at once or is in trouble; who reads then tries again anyway.
+_ANSWER_S = 10.0
+
+
+class NoSuchSchema(PermanentError):
+    """The registry answers, and does not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One version of a subject. `references` are the texts of the schemas it builds on, each before its users."""
+
+    id: int
+    version: int
+    text: str
+    references: tuple[str, ...] = ()
+
+
+class Registry:
+    """A registry as the settings of a Kafka connection name it. Every request takes `timeout` seconds at most."""
+
+    def __init__(
+        self, connection: KafkaConnection, *, timeout: float = _ANSWER_S, condition: Condition = SCHEMA_NOT_FOUND
+    ) -> None:
+        password = connection.schema_registry_password
+        user = connection.schema_registry_username
+        self._server = HttpServer(
+            connection.schema_registry_url.rstrip("/"),
+            name="the schema registry",
+            condition=condition,
+            timeout=timeout,
+            user=(user, password.reveal()) if user and password else None,
+            headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
+            classify=_classify,
+        )
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest version of a subject."""
+        return self._version(subject, "latest")
+
+    def by_id(self, id_: int) -> tuple[str, tuple[str, ...]]:
+        """The text of a schema, and those it builds on, each before its users."""
+        answer = self._get(f"/schemas/ids/{id_}")
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(answer, texts)
+        return answer["schema"], tuple(texts.values())
+
+    def versions(self, id_: int) -> dict[str, int]:
+        """The newest version, by subject, that a schema is."""
+        found: dict[str, int] = {}
+        for one in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
+            subject, version = str(one["subject"]), int(one["version"])
+            found[subject] = max(version, found.get(subject, version))
+        return found
+
+    def register(self, subject: str, text: str) -> int:
+        """The id of an Avro schema as a version of a subject, added if it is not there."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return int(self._answer("POST", path, {"schema": text})["id"])
+
+    def _version(self, subject: str, version: int | str) -> RegisteredSchema:
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "AVRO":
+            raise PermanentError(SCHEMA_NOT_FOUND, f"subject '{subject}' holds a schema of the type {kind}, not Avro")
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(answer, texts)
+        return RegisteredSchema(answer["id"], answer["version"], answer["schema"], tuple(texts.values()))
+
+    def _collect(self, answer: dict[str, Any], texts: dict[tuple[str, int], str]) -> None:
+        for reference in answer.get("references") or ():
+            place = (reference["subject"], reference["version"])
+            if place in texts or len(texts) >= _MOST_REFERENCES:
+                continue
+            inner = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            self._collect(inner, texts)
+            texts[place] = inner["schema"]
+
+    def _get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._answer("GET", path)
+        return found
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type = dict) -> Any:
+        content = self._server.json(method, path, json=body)
+        if not isinstance(content, kind):
+            raise self._server.unexpected()
+        return content
+
+
+def _classify(response: httpx.Response) -> type[StreamlingError]:
+    return NoSuchSchema if response.status_code == HTTPStatus.NOT_FOUND else by_status(response)

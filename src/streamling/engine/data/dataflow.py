@@ -1,0 +1,185 @@
+"""The data plane of one epoch: a walk over the plan, one step per node.
+
+Small epochs: the driver has read the rows; queries get them as Arrow and give Arrow back, processors run in this
+process, and so do writers; no Python worker is involved. Large epochs: workers read the parts and, where a transform or
+a sink can, process and write them there too. Readers, processors, writers, queries and the order of rows are the same
+in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamling.connector import Epoch, Report, Sink, Source, Transform
+from streamling.connector.reports import combine
+from streamling.engine.data.exclusions import Exclusions
+from streamling.engine.data.intake import Intake
+from streamling.engine.data.reading import find_bad_rows
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.steps.process import ProcessStep
+from streamling.engine.data.steps.query import QueryStep
+from streamling.engine.data.steps.read import ReadStep
+from streamling.engine.data.steps.write import WriteStep
+from streamling.engine.protocol.bad_rows import BadRows, Rejects
+from streamling.engine.protocol.losses import Losses
+from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.sql.values import identifier
+from streamling.spec.pipeline import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Dataflow:
+    """Computes epochs. Holds what does not change between them."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        sources: Mapping[str, Source],
+        transforms: Mapping[str, Transform],
+        sinks: Mapping[str, Sink],
+        bad_rows: BadRows,
+        retry: Callable[[Callable[[], NodeRows], str], NodeRows],
+    ) -> None:
+        """`retry` repeats an action while it fails transiently; its text says what the action is."""
+        self._session = session
+        self._plan = plan
+        self._sources = sources
+        self._transforms = transforms
+        self._bad_rows = bad_rows
+        self._retry = retry
+        self._reports = ReportBook()
+        self._reads: dict[str, ReadStep] = {}
+        self._queries: dict[str, QueryStep] = {}
+        self._processes: dict[str, ProcessStep] = {}
+        self._writes: dict[str, WriteStep] = {}
+        for node in plan.nodes:
+            self._add_step(node, sinks)
+
+    def _add_step(self, node: PlannedNode, sinks: Mapping[str, Sink]) -> None:
+        inputs = tuple(self._plan.node(ref) for ref in node.inputs)
+        policy = self._bad_rows.policy(node.id)
+        if node.spec.role is Role.SOURCE:
+            self._reads[node.id] = ReadStep(node, self._sources[node.ref], policy, self._reports)
+        elif node.spec.role is Role.SINK:
+            self._writes[node.id] = WriteStep(node, inputs[0], sinks[node.ref])
+        elif node.ref in self._transforms:
+            transform = self._transforms[node.ref]
+            self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
+        else:
+            self._queries[node.id] = QueryStep(node, inputs)
+
+    def compute(
+        self,
+        epoch: Epoch,
+        intakes: Mapping[str, Intake],
+        *,
+        wanted: Sequence[PlannedNode],
+        most_bytes: int | None = None,
+    ) -> Results:
+        """The rows of all nodes that the wanted sinks need: queries analysed but not computed; processors that stay in
+        this process have run. A step that fails transiently is repeated alone. Raises EpochTooLarge."""
+        # A transform that keeps its bad rows runs in any case: they may be all that is missing of an epoch.
+        keeping = [node for node in self._processing() if self._bad_rows.keeps(node.id)]
+        needed = self._upstream([*wanted, *keeping])
+        large = any(intake.large for intake in intakes.values())
+        self._reports.begin(epoch.id)
+        results = Results(self._session, epoch, self._reports, large=large, most_bytes=most_bytes)
+        try:
+            for node in self._plan.nodes:
+                if node.id in needed and node.spec.role is not Role.SINK:
+                    results.add(self._compute_node(node, results, intakes, needed))
+        except BaseException:
+            results.release()
+            raise
+        return results
+
+    def _compute_node(
+        self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]
+    ) -> NodeRows:
+        losses = Losses(node.spec.name)
+        step = partial(self._rows, node, results, intakes, needed)
+        return self._retry(
+            lambda: losses.guard(step, divisible=results.most_bytes is not None), f"node '{node.spec.name}'"
+        )
+
+    def _rows(self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]) -> NodeRows:
+        readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]
+        shared = sum(_mentions(reader, node) for reader in readers) > 1
+        with spark_errors(node.spec.name):
+            if node.id in self._reads:
+                return self._reads[node.id].rows(results, intakes.get(node.ref), shared=shared)
+            if node.id in self._processes:
+                return self._processes[node.id].rows(results, shared=shared)
+            rows = self._queries[node.id].rows(results, shared=shared)
+            if shared and not results.large and any(n.spec.role is not Role.SINK for n in readers):
+                rows.materialize()
+            return rows
+
+    def write(self, node: PlannedNode, results: Results, exclusions: Exclusions) -> list[Report]:
+        """Let a sink's writers write; one report each."""
+        return self._writes[node.id].write(results, exclusions)
+
+    def rejects(self, results: Results, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
+        """What sources and transforms have given to an epoch that every sink has, and what they have rejected."""
+        epoch = results.epoch.id
+        rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
+        for node in self._processing():
+            if self._bad_rows.keeps(node.id):
+                self._retry_force(results, node)
+            reports = self._reports.of(epoch, node.id)
+            if reports:
+                rejects[node.id] = Rejects(combine(reports.values()))
+        return rejects
+
+    def _retry_force(self, results: Results, node: PlannedNode) -> None:
+        rows = results.rows(node.id)
+
+        def force() -> NodeRows:
+            results.force(node)
+            return rows
+
+        self._retry(force, f"node '{node.spec.name}'")
+
+    def count(self, rejects: Mapping[str, Rejects]) -> None:
+        """Tell the transforms what their processors have counted."""
+        for ref, transform in self._transforms.items():
+            if ref in rejects and rejects[ref].report.counts:
+                transform.count(rejects[ref].report.counts)
+
+    def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
+        if not intake.large:
+            report = intake.report
+            again = None if report.complete else partial(find_bad_rows, self._reads[ref].reader, intake.parts)
+            return Rejects(report, again)
+        reports = self._reports.of(epoch, ref)
+        known = all(index in reports for index in range(len(intake.parts)))
+        report = combine(reports.values()) if known else Report(sum(s.rows for s in intake.slices))
+        whole = known and all(report.complete for report in reports.values())
+        return Rejects(report, None if whole else partial(find_bad_rows, self._reads[ref].reader, intake.parts))
+
+    def _processing(self) -> list[PlannedNode]:
+        return [node for node in self._plan.transforms if node.id in self._processes]
+
+    def _upstream(self, nodes: Iterable[PlannedNode]) -> set[str]:
+        """The nodes and all they read, directly or not."""
+        needed: set[str] = set()
+        stack = list(nodes)
+        while stack:
+            node = stack.pop()
+            if node.id not in needed:
+                needed.add(node.id)
+                stack.extend(self._plan.node(ref) for ref in node.inputs)
+        return needed
+
+
+def _mentions(reader: PlannedNode, node: PlannedNode) -> int:
+    """How often a reader reads a node: a query may have it in several of its branches."""
+    return max(1, reader.query.text.count(identifier(node.view))) if reader.query is not None else 1

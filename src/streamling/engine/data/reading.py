@@ -1,0 +1,81 @@
+"""Reading parts: the same in the driver and in executors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report
+from streamling.engine.protocol.bad_rows import rejection
+from streamling.formats.arrow import conform
+from streamling.spec.pipeline.options import OnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# More bad rows than this of one part are counted, not sent along: they are found again by reading the part again.
+KEPT_BAD_ROWS = 1000
+
+
+class BadRowFilter:
+    """Splits what a reader or a processor yields: batches are passed on with the node's schema; bad rows, counts and
+    places are collected into a report."""
+
+    def __init__(
+        self, node: str, schema: pa.Schema, on_error: OnError, *, kept_bad_rows: int | None = KEPT_BAD_ROWS
+    ) -> None:
+        """All bad rows are counted, `kept_bad_rows` of them kept; None keeps all."""
+        self._node = node
+        self._schema = schema
+        self._on_error = on_error
+        self._kept_bad_rows = kept_bad_rows
+        self._rows = 0
+        self._bytes = 0
+        self._rejected = 0
+        self._bad_rows: list[BadRow] = []
+        self._counts: Counter[str] = Counter()
+        self.reached: Json = None
+        """The last place that the reader has reached."""
+        self.stopped = False
+        """Whether it was enough there, and what the reader had beyond it was left."""
+        self.held_bytes = 0
+        """What the rows and the bad rows take in memory."""
+
+    def batches(
+        self, items: Iterable[pa.RecordBatch | BadRow | Counted | Reached], enough: Callable[[], bool] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All batches, or those up to the first place where it is `enough`."""
+        for item in items:
+            if isinstance(item, BadRow):
+                self._reject(item)
+            elif isinstance(item, Counted):
+                self._counts[item.what] += item.count
+            elif isinstance(item, Reached):
+                self.reached = item.place
+                if enough is not None and enough():
+                    self.stopped = True
+                    return
+            else:
+                batch = conform(item, self._schema, self._node)
+                self._rows += batch.num_rows
+                self._bytes += batch.nbytes
+                self.held_bytes += batch.nbytes
+                yield batch
+
+    def _reject(self, bad: BadRow) -> None:
+        if self._on_error is OnError.FAIL:
+            raise rejection(self._node, bad)
+        self._rejected += 1
+        if self._kept_bad_rows is None or len(self._bad_rows) < self._kept_bad_rows:
+            self._bad_rows.append(bad)
+            self.held_bytes += bad.bytes
+
+    @property
+    def report(self) -> Report:
+        return Report(self._rows, self._rejected, tuple(self._bad_rows), dict(self._counts), self._bytes)
+
+
+def find_bad_rows(reader: Reader, parts: Iterable[Json]) -> Iterator[BadRow]:
+    """Read parts again for their bad rows only."""
+    return (item for part in parts for item in reader.read(part) if isinstance(item, BadRow))

@@ -1,0 +1,192 @@
+"""What was computed of an epoch: the rows of its nodes, and what there is to say of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from streamling.connector import Epoch
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
+from streamling.engine.data.steps.stages import Stages
+from streamling.errors import DATA_ERROR, PermanentError
+from streamling.formats.arrow import arrow_schema, conform
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class EpochTooLarge(Exception):
+    """What an epoch comes to is more than the driver should hold. Cut into smaller epochs it gets through."""
+
+    def __init__(self, node: str, why: str) -> None:
+        super().__init__(f"'{node}': {why}")
+
+
+class Results:
+    """The rows of the nodes of one epoch, lazily: asking for them computes them."""
+
+    def __init__(
+        self, session: SparkSession, epoch: Epoch, reports: ReportBook, *, large: bool, most_bytes: int | None
+    ) -> None:
+        """`large`: executors read it. With more than `most_bytes` of one node in this process an epoch is too large;
+        None for one that cannot be cut any more."""
+        self.session = session
+        self.epoch = epoch
+        self.large = large
+        self.most_bytes = most_bytes
+        self.reports = reports
+        self.counted: dict[str, int] = {}
+        """The rows of the nodes whose rows were seen; others were computed in passing."""
+        self.collected_bytes = 0
+        """Of the node of which most has come into this process."""
+        self._rows: dict[str, NodeRows] = {}
+        self._persisted: list[DataFrame] = []
+
+    def add(self, rows: NodeRows) -> None:
+        self._rows[rows.node.id] = rows
+
+    def rows(self, node: str) -> NodeRows:
+        return self._rows[node]
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        self._persisted.append(frame.persist())
+        return self._persisted[-1]
+
+    def force(self, node: PlannedNode) -> None:
+        """Compute a node whose report nobody has caused to be made."""
+        if not self.reports.of(self.epoch.id, node.id):
+            self._rows[node.id].compute()
+
+    def release(self) -> None:
+        """Everything of the epoch may go, in Python and in Java: nothing here refers to anything any more."""
+        for frame in self._persisted:
+            frame.unpersist()
+        self._rows.clear()
+        self._persisted.clear()
+        self.reports.forget(self.epoch.id)
+
+
+class NodeRows:
+    """The rows of one node in one epoch: as stages that workers run, as a Spark frame, as a table in this process.
+
+    Each form is made from the others when it is first asked for. `shared`: several nodes read them, so they are
+    computed once. `answered`: they came out of something that must not be asked twice.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        node: PlannedNode,
+        *,
+        schema: Schema | None = None,
+        stages: Stages | None = None,
+        frame: DataFrame | None = None,
+        table: pa.Table | None = None,
+        chunk_rows: int = 0,
+        shared: bool = False,
+        answered: bool = False,
+    ) -> None:
+        self.node = node
+        self.schema = schema or node.schema
+        """The node's own, or of a source the columns that something reads."""
+        self.shared = shared
+        self.answered = answered
+        self._results = results
+        self._stages = stages
+        self._frame = frame
+        self._table = table
+        self._chunk_rows = chunk_rows
+        self._lock = threading.Lock()
+        if table is not None:
+            results.counted[node.id] = table.num_rows
+
+    @property
+    def stages(self) -> Stages | None:
+        """What workers have to run to get the rows, where another stage may follow in the same task."""
+        return None if self.shared or self.answered or self._frame is not None else self._stages
+
+    @property
+    def frame(self) -> DataFrame:
+        with self._lock:
+            if self._frame is None:
+                self._frame = self._made_frame()
+            return self._frame
+
+    def _made_frame(self) -> DataFrame:
+        results, schema = self._results, self.schema
+        if self._table is not None:
+            return make_frame(results.session, schema, self._table, self._chunk_rows)
+        if self._stages is None:
+            raise AssertionError(self.node)
+        frame = self._stages.frame(results.session, schema)
+        return results.persist(frame) if self.shared or self.answered else frame
+
+    def compute(self) -> None:
+        """Let the executors compute the rows now."""
+        with spark_errors(self.node.spec.name):
+            self.frame.write.format("noop").mode("overwrite").save()
+
+    @property
+    def in_process(self) -> bool:
+        return self._table is not None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in this process, in order. Raises EpochTooLarge."""
+        name, schema = self.node.spec.name, arrow_schema(self.schema)
+        rows = size = 0
+        for batch in self._raw_batches():
+            rows += batch.num_rows
+            size += batch.nbytes
+            self._check(size)
+            yield conform(batch, schema, name)
+        self._results.counted[self.node.id] = rows
+        self._results.collected_bytes = max(self._results.collected_bytes, size)
+
+    def _raw_batches(self) -> Iterator[pa.RecordBatch]:
+        if self._table is None and self._results.large:
+            frame = self.frame
+            with spark_errors(self.node.spec.name):
+                yield from self._refusing(lambda: stream(frame))
+            return
+        yield from self.table().to_batches()
+
+    def table(self) -> pa.Table:
+        """All rows of a small epoch, computed once however many ask."""
+        frame = self.frame if self._table is None else None
+        with self._lock:
+            if self._table is None and frame is not None:
+                with spark_errors(self.node.spec.name):
+                    (self._table,) = self._refusing(lambda: iter([collect(frame)]))
+                self._results.counted[self.node.id] = self._table.num_rows
+            return self._table
+
+    def materialize(self) -> None:
+        """Compute a small epoch's rows now, and let every reader have these."""
+        if self._table is None:
+            self.table()
+            with self._lock:
+                self._frame = None
+
+    def _refusing(self, items: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+        try:
+            yield from items()
+        except ResultTooLarge:
+            self._check(None)
+            raise PermanentError(
+                DATA_ERROR,
+                "what comes of a few rows is larger than spark.driver.maxResultSize",
+                node=self.node.spec.name,
+                hint="raise spark.driver.maxResultSize and spark.driver.memory, or make the rows smaller",
+            ) from None
+
+    def _check(self, size: int | None) -> None:
+        """`size` None: more than Spark hands over."""
+        most = self._results.most_bytes
+        if most is not None and (size is None or size > most):
+            raise EpochTooLarge(self.node.spec.name, f"its rows are more than {most >> 20} MB")

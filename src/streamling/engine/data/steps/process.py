@@ -1,0 +1,107 @@
+"""The process step: a processor turns rows into rows, in this process or where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamling.connector import Epoch, Placement, Processor, Transform
+from streamling.engine.data.intake import chunk_rows
+from streamling.engine.data.reading import KEPT_BAD_ROWS, BadRowFilter
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
+from streamling.engine.data.spark_rows import make_table
+from streamling.engine.data.steps.stages import Stages
+from streamling.formats.arrow import arrow_schema, conform
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.types import Schema
+from streamling.spec.pipeline.options import OnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ProcessStep:
+    """A large epoch stays where it is, if the transform can go there. Adjacent processors share a task."""
+
+    def __init__(
+        self,
+        node: PlannedNode,
+        input_: PlannedNode,
+        transform: Transform,
+        on_error: OnError,
+        reports: ReportBook,
+    ) -> None:
+        self.node = node
+        self._input = input_
+        self._capabilities = transform.capabilities
+        self._processor = transform.processor()
+        self._on_error = on_error
+        self._reports = reports
+
+    def rows(self, results: Results, *, shared: bool) -> NodeRows:
+        input_ = results.rows(self._input.id)
+        if results.large and self._capabilities.placement is Placement.ANY and not input_.in_process:
+            sender = self._reports.sender(results.session.sparkContext)
+            stage = ProcessStage(
+                self._processor,
+                results.epoch,
+                self._input.schema,
+                self.node.id,
+                self.node.spec.name,
+                self.node.schema,
+                self._on_error,
+                sender,
+            )
+            stages = (input_.stages or Stages(input_.frame, ())).then(stage)
+            answered = not self._capabilities.deterministic
+            rows = NodeRows(results, self.node, stages=stages, shared=shared, answered=answered)
+            if shared or answered:
+                rows.compute()  # once, in a job of its own: readers side by side would each ask the processor
+            return rows
+        return self._run_here(results, input_, shared=shared)
+
+    def _run_here(self, results: Results, input_: NodeRows, *, shared: bool) -> NodeRows:
+        kept = kept_bad_rows(self._on_error)
+        rows = BadRowFilter(self.node.spec.name, arrow_schema(self.node.schema), self._on_error, kept_bad_rows=kept)
+        # All rows before the first is handed over: a processor may remember what it gets, so that it must not get rows
+        # a second time because Spark failed in the middle of them.
+        arriving = list(input_.batches())
+        if not self._capabilities.deterministic:
+            results.most_bytes = None  # from here on the epoch cannot be given up, for the same reason
+        given: list[pa.RecordBatch] = []
+        for batch in rows.batches(self._processor.process(results.epoch, iter(arriving))):
+            given.append(batch)
+            if results.most_bytes is not None and rows.held_bytes > results.most_bytes:
+                raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.most_bytes >> 20} MB")
+        report = rows.report
+        self._reports.add(results.epoch.id, self.node.id, report)
+        table = make_table(self.node.schema, given)
+        return NodeRows(results, self.node, table=table, chunk_rows=chunk_rows(report), shared=shared)
+
+
+def kept_bad_rows(on_error: OnError) -> int | None:
+    """How many bad rows are kept. They cannot be found again without asking the processor again, so all of them become
+    letters; of skipped ones the first tell enough."""
+    return None if on_error is OnError.DEAD_LETTER else KEPT_BAD_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStage:
+    processor: Processor
+    epoch: Epoch
+    input_schema: Schema
+    node_id: str
+    node_name: str
+    schema: Schema
+    on_error: OnError
+    sender: Any
+
+    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.input_schema)
+        kept = kept_bad_rows(self.on_error)
+        rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, kept_bad_rows=kept)
+        arriving = (conform(batch, schema, self.node_name) for batch in batches)
+        yield from rows.batches(self.processor.process(self.epoch, arriving))
+        self.sender.add({(self.epoch.id, self.node_id, partition, 0): rows.report})

@@ -1,0 +1,87 @@
+"""The read step: rows that the driver has read become a frame; the parts of a large epoch are read by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamling.connector import Json, Reader, Source
+from streamling.engine.data.intake import Intake
+from streamling.engine.data.reading import BadRowFilter
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.spark_rows import make_frame, make_table
+from streamling.engine.data.steps.query import run_query
+from streamling.engine.data.steps.stages import Stages
+from streamling.formats.arrow import arrow_schema
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.types import Schema
+from streamling.spec.pipeline.options import OnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class ReadStep:
+    def __init__(self, node: PlannedNode, source: Source, on_error: OnError, reports: ReportBook) -> None:
+        self.node = node
+        self._source = source
+        self.reader = source.reader()
+        self._on_error = on_error
+        self._reports = reports
+
+    def rows(self, results: Results, intake: Intake | None, *, shared: bool) -> NodeRows:
+        """`intake` is None for a source that gives nothing to this epoch."""
+        columns, select = self._source.columns, self._source.select
+        if intake is not None and intake.large:
+            stages = self._stages(results, intake.parts)
+            if select is None:
+                return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
+            frame = self._select(results, stages.frame(results.session, columns))
+            return NodeRows(results, self.node, frame=results.persist(frame) if shared else frame, shared=shared)
+        batches = (intake.batches or ()) if intake is not None else ()
+        table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
+        if select is None:
+            return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
+        frame = self._select(results, make_frame(results.session, columns, table, chunk_rows))
+        return NodeRows(results, self.node, frame=frame, shared=shared)
+
+    def _stages(self, results: Results, parts: list[Json]) -> Stages:
+        """One Spark partition per part, in order; or fewer, each with several parts."""
+        sender = self._reports.sender(results.session.sparkContext)
+        stage = ReadStage(
+            self.reader, parts, self._source.columns, self.node.id, self._on_error, results.epoch.id, sender
+        )
+        tasks = min(self._source.capabilities.max_readers or len(parts), len(parts))
+        return Stages(results.session.range(0, len(parts), 1, tasks), (stage,))
+
+    def _select(self, results: Results, frame: DataFrame) -> DataFrame:
+        select = self._source.select
+        if select is None:
+            return frame
+        view = f"{self.node.view}_read"
+        frame.createOrReplaceTempView(view)
+        return run_query(results.session, select.query(view), select.parameters, results.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStage:
+    """Runs in an executor: row n of the input says "read part n"."""
+
+    reader: Reader
+    parts: list[Json]
+    columns: Schema
+    node: str
+    on_error: OnError
+    epoch_id: str
+    sender: Any
+
+    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.columns)
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                rows = BadRowFilter(self.node, schema, self.on_error)
+                yield from rows.batches(self.reader.read(self.parts[index]))
+                self.sender.add({(self.epoch_id, self.node, index, 0): rows.report})

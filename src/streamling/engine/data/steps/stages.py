@@ -1,0 +1,68 @@
+"""What a worker runs: one stage after the other in one task, without rows crossing to Java in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from streamling.engine.data.spark_rows import spark_schema
+from streamling.formats.arrow import arrow_schema
+from streamling.formats.worker_types import to_worker, worker_schema
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Stage(Protocol):
+    """Picklable. Gets the rows of a partition, gives rows, and sends its report when it is through."""
+
+    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A frame and the stages that its partitions go through."""
+
+    start: DataFrame
+    stages: tuple[Stage, ...]
+
+    def then(self, stage: Stage) -> Stages:
+        return replace(self, stages=(*self.stages, stage))
+
+    def frame(self, session: SparkSession, schema: Schema) -> DataFrame:
+        """The rows that the last stage gives."""
+        task = StageTask(self.stages, schema)
+        # Spark wants a plain function.
+        return self.start.mapInArrow(lambda batches: task(batches), spark_schema(schema))
+
+    def run(self, schema: StructType | str) -> DataFrame:
+        """For a last stage whose batches are not rows of a node."""
+        task = StageTask(self.stages, None)
+        return self.start.mapInArrow(lambda batches: task(batches), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    stages: tuple[Stage, ...]
+    schema: Schema | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from streamling.engine.data.spark_errors import crossing
+
+        context = TaskContext.get()
+        partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+        with crossing():
+            for stage in self.stages:
+                batches = stage.run(batches, partition, attempt)
+            if self.schema is None:
+                yield from batches
+                return
+            schema = worker_schema(arrow_schema(self.schema))
+            for batch in batches:
+                yield to_worker(batch, schema)

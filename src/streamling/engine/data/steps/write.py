@@ -1,0 +1,93 @@
+"""The write step: a sink's writer gets the rows of the node it reads, in this process or where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamling.connector import Epoch, Placement, Report, Sink, Task, Writer
+from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.steps.stages import Stages
+from streamling.errors import SPARK_FAILED, TransientError
+from streamling.formats.arrow import arrow_schema, conform
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamling.engine.data.exclusions import Exclusions
+
+_ATTEMPT_SCHEMA = "partition INT, attempt BIGINT"
+
+
+class WriteStep:
+    def __init__(self, node: PlannedNode, input_: PlannedNode, sink: Sink) -> None:
+        self.node = node
+        self._input = input_
+        self._sink = sink
+
+    def write(self, results: Results, exclusions: Exclusions) -> list[Report]:
+        """Write an epoch, without the rows that are excluded; one report per writer."""
+        rows, capabilities = results.rows(self._input.id), self._sink.capabilities
+        if results.large and not rows.in_process and not exclusions:
+            if capabilities.discards:
+                return [Report(self._count(results, rows))]
+            if capabilities.placement is Placement.ANY:
+                return self._write_there(results, rows)
+        batches: Iterable[pa.RecordBatch] = rows.batches()
+        return [self._sink.writer().write(results.epoch, Task(0, 0), exclusions.filter(batches))]
+
+    def _write_there(self, results: Results, rows: NodeRows) -> list[Report]:
+        """Let the executors write; the reports are those of the attempts that counted."""
+        session, epoch, name = results.session, results.epoch, self.node.spec.name
+        sender = results.reports.sender(session.sparkContext)
+        stage = WriteStage(self._sink.writer(), epoch, self._input.schema, self.node.id, name, sender)
+        with spark_errors(self._input.spec.name):
+            start = rows.stages or Stages(rows.frame, ())
+            attempts = start.then(stage).run(_ATTEMPT_SCHEMA).toArrow().to_pylist()
+        reports = []
+        for attempt in sorted(attempts, key=lambda one: one["partition"]):
+            report = results.reports.attempt(epoch.id, self.node.id, attempt["partition"], attempt["attempt"])
+            if report is None:
+                message = f"the report of partition {attempt['partition']} did not reach the driver"
+                raise TransientError(SPARK_FAILED, message, node=name)
+            reports.append(report)
+        results.counted[self._input.id] = sum(report.rows + report.rejected for report in reports)
+        return reports
+
+    def _count(self, results: Results, rows: NodeRows) -> int:
+        """Let the executors compute the rows, every column of them, and drop them."""
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        seen = Observation()
+        with spark_errors(self._input.spec.name):
+            counted = rows.frame.observe(seen, count(lit(1)).alias("rows"))
+            counted.write.format("noop").mode("overwrite").save()
+            results.counted[self._input.id] = int(seen.get["rows"])
+        return results.counted[self._input.id]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStage:
+    """Runs in an executor: writes its partition, sends the report, and says which attempt it was."""
+
+    writer: Writer
+    epoch: Epoch
+    schema: Schema
+    node_id: str
+    node_name: str
+    sender: Any
+
+    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = arrow_schema(self.schema)
+        arriving = (conform(batch, schema, self.node_name) for batch in batches)
+        report = self.writer.write(self.epoch, Task(partition, attempt), arriving)
+        self.sender.add({(self.epoch.id, self.node_id, partition, attempt): report})
+        columns = [pa.array([partition], pa.int32()), pa.array([attempt], pa.int64())]
+        yield pa.RecordBatch.from_arrays(columns, names=["partition", "attempt"])

@@ -1,0 +1,82 @@
+"""Java and its Spark session: what the pipelines that run one after the other in a process share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.process.launch import launch, stop_patience
+from streamling.engine.process.session import open_session
+from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Starts Java at once, the session when a pipeline first needs it."""
+
+    def __init__(self, conf: Mapping[str, str], *, verbose: bool = False) -> None:
+        self._jvm = launch(conf, verbose=verbose)
+        self._session: SparkSession | None = None
+        self._opening = threading.Lock()
+
+    def session(self, conf: Mapping[str, str]) -> SparkSession:
+        """The session; waits for Java. The settings of the first call hold for all."""
+        with self._opening:
+            if self._session is None:
+                with spark_errors(None):
+                    self._session = open_session(self._jvm, conf)
+            return self._session
+
+    def cause(self, error: BaseException) -> BaseException:
+        """If Java is gone, that is the news, whatever the symptom was."""
+        # A JVM that dies while it answers leaves half an answer, which looks as if Spark had refused something.
+        symptom = not isinstance(error, StreamlingError) or error.condition in (JVM_FAILED, SPARK_FAILED)
+        if symptom and isinstance(error, Exception) and self._jvm.ended():
+            failure = self._jvm.failure("the Java virtual machine ended")
+            failure.__cause__ = error
+            return failure
+        return error
+
+    def kill(self) -> None:
+        self._jvm.kill()
+
+    def close(self) -> None:
+        """Let Java end in order, so that it removes its files; hard if it is still starting."""
+        if self._session is None:
+            self._jvm.kill()
+            return
+        quietly(self._session.sparkContext._gateway.close)
+        self._jvm.stop(stop_patience())
+        _forget_session()
+        self._session = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _forget_session() -> None:
+    """pyspark keeps the session of a process for good; another engine needs another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def quietly(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except Exception as error:  # leaving anyway
+        log.debug("while leaving: %s", error)

@@ -1,0 +1,242 @@
+"""The Java virtual machine beside the driver: launched directly, ended by closing its standard input.
+
+It is started with INT, TERM and HUP ignored, so that a signal to the whole process group reaches only the
+driver, which then stops in order. When the driver dies in whatever way, the kernel closes the pipe, the JVM
+reads the end of its input and leaves; its Python workers follow in the same manner.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from streamling.engine.process.java_log import JavaLog, last_lines, memory_hint, out_of_memory
+from streamling.errors import JVM_FAILED, PermanentError
+
+log = logging.getLogger(__name__)
+
+# What Spark 4.3 reaches into on Java 17 and newer.
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+FIXED_FLAGS = (
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Djava.awt.headless=true",
+    # Nobody manages the loggers by JMX; setting that up takes a fifth of a second.
+    "-Dlog4j2.disable.jmx=true",
+    # One collector thread: the machine has few cores and they belong to the rows.
+    "-XX:+UseSerialGC",
+    # Deep plans overflow the default stack, also while Spark stops.
+    "-Xss4m",
+    # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
+    "-XX:-UsePerfData",
+    # Spark's classes fill more than the default before the first collection, which would come in mid-start.
+    "-XX:MetaspaceSize=256m",
+    "-XX:+ExitOnOutOfMemoryError",
+    # A report of a crash goes into our log, not into a file in the user's directory.
+    "-XX:+ErrorFileToStderr",
+    # The optimizing compiler takes a core for seconds at every start, mostly for code that runs once. Ten times the
+    # default counts keep it for loops that are hot, which reach them within the first epochs.
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+    "-Xshare:auto",
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+)
+_GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+
+# How Java ends when it stumbles over a damaged archive.
+_CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+# Of Java itself (`ExitOnOutOfMemoryError`) and of Spark.
+_OUT_OF_MEMORY_CODES = (3, 52)
+
+# A busy two-core machine without archive needs up to 15 s to open the gateway; four times that is "never".
+GATEWAY_TIMEOUT_S = 60.0
+# Closing the input stops Spark in well under a second unless a job hangs.
+STOP_TIMEOUT_S = 5.0
+_LAST_BREATH_S = 0.5
+
+
+def spark_home() -> Path:
+    """Where pyspark is installed, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise PermanentError(JVM_FAILED, "the package pyspark is not installed", hint="pip install pyspark")
+    return Path(spec.submodule_search_locations[0])
+
+
+def spark_jars() -> list[Path]:
+    """Plain jars only, in a fixed order: a directory on the class path would spoil the class archive."""
+    return sorted((spark_home() / "jars").glob("*.jar"))
+
+
+class Jvm:
+    """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
+
+    def __init__(self, command: Sequence[str], archive: Path | None, *, address: str | None, verbose: bool) -> None:
+        # Both are gone from the disk as soon as nobody needs their names, so no kind of death leaves them behind.
+        self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
+        self._log = None if verbose else JavaLog()
+        self._command = command
+        self._archive = archive
+        self._address = address
+        self._process = self._start()
+
+    @classmethod
+    def launch(
+        cls,
+        java: Path,
+        conf: Mapping[str, str],
+        *,
+        archive: Path | None = None,
+        flags: tuple[str, ...] = (),
+        verbose: bool = False,
+    ) -> Jvm:
+        """Start Java with these Spark settings, on the class archive if there is one."""
+        command = [
+            str(java),
+            *FIXED_FLAGS,
+            f"-Xmx{conf.get('spark.driver.memory', '1g')}",
+            *flags,
+            *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
+            *(f"-D{name}={value}" for name, value in conf.items()),
+            "-cp",
+            os.pathsep.join(str(p) for p in [*spark_jars(), *_local_jars(conf)]),
+            _GATEWAY_CLASS,
+        ]
+        return cls(command, archive, address=conf.get("spark.driver.bindAddress"), verbose=verbose)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        java, *rest = self._command
+        archive = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive else []
+        environment = dict(
+            os.environ,
+            SPARK_HOME=str(spark_home()),
+            SPARK_CONNECT_MODE="0",
+            PYSPARK_PYTHON=sys.executable,
+            PYSPARK_DRIVER_PYTHON=sys.executable,
+            _PYSPARK_DRIVER_CONN_INFO_PATH=str(self._directory / "gateway"),
+        )
+        if self._address is not None:
+            environment["SPARK_LOCAL_IP"] = self._address
+        # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
+        # without running Python code between fork and exec.
+        shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
+        output = self._log.file if self._log else sys.stderr.buffer
+        return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def gateway(self) -> tuple[int, str]:
+        """Port and secret of the gateway; waits for it."""
+        path = self._directory / "gateway"
+        deadline = time.monotonic() + GATEWAY_TIMEOUT_S
+        while not path.exists():  # appears by rename, so it is complete
+            if self._process.poll() is not None:
+                if self._archive and self._process.returncode in _CRASHES:
+                    self._start_without_archive()
+                    continue
+                raise self.failure(f"Java ended with code {self._process.returncode} before Spark answered")
+            if time.monotonic() > deadline:
+                raise self.failure(f"Spark did not answer within {GATEWAY_TIMEOUT_S:.0f} s")
+            time.sleep(0.005)
+        data = path.read_bytes()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        port, length = struct.unpack(">ii", data[:8])
+        return port, data[8 : 8 + length].decode()
+
+    def _start_without_archive(self) -> None:
+        """Java checks little of an archive; one that is damaged can end it. A slow start is better than none."""
+        log.warning(
+            "the class archive %s is damaged; starting without it. `streamling setup` makes it anew", self._archive
+        )
+        if self._archive:
+            self._archive.unlink(missing_ok=True)
+        self._archive = None
+        self._process = self._start()
+
+    def ended(self) -> bool:
+        """Whether it is gone. A lost connection is noticed a little before the end of the process.
+
+        Out of memory, Spark cancels its jobs first and ends Java when that is done.
+        """
+        dying = self._log is not None and out_of_memory(self._log.text()) is not None
+        try:
+            self._process.wait(STOP_TIMEOUT_S if dying else _LAST_BREATH_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def failure(self, message: str) -> PermanentError:
+        """An error that says why, if it was memory, and else shows the end of what the JVM said."""
+        text = self._log.text() if self._log else ""
+        reason = out_of_memory(text)
+        if reason or self._process.poll() in _OUT_OF_MEMORY_CODES:
+            said = f": {reason}" if reason else ""
+            return PermanentError(JVM_FAILED, f"{message} because it ran out of memory{said}", hint=self._memory_hint())
+        tail = last_lines(text)
+        return PermanentError(
+            JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log"
+        )
+
+    def _memory_hint(self) -> str:
+        heaps = [argument.removeprefix("-Xmx") for argument in self._command if argument.startswith("-Xmx")]
+        return memory_hint(heaps[-1] if heaps else None)
+
+    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
+        """End it: close its input, wait, kill if it does not go."""
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._clean_up()
+
+    def kill(self) -> None:
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel; nothing more can be done about it
+            self._process.wait(STOP_TIMEOUT_S)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._log:
+            self._log.stop_watching()
+
+
+def _local_jars(conf: Mapping[str, str]) -> list[str]:
+    """Jars the user adds; appended, so the class archive stays valid."""
+    listed = [*conf.get("spark.jars", "").split(","), *conf.get("spark.driver.extraClassPath", "").split(os.pathsep)]
+    return [jar.removeprefix("file:") for jar in listed if jar]

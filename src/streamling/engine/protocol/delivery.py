@@ -1,0 +1,221 @@
+"""Flushing an epoch: every sink writes and commits, side by side; the epoch waits for all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.connector import BadRow, Report, Sink
+from streamling.engine.data.dataflow import Dataflow
+from streamling.engine.data.exclusions import Exclusions
+from streamling.engine.data.results import EpochTooLarge, Results
+from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.bad_rows import BadRows, Stage
+from streamling.engine.protocol.losses import Losses
+from streamling.engine.protocol.progress import Progress
+from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
+from streamling.plan.planned_node import PlannedNode
+from streamling.retry import retry
+from streamling.testing.crash import crash_point
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# Often enough to be seen by a person who looks, seldom enough not to flood.
+_REMIND_S = 10.0
+# From here on an open epoch counts as failed; its writes go on being retried all the same.
+_OVERDUE_S = 300.0
+_LOOK_UP_S = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class Outlet:
+    """A sink in its run: the node, the connector, and what it has written so far."""
+
+    node: PlannedNode
+    sink: Sink
+    limit: int | None
+    written: int = 0
+    arrived: int = 0
+    offered: int = 0
+    bad_rows: tuple[BadRow, ...] = ()
+    """Rows of the epoch under way that the sink rejects."""
+    trouble: str | None = None
+    """Why the sink does not take the epoch under way, while that is tried again."""
+
+    @property
+    def name(self) -> str:
+        return self.node.spec.name
+
+    @property
+    def share(self) -> float:
+        """Of a row read, how many lately arrived here; 1 until something is known."""
+        return self.arrived / self.offered if self.offered else 1.0
+
+    @property
+    def limit_reached(self) -> bool:
+        return bool(self.limit) and self.written >= (self.limit or 0)
+
+    def note_trouble(self, trouble: str | None) -> None:
+        self.trouble = trouble
+
+
+class Delivery:
+    def __init__(
+        self,
+        session: SparkSession,
+        dataflow: Dataflow,
+        outlets: Sequence[Outlet],
+        stop: StopRequest,
+        progress: Progress,
+        bad_rows: BadRows,
+    ) -> None:
+        self._session = session
+        self._dataflow = dataflow
+        self._stop = stop
+        self._progress = progress
+        self._bad_rows = bad_rows
+        self._failed = threading.Event()
+        self._lanes = _lanes(outlets)
+        self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
+
+    def flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
+        """Write and commit in all these sinks. On return every one of them has the epoch; else the first error.
+
+        A sink that fails does not keep the others from finishing theirs.
+        """
+        began, epoch = time.monotonic(), results.epoch
+        self._failed.clear()
+        waiting: dict[Future[None], list[Outlet]] = {}
+        for lane in self._lanes:
+            chosen = [outlet for outlet in lane if outlet in outlets]
+            if chosen:
+                waiting[self._pool.submit(self._deliver, chosen, results)] = chosen
+        failures: list[BaseException] = []
+        overdue = False
+        while waiting:
+            done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                names = ", ".join(o.name for o in waiting.pop(future))
+                if error := future.exception():
+                    failures.append(error)
+                    # Stop the retries of the other sinks and log every failure: the first error must not wait for a
+                    # sink that retries forever.
+                    self._failed.set()
+                    if not isinstance(error, EpochTooLarge):  # that is mended, not reported
+                        log.error("sink %s has failed, others finish what they can: %s", names, error)
+            if not done:
+                names = ", ".join(o.name for lane in waiting.values() for o in lane)
+                log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)
+            if not overdue and time.monotonic() - began > _OVERDUE_S:
+                overdue = True
+                log.warning("epoch %d is open for more than %.0f s", epoch.number, _OVERDUE_S)
+        if failures:
+            raise gravest(failures)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _deliver(self, lane: Sequence[Outlet], results: Results) -> None:
+        failures: list[BaseException] = []
+        for outlet in lane:
+            try:
+                self._deliver_one(outlet, results)
+            except BaseException as error:  # raised below, once the others have had their turn
+                failures.append(error)
+                with suppress(StreamlingError):
+                    outlet.sink.abort(results.epoch)
+        if failures:
+            raise gravest(failures)
+
+    def _deliver_one(self, outlet: Outlet, results: Results) -> None:
+        outlet.bad_rows = ()
+        exclusions = Exclusions(outlet.name)
+        losses = Losses(outlet.name)
+        retry(
+            lambda: losses.guard(
+                lambda: self._try(outlet, results, exclusions), divisible=results.most_bytes is not None
+            ),
+            what=f"sink '{outlet.name}'",
+            stopping=lambda: self._stop.requested or self._failed.is_set(),
+            sleep=self._pause,
+            clean_up=lambda: outlet.sink.abort(results.epoch),
+            tell=outlet.note_trouble,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, but not much beyond a stop or the failure of another sink."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
+            self._stop.pause(min(left, _LOOK_UP_S))
+
+    def _try(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> None:
+        epoch, node = results.epoch, outlet.node
+        with spark_errors(outlet.name):
+            context = self._session.sparkContext
+            context.setLocalProperty("spark.scheduler.pool", node.id)
+            context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
+        reports = self._write(outlet, results, exclusions)
+        crash_point("before-commit", node.ref)
+        written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
+        outlet.written += written
+        outlet.arrived += arrived
+        self._progress.passed(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
+        outlet.offered += epoch.rows
+        crash_point("after-commit", node.ref)
+
+    def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> list[Report]:
+        """Let the sink write everything it does not reject; what it rejects is kept before anything is committed.
+
+        Afterwards the sink would not be asked again for what it rejected. One that holds a transaction gives it up
+        while letters are stored, and writes once more, as if the rejected rows had never been there. They stay
+        excluded when the epoch is retried: a commit may have gone through though its answer was lost.
+        """
+        epoch, node = results.epoch, outlet.node
+        while True:
+            reports = self._dataflow.write(node, results, exclusions)
+            crash_point("after-write", node.ref)
+            rejected = tuple(bad for report in reports for bad in report.bad_rows)
+            if not all(report.complete for report in reports):
+                raise BugError(INTERNAL, "a writer does not name every row it rejects", node=outlet.name)
+            self._bad_rows.check(node.id, rejected)
+            if not outlet.sink.capabilities.transactional:
+                outlet.bad_rows = rejected
+                self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(rejected))
+                return reports
+            if not rejected:
+                if not exclusions:
+                    self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(()))
+                return reports
+            outlet.sink.abort(epoch)
+            self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter((*outlet.bad_rows, *rejected)))
+            outlet.bad_rows += rejected
+            exclusions.add(rejected)
+
+
+def gravest(failures: Sequence[BaseException]) -> BaseException:
+    """What an epoch fails with. One that is cut smaller comes again, so errors that may pass do not count beside it."""
+    too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
+    lasting = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
+    return ([error for error in lasting if error not in too_large] or too_large or list(failures))[0]
+
+
+def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:
+    """Sinks that flush side by side; those with one target flush one after the other, in file order."""
+    lanes: dict[str, list[Outlet]] = {}
+    for outlet in outlets:
+        target = outlet.sink.target
+        lanes.setdefault(f"target {target}" if target else f"node {outlet.node.ref}", []).append(outlet)
+    for lane in lanes.values():
+        if len(lane) > 1:
+            log.warning("sinks with one target flush one after the other: %s", ", ".join(o.name for o in lane))
+    return list(lanes.values())

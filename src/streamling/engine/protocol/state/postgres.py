@@ -1,0 +1,189 @@
+"""State in Postgres: for processes that share positions, or have no disk of their own.
+
+Everything that writes to a namespace takes its lock first, so what was compared is what is replaced. The lock ends with
+the transaction: a process that dies or sleeps holds nobody up for longer than its connection lives.
+
+The answer to a COMMIT may be lost, and nobody knows whether it was done. Such an exchange is remembered. When tried
+again, the lock makes it wait until the first attempt has ended in one way or the other. If then what it expects is
+there, the first attempt came to nothing, and it is done now. If not, but all that it was to leave behind is there, the
+first attempt was done: it is ours, and nobody is fenced. Somebody else could have left the very same only by finishing
+our epoch for us, which is the same to us.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamling.clients.postgres import RowRefused, Server, Session, Table, create_once, is_there, make_schema
+from streamling.connector import Json
+from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
+from streamling.retry import retry
+
+if TYPE_CHECKING:
+    from streamling.spec.settings.blocks import PostgresState as Block
+
+# The engine tries for a minute; a server that does not answer must not take up all of it with one statement.
+_STATEMENT_S = 10
+# A transaction takes milliseconds. One that stands still belongs to a process that sleeps, while others wait.
+_IDLE_IN_TRANSACTION_S = 10
+_HINT = (
+    "check state_backend.postgres: host, port, db, user, password, sslmode. "
+    "The user needs the right to make the schema and the table, or to use them if they are there"
+)
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_CREATE_TABLE = (
+    "CREATE TABLE IF NOT EXISTS {table} (namespace TEXT, key TEXT, data JSONB NOT NULL, "
+    "created_at TIMESTAMPTZ DEFAULT now(), PRIMARY KEY (namespace, key))"
+)
+# Named values: n the namespace, e and w expected keys and what they hold, k and v keys and values to put, r to remove.
+_SAME = """
+    SELECT NOT EXISTS (
+        SELECT FROM unnest(%(e)s::text[], %(w)s::text[]) AS wanted (key, data)
+        LEFT JOIN {table} AS found ON found.namespace = %(n)s AND found.key = wanted.key
+        WHERE nullif(found.data, 'null') IS DISTINCT FROM nullif(wanted.data::jsonb, 'null')
+    ) AS same"""
+_EXCHANGE = f"""
+WITH compared AS ({_SAME}
+), removed AS (
+    DELETE FROM {{table}} WHERE namespace = %(n)s AND key = ANY (%(r)s::text[]) AND (SELECT same FROM compared)
+), put AS (
+    INSERT INTO {{table}} (namespace, key, data)
+    SELECT %(n)s, key, data::jsonb FROM unnest(%(k)s::text[], %(v)s::text[]) AS given (key, data)
+    WHERE (SELECT same FROM compared)
+    ON CONFLICT (namespace, key) DO UPDATE SET data = excluded.data
+)
+SELECT same FROM compared"""
+
+
+class PostgresState:
+    durable = True
+
+    def __init__(self, block: Block, namespace: str) -> None:
+        for name in (block.state_schema_name, block.state_table_name):
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise UserError(STATE_UNREADABLE, f"state schema or table name {name!r} is not an identifier")
+        self._place = f"the state in Postgres at {block.host}:{block.port}/{block.db}"
+        self._session = state_session(block, namespace)
+        self._table = Table(block.state_schema_name, block.state_table_name)
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._unanswered: dict[str, Any] | None = None
+        budget_s = float(block.acquire_timeout_secs)
+        retry(self._prepare, what=f"opening {self._place}", stopping=lambda: False, budget_s=budget_s)
+
+    def items(self) -> dict[str, Json]:
+        with self._transaction():
+            rows = self._session.rows(
+                f'SELECT key, data::text FROM {self._table.sql} WHERE namespace = %s ORDER BY key COLLATE "C"',
+                [self._namespace],
+            )
+        return {key: json.loads(data) for key, data in rows}
+
+    def get(self, key: str) -> Json:
+        with self._transaction():
+            rows = self._session.rows(
+                f"SELECT data::text FROM {self._table.sql} WHERE namespace = %s AND key = %s", [self._namespace, key]
+            )
+        value: Json = json.loads(rows[0][0]) if rows else None
+        return value
+
+    def put(self, values: Mapping[str, Json]) -> None:
+        self.exchange({}, values)
+
+    def remove(self, keys: Collection[str]) -> None:
+        self.exchange({}, {}, keys)
+
+    def clear(self) -> None:
+        with self._transaction():
+            self._take_lock()
+            self._session.execute(f"DELETE FROM {self._table.sql} WHERE namespace = %s", [self._namespace])
+
+    def exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Collection[str] = ()) -> bool:
+        gone = [key for key in removed if key not in values]
+        given = {
+            "n": self._namespace,
+            "e": list(expected),
+            "w": [json.dumps(value) for value in expected.values()],
+            "k": list(values),
+            "v": [json.dumps(value) for value in values.values()],
+            "r": gone,
+        }
+        with self._lock, self._errors():
+            try:
+                self._session.begin()
+                self._take_lock()
+                done = self._asked(_EXCHANGE, given)
+                if not done and given == self._unanswered:
+                    done = self._asked(_SAME, _effect(given))
+            except BaseException:
+                self._session.rollback()
+                raise
+            self._unanswered = given if done else None
+            self._session.commit()
+            self._unanswered = None
+            return done
+
+    def close(self) -> None:
+        with self._lock:
+            self._session.close()
+
+    def _prepare(self) -> None:
+        with self._lock, self._errors():
+            create_once(self._session, self._make)
+
+    def _make(self) -> None:
+        """Who may not create anything can use what is there."""
+        if is_there(self._session, self._table):
+            return
+        self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
+        if not is_there(self._session, self._table):  # nor has another process made it in the meantime
+            make_schema(self._session, self._table.schema)
+            self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
+
+    def _take_lock(self) -> None:
+        self._session.rows(_LOCK, [f"streamling state {self._table.sql} {self._namespace}"])
+
+    def _asked(self, statement: str, given: Mapping[str, Any]) -> bool:
+        ((answer,),) = self._session.rows(statement.format(table=self._table.sql), given)
+        return bool(answer)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, self._errors(), self._session.transaction():
+            yield
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except RowRefused as error:
+            text = f"{self._place}: {error}"
+            if error.state.startswith("23"):  # the table was made by somebody else at this very moment
+                raise TransientError(STATE_UNREADABLE, text, cause=error) from error
+            raise PermanentError(STATE_UNREADABLE, text, cause=error) from error
+
+
+def state_session(block: Block, name: str) -> Session:
+    """How the server of the positions is spoken to."""
+    server = Server(
+        host=block.host,
+        port=block.port,
+        database=block.db,
+        user=block.user,
+        password=block.password,
+        sslmode=block.sslmode.value,
+        statement_s=_STATEMENT_S,
+        connect_s=block.acquire_timeout_secs,
+        idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
+    )
+    return Session(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
+
+
+def _effect(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What an exchange leaves behind, as something to expect."""
+    return {**given, "e": [*given["k"], *given["r"]], "w": [*given["v"], *(None for _ in given["r"])]}

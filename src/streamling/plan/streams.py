@@ -1,0 +1,42 @@
+"""How rows are spread over the streams of nodes, as far as it is known before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from streamling.errors import PLACEMENT, Caution
+from streamling.plan.planned_node import PlannedNode
+from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import SingleStream
+
+
+def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
+    """Groups of sinks that cannot have the streams they ask for.
+
+    Sinks that read one node share the placement of its rows, so one that asks for a single stream, or has another
+    key, takes the streams from all of them.
+    """
+    groups: dict[str, list[PlannedNode]] = {}
+    for node in nodes:
+        keyed = node.spec.role is Role.SINK and isinstance(node.spec.options, SingleStream)
+        if keyed and node.inputs:
+            groups.setdefault(node.inputs[0], []).append(node)
+    for group in groups.values():
+        widest = max(group, key=_width)
+        if len(group) < 2 or _width(widest) == 1:
+            continue
+        single = next((n for n in group if _width(n) == 1 and "parallelism" in n.spec.options.model_fields_set), None)
+        other = next((n for n in group if n.primary_key != widest.primary_key), None)
+        if single is not None:
+            because = f"'{single.spec.name}' asks for a single stream"
+        elif other is not None:
+            because = f"'{other.spec.name}' has another key"
+        else:
+            continue
+        names = ", ".join(f"'{n.spec.name}'" for n in group)
+        message = f"the sinks {names} read one node and run on one stream, not {_width(widest)}: {because}"
+        yield widest.spec.caution(PLACEMENT, message, "parallelism")
+
+
+def _width(node: PlannedNode) -> int:
+    return node.spec.options.streams or 1

@@ -1,0 +1,39 @@
+"""The columns of an Avro topic, from the schema registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamling.errors import StreamlingError
+from streamling.formats.avro import AvroRows, rows_of
+from streamling.retry import look_up
+from streamling.spec.pipeline import NodeSpec
+from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from streamling.clients.schema_registry import RegisteredSchema
+
+
+def avro_columns(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> AvroRows:
+    """The rows of the newest schema of a topic. A registry that stumbles is asked again, within `seconds`."""
+    return newest_schema(node, topic, settings, seconds)[1]
+
+
+def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> tuple[RegisteredSchema, AvroRows]:
+    """The newest schema of a topic and its rows. A registry that stumbles is asked again, within `seconds`."""
+    from streamling.clients.schema_registry import Registry
+
+    def newest(left: float) -> tuple[RegisteredSchema, AvroRows]:
+        with Registry(settings.kafka_source, timeout=left) as registry:
+            found = registry.latest(f"{topic}-value")
+            return found, rows_of(found.text, references=found.references)
+
+    try:
+        return look_up(newest, f"looking up the schema of topic '{topic}'", seconds)
+    except StreamlingError as error:
+        message = (
+            f"{node.described()}: failed to create Kafka source: failed to fetch Avro schema from Schema Registry "
+            f"for topic '{topic}': {error.message}"
+        )
+        hint = error.hint or "kafka_source.schema_registry_url says where the registry is"
+        raise type(error)(error.condition, message, node=node.name, where=node.where, hint=hint) from error

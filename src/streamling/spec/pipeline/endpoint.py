@@ -1,0 +1,76 @@
+"""What nodes that post rows to a URL have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from streamling.spec.faults import invalid_value, wrong_type
+from streamling.spec.pipeline.options import Options
+from streamling.spec.secret import Secret
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_MEDIA_TYPE = re.compile(rf"{_HEADER_NAME.pattern}/{_HEADER_NAME.pattern}[ \t]*(;.*)?")
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
+
+
+class Endpoint(Options):
+    """Mix-in: the node posts its rows to a URL, as JSON."""
+
+    url: str = Field(description="Address that rows are posted to, `http` or `https`.")
+    headers: dict[str, Secret] = Field(default_factory=dict, description="Headers of each request; values are secrets.")
+    secret_name: str | None = Field(
+        default=None, min_length=1, description="Secret of the settings that is sent as one more header."
+    )
+    one_row_per_request: bool = Field(default=False, description="Send each row alone instead of a list of rows.")
+    payload_version: Literal[0, 1] = Field(
+        default=0, description="Form of a row: 0 as it is, 1 under `data` beside `metadata`."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if (wrong := _url_fault(url)) is not None:
+            raise invalid_value(f"must be a complete URL, as in https://example.com/rows: {wrong}")
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, headers: dict[str, Secret]) -> dict[str, Secret]:
+        seen: dict[str, str] = {}
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise invalid_value("has a name that no header can have", field=name)
+            if not _HEADER_VALUE.fullmatch(value.reveal()):
+                raise invalid_value("has a value that no header can have: one line of ASCII characters", field=name)
+            if name.lower() == "content-type" and not _MEDIA_TYPE.fullmatch(value.reveal()):
+                raise invalid_value("is no media type, as in application/json", field=name)
+            if (first := seen.setdefault(name.lower(), name)) != name:
+                raise invalid_value(f"is the same header as '{first}'; case does not matter", field=name)
+        return headers
+
+    @field_validator("payload_version", mode="before")
+    @classmethod
+    def _check_version(cls, version: object) -> object:
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise wrong_type("must be a whole number, 0 or 1")
+        return version
+
+
+def _url_fault(url: str) -> str | None:
+    """What is wrong with an address. It may carry credentials: no part of it is repeated."""
+    if (blank := _BLANK.search(url)) is not None:
+        return f"character {blank.start() + 1} is a blank or cannot be printed"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or "://" not in url:
+            return "it must begin with http:// or https://"
+        if not parts.hostname:
+            return "it names no host"
+        return None if parts.port != 0 else "0 is no port"
+    except ValueError:
+        return "its host or port cannot be read"

@@ -1,0 +1,71 @@
+"""Settings that only the environment gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from streamling.spec.coercion import Bool, Int
+from streamling.spec.secret import Secret
+from streamling.spec.settings.blocks import Block
+
+PREFIX = "STREAMLING__"
+
+
+class RuntimeLimits(Block):
+    """Time budgets and the surroundings of the process."""
+
+    shutdown_budget_secs: Int = Field(default=25, gt=0, description="From the first stop trigger to the hard exit.")
+    plugin_drain_budget_secs: Int = Field(default=60, ge=0, description="Given to plugins to drain.")
+    consumer_fetch_timeout_sec: Int = Field(default=60, ge=1, description="First fetch of a Kafka source.")
+    stall_watchdog_timeout_sec: Int = Field(default=60, ge=1, description="A Kafka source without progress.")
+    query_timeout_sec: Int = Field(default=60, ge=1, description="One page query of a ClickHouse source.")
+    backpressure_event_threshold_ms: Int = Field(default=100, ge=0, description="A wait that counts as back-pressure.")
+    admin_api_host: str = Field(default="127.0.0.1", description="Address the admin API binds to.")
+    admin_api_token: Secret | None = Field(default=None, description="Bearer token of the admin API.")
+    admin_api_insecure: Bool = Field(default=False, description="Allows any address without a token.")
+    log_filter: str | None = Field(default=None, description="A level, then optionally `target=level` pairs.")
+    pod_name: str | None = Field(default=None, description="Resource attribute of the metrics.")
+
+    @property
+    def admin_api_is_open(self) -> bool:
+        """The admin API would show rows to other machines without asking who they are."""
+        local = self.admin_api_host in {"localhost", "::1"} or self.admin_api_host.startswith("127.")
+        return not (local or self.admin_api_token or self.admin_api_insecure)
+
+
+VARIABLES = {
+    "STREAMLING__SHUTDOWN_BUDGET_SECS": "shutdown_budget_secs",
+    "STREAMLING__PLUGIN_DRAIN_BUDGET_SECS": "plugin_drain_budget_secs",
+    "STREAMLING__KAFKA_SOURCE__CONSUMER_FETCH_TIMEOUT_SEC": "consumer_fetch_timeout_sec",
+    "STREAMLING__KAFKA_SOURCE__STALL_WATCHDOG_TIMEOUT_SEC": "stall_watchdog_timeout_sec",
+    "STREAMLING__CLICKHOUSE_SOURCE__QUERY_TIMEOUT_SEC": "query_timeout_sec",
+    "STREAMLING__BACKPRESSURE_EVENT_THRESHOLD_MS": "backpressure_event_threshold_ms",
+    "STREAMLING__ADMIN_API_HOST": "admin_api_host",
+    "STREAMLING__ADMIN_API_TOKEN": "admin_api_token",
+    "STREAMLING__ADMIN_API_INSECURE": "admin_api_insecure",
+    "RUST_LOG": "log_filter",
+    "POD_NAME": "pod_name",
+}
+_FIELDS = {field: variable for variable, field in VARIABLES.items()}
+
+
+def limit_values(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the environment says about the fields of RuntimeLimits."""
+    values = {}
+    for name, text in environ.items():
+        # Only our own variables are compared without regard to case.
+        known = name.upper() if name.upper().startswith(PREFIX) else name
+        if known in VARIABLES:
+            values[VARIABLES[known]] = text
+    return values
+
+
+def variable_of(field: str) -> str:
+    return _FIELDS[field]
+
+
+def is_limit(path: tuple[str, ...]) -> bool:
+    """Whether a key, given in a file, is one that only the environment may give."""
+    return PREFIX + "__".join(path).upper() in VARIABLES

@@ -1,0 +1,257 @@
+"""Finds the key each given value belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from streamling.errors import SETTING_INVALID, UserError
+from streamling.spec.faults import Fault, nearest
+from streamling.spec.settings.environment_only import is_limit
+from streamling.spec.settings.layers import Given
+from streamling.spec.settings.spark_conf import cased, conf_name
+
+Key = tuple[str, ...]
+
+_ALIASES: dict[Key, str] = {("clickhouse_source", "block_range"): "sort_key_range"}
+# Steers a test suite of another program; accepted so that its files can be used.
+_IGNORED = "test_settings"
+_HIDDEN = {("runtime",), ("plugin", "own")}
+_CONNECTION = ("host", "port", "user", "pass", "db", "sslmode")
+_SECRET_MAPS = {"http_secret_header", "http_secret_value"}
+_OPTION_MAPS = {("plugin", "preprocessor_options"), ("plugin", "side_output_options")}
+
+
+def connection_name(sink: str) -> str:
+    """A sink's name as the key of its connection: letters and digits lower-case, all else one `_`."""
+    return re.sub(r"[\W_]+", "_", sink.lower()).strip("_")
+
+
+def secret_name(name: str) -> str:
+    """A secret's name as the key of its header and value: letters and digits lower-case, all else `_`."""
+    return re.sub(r"[\W_]", "_", name.lower())
+
+
+class SettingTree:
+    """The values of all layers under the keys of a model, later ones over earlier ones.
+
+    `warnings` and `problems` tell what could not be placed.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._model = model
+        self._given: dict[Key, Given] = {}
+        self.values: dict[str, Any] = {}
+        self.warnings: list[str] = []
+        self.problems: list[UserError] = []
+
+    def put_all(self, layer: Iterable[Given]) -> None:
+        """Place the values of one layer over those that are there."""
+        for given in layer:
+            self._put(given)
+
+    def suggest(self, key: Key, value: object) -> None:
+        """A default that depends on other settings."""
+        if key not in self._given:
+            self._set(key, value)
+
+    def inherit(self, base: Key, heirs: Key, model: type[BaseModel]) -> None:
+        """Fill what each entry of the map `heirs` leaves out from the values of `base`."""
+        common: Any = self.values
+        for part in base:
+            common = common.get(part, {}) if isinstance(common, dict) else {}
+        for name in {key[len(heirs)] for key in self._given if key[: len(heirs)] == heirs}:
+            for field in _names(model, ()):
+                if (*heirs, name, field) not in self._given and field in common:
+                    self._set((*heirs, name, field), common[field])
+
+    def problem(self, fault: Fault) -> UserError | None:
+        """What the model found, with the key and the origin of the value. None if it is reported elsewhere."""
+        key = tuple(str(part) for part in fault.path)
+        given = next((self._given[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._given), None)
+        if given is None and key[0] == "postgres_sink_connections":
+            return None  # inherited, so reported at its own key
+        origin = f" (from {given.variable})" if given is not None and given.variable else ""
+        return UserError(
+            SETTING_INVALID, fault.sentence + origin, where=given.where if given else None, hint=fault.hint
+        )
+
+    def _put(self, given: Given) -> None:
+        if given.path[0].lower() == _IGNORED:
+            return
+        if is_limit(given.path):
+            variable = "STREAMLING__" + "__".join(given.path).upper()
+            self.warnings.append(f"'{_dotted(given.path)}' ({given.origin}) is ignored; set {variable} instead")
+            return
+        if given.value is None:
+            # Whatever stands under `plugin` may be the name of one.
+            if given.path[0].lower() != "plugin" and _known_depth(self._model, given.path) < len(given.path):
+                self._unknown(given)
+            return
+        key = self._key(given)
+        if key is not None:
+            self._check_spelling(key, given)
+            value = given.value
+            if key[0] == "spark" and isinstance(value, list):
+                value = ",".join(str(part) for part in value)
+            self._set(key, value)
+            self._given[key] = given
+
+    def _check_spelling(self, key: Key, given: Given) -> None:
+        """Of two spellings of one key in a file the later counts, which is not what anybody means."""
+        first = self._given.get(key)
+        if first is not None and first.variable is None and given.variable is None:
+            names = f"'{_dotted(given.path)}' ({given.origin}) is the same setting as '{_dotted(first.path)}'"
+            self.warnings.append(f"{names} ({first.origin}), which is ignored")
+
+    def _set(self, key: Key, value: object) -> None:
+        inner = self.values
+        for part in key[:-1]:
+            below = inner.setdefault(part, {})
+            if not isinstance(below, dict):
+                below = inner[part] = {}
+            inner = below
+        inner[key[-1]] = value
+
+    def _key(self, given: Given) -> Key | None:
+        """Names of fields from the model, names of map entries from `given`."""
+        model = self._model
+        key: Key = ()
+        rest = given.path
+        while rest:
+            names = _names(model, key)
+            part = _ALIASES.get((*key, rest[0].lower()), rest[0].lower())
+            if part not in names:
+                if key == ("plugin",) and len(rest) > 1:
+                    return ("plugin", "own", part, "__".join(rest[1:]).lower())
+                return self._unknown(given)
+            key, rest, annotation = (*key, part), rest[1:], names[part]
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                model = annotation
+            elif _is_map(key):
+                return self._entry(key, rest, given)
+            else:
+                return self._leaf(key, rest, given)
+        return self._refuse(given, "must be a map")
+
+    def _leaf(self, key: Key, rest: tuple[str, ...], given: Given) -> Key | None:
+        if not rest:
+            return key
+        if given.variable is not None:
+            return self._unknown(given)
+        return self._refuse(given, f"is too deep: '{_dotted(key)}' is one value, not a map")
+
+    def _entry(self, key: Key, rest: tuple[str, ...], given: Given) -> Key | None:
+        """The key of one entry of a map whose names the user chooses."""
+        least = 1 if key == ("spark",) or key[0] in _SECRET_MAPS else 2
+        if len(rest) < least:
+            return self._refuse(
+                given, "must be a map" if not rest else f"must be a map: '{_dotted(key)}' holds maps by name"
+            )
+        if key == ("spark",):
+            name = conf_name(rest)
+            taken = self.values.get("spark", {})
+            return (*key, cased(name, taken) if given.variable is not None else name)
+        if key[0] in _SECRET_MAPS:
+            return (*key, secret_name("__".join(rest)))
+        if key == ("postgres_sink_connections",):
+            if rest[-1].lower() not in _CONNECTION:
+                return self._unknown(given)
+            return (*key, connection_name("_".join(rest[:-1])), rest[-1].lower())
+        return (*key, *self._as_written(key, rest[0], "__".join(rest[1:]), given))
+
+    def _as_written(self, key: Key, name: str, option: str, given: Given) -> Key:
+        """Variables carry no case: they set the entry a file wrote with case, if there is one."""
+        if given.variable is None:
+            return (name, option)
+        for other in self._given:
+            if other[:-2] == key and other[-2].lower() == name and other[-1].lower() == option:
+                return other[-2:]
+        names = [other[-2] for other in self._given if other[:-2] == key and other[-2].lower() == name]
+        return (names[0] if names else name, option)
+
+    def _unknown(self, given: Given) -> Key | None:
+        name = _dotted(given.path)
+        hint = self._hint(given.path)
+        message = f"unknown setting '{name}' ({given.origin}) is ignored"
+        self.warnings.append(f"{message}; {hint}" if hint else message)
+        return None
+
+    def _hint(self, path: Key) -> str | None:
+        parts = tuple(part for written in path for part in written.split("."))
+        if parts != path and _known_depth(self._model, parts) == len(parts):
+            block = 1 if parts[0].lower() == "spark" else len(parts) - 1
+            return f"a dot does not nest: write '{_dotted(parts[block:])}' below '{_dotted(parts[:block])}:'"
+        meant = _nearest_key(self._model, tuple(part.lower() for part in path))
+        return f"did you mean '{meant}'?" if meant is not None else None
+
+    def _refuse(self, given: Given, text: str) -> Key | None:
+        origin = f" (from {given.variable})" if given.variable else ""
+        self.problems.append(UserError(SETTING_INVALID, f"'{_dotted(given.path)}' {text}{origin}", where=given.where))
+        return None
+
+
+def _names(model: type[BaseModel], key: Key) -> dict[str, Any]:
+    """Keys of a block, each with its annotation."""
+    return {
+        alias: field.annotation
+        for name, field in model.model_fields.items()
+        if (*key, alias := field.alias or name) not in _HIDDEN
+    }
+
+
+def _known_depth(model: type[BaseModel], path: Key) -> int:
+    """How many leading parts of a path lead to keys that exist; all of them where the user chooses the names."""
+    key: Key = ()
+    for number, part in enumerate(path):
+        names = _names(model, key)
+        part = _ALIASES.get((*key, part.lower()), part.lower())
+        if part not in names:
+            return len(path) if key == ("plugin",) and len(path) > 2 else number
+        key, annotation = (*key, part), names[part]
+        if _is_map(key):
+            return len(path)
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return number + 1
+        model = annotation
+    return len(path)
+
+
+def _nearest_key(model: type[BaseModel], path: Key) -> str | None:
+    """The key a path most likely meant, block by block: a block that exists is the one that was meant."""
+    top = model
+    key: Key = ()
+    for number, part in enumerate(path):
+        names = _names(model, key)
+        meant = part if part in names else nearest(part, names)
+        if meant is None:
+            if number == 0:
+                return nearest(_dotted(path), _all_keys(top, ()))
+            return _dotted(key) if key != path[:number] else None
+        key, annotation = (*key, meant), names[meant]
+        if key == ("postgres_sink_connections",) and number + 2 < len(path):
+            meant = nearest(path[-1], _CONNECTION)
+            return _dotted((*key, *path[number + 1 : -1], meant)) if meant else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return _dotted((*key, *path[number + 1 :]))
+        model = annotation
+    return _dotted(key)
+
+
+def _all_keys(model: type[BaseModel], key: Key) -> Iterator[str]:
+    for name, annotation in _names(model, key).items():
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from _all_keys(annotation, (*key, name))
+        else:
+            yield _dotted((*key, name))
+
+
+def _is_map(key: Key) -> bool:
+    return key in _OPTION_MAPS or key in {("spark",), ("postgres_sink_connections",)} or key[0] in _SECRET_MAPS
+
+
+def _dotted(key: Key) -> str:
+    return ".".join(key)

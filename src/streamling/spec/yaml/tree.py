@@ -1,0 +1,404 @@
+"""YAML text as a tree in which every value remembers its place in the file.
+
+The dialect is the YAML 1.2 core schema, so JSON is accepted as well: `yes`, `no`, `on` and `off` are
+text, dates are text, merge keys (`<<`) are keys like any other, a key stands once in its map, and a file
+holds one document. Values come as typed by the core schema *and* as written (`ScalarNode.text`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StringMark
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from streamling.errors import INVALID_YAML, UserError, Where
+from streamling.spec.yaml.scanner import TabScanner
+from streamling.spec.yaml.slips import TEMPLATED, Refusal, find_slip, is_templated, odd_blank
+from streamling.spec.yaml.written_text import WrittenText
+
+Scalar = str | int | float | bool | None
+
+# An alias costs a few characters and repeats a whole tree, so nested aliases grow without bound ("billion
+# laughs"). Both bounds count the tree with its aliases expanded and are far above any pipeline.
+MAX_NODES = 100_000
+MAX_DEPTH = 100
+# Python itself refuses to print integers of some thousand digits.
+MAX_NUMBER = 1_000
+
+_SPACES = "use spaces to indent"
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NAN = frozenset({".nan", ".NaN", ".NAN"})
+_CORE = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    """One value. `text` is what was written, without quotes and block indentation."""
+
+    where: Where
+    value: Scalar
+    text: str
+    origin: Where | None = None
+    """Place of the first character of `text`; known only where the lines of `text` stand in the file unchanged."""
+    written: WrittenText | None = None
+    """Where they do not: what stands in the file instead."""
+
+    def plain(self) -> Scalar:
+        return self.value
+
+    def locate(self, line: int, column: int) -> Where | None:
+        """The place in the file of a position (counted from 1) inside the text; None if there is no such line."""
+        lines = self.text.split("\n")
+        if not 1 <= line <= len(lines) or column < 1:
+            return None
+        if self.written is not None:
+            offset = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+            return self.written.locate(self.text, offset)
+        if self.origin is None:
+            return self.where
+        column = min(column, len(lines[line - 1]) + 1)
+        return Where(self.origin.file, self.origin.line + line - 1, self.origin.column + column - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    """A list of nodes."""
+
+    where: Where
+    items: tuple[Node, ...]
+
+    def plain(self) -> list[object]:
+        return [item.plain() for item in self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a map, as written, with its own place."""
+
+    key: str
+    where: Where
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """A map in the order of the file. Keys are text: a key `1` or `true` is what was written."""
+
+    where: Where
+    entries: tuple[Entry, ...]
+
+    def entry(self, key: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+    def get(self, key: str) -> Node | None:
+        entry = self.entry(key)
+        return entry.value if entry else None
+
+    def plain(self) -> dict[str, object]:
+        return {entry.key: entry.value.plain() for entry in self.entries}
+
+
+Node = MapNode | ListNode | ScalarNode
+
+
+def load(text: str, file: str) -> MapNode:
+    """The single document of `text`, which must be a map. Raises UserError INVALID_YAML with the place."""
+    node = compose(text, file)
+    if node is None:
+        raise _invalid("the file is empty", Where(file, 1, 1))
+    if not isinstance(node, MapNode):
+        raise _invalid(f"the document must be a map, not {described(node)}", node.where)
+    return node
+
+
+def compose(text: str, file: str) -> Node | None:
+    """As `load`, for a document of any shape; None for a file without one."""
+    text = text.removeprefix("\ufeff")
+    try:
+        return _Composer(text, file).document()
+    except UserError as error:
+        if error.where is not None and is_templated(text, error.where.line):
+            error.hint = TEMPLATED
+        raise
+
+
+def described(node: Node) -> str:
+    """What a node is, in the words of our messages."""
+    match node:
+        case MapNode():
+            return "a map"
+        case ListNode():
+            return "a list"
+        case ScalarNode(value=None):
+            return "empty"
+        case ScalarNode(value=bool(value)):
+            return str(value).lower()
+        case ScalarNode(value=str()):
+            return "text"
+        case _:
+            return "a number"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A node with the size and height of its tree, aliases expanded."""
+
+    node: Node
+    size: int = 1
+    height: int = 1
+
+
+class _Composer:
+    """Builds the tree from the parser's events; one instance per text."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+        self._events = self._parsed()
+        self._anchors: dict[str, _Sized | None] = {}
+
+    def document(self) -> Node | None:
+        node: Node | None = None
+        for event in self._events:
+            if not isinstance(event, DocumentStartEvent):
+                continue
+            if node is not None:
+                raise _invalid("the file holds more than one document", self._where(event.start_mark))
+            node = self._node(next(self._events), depth=1).node
+            if not isinstance(next(self._events), DocumentEndEvent):
+                raise _invalid("the document does not end", node.where)
+        # `---` with nothing after it is an empty document, which is no document to us.
+        return None if isinstance(node, ScalarNode) and node.text == "" and node.value is None else node
+
+    def _parsed(self) -> Iterator[Event]:
+        last = Where(self._file, 1, 1)
+        parser = YAML(typ="safe", pure=True)
+        parser.Scanner = TabScanner
+        try:
+            for event in parser.parse(self._text):
+                last = self._where(event.start_mark)
+                if not isinstance(event, StreamStartEvent):
+                    yield event
+        except MarkedYAMLError as error:
+            # Not chained: the parser's own text quotes the file, secrets included.
+            raise self._refused(error, last) from None
+        except ReaderError as error:
+            raise _invalid(
+                f"the character U+{ord(self._text[error.position]):04X} is not allowed", self._at(error.position)
+            ) from error
+        except UserError:
+            raise
+        except Exception:
+            # The parser lets Python's own errors out on some malformed escapes, numbers and directives.
+            raise _invalid("the text cannot be parsed near this place", last) from None
+
+    def _refused(self, error: MarkedYAMLError, last: Where) -> UserError:
+        problem = str(error.problem or error.context or "the text cannot be parsed")
+        mark = error.problem_mark or error.context_mark
+        where = self._where(mark) if mark is not None else last
+        if "'\\t'" in problem:
+            return _invalid("a tab stands where only blanks may stand", where, hint=_SPACES)
+        begun = error.context_mark
+        if "unexpected end of stream" in problem and begun is not None:
+            return _invalid("the quote that opens here is never closed", self._where(begun))
+        if str(error.context).startswith("while parsing a flow") and begun is not None:
+            opening = self._where(begun)
+            return _invalid(f"{problem}, inside the brackets that open in line {opening.line}", where)
+        started = self._where(begun) if begun is not None else where
+        told = Refusal(
+            str(error.context),
+            problem,
+            where.line,
+            where.column,
+            begun=(started.line, started.column),
+            last=(last.line, last.column),
+        )
+        slip = find_slip(self._text, told)
+        if slip is None:
+            return _invalid(problem, where)
+        return _invalid(slip.problem, Where(self._file, slip.line, slip.column), hint=slip.hint)
+
+    def _node(self, event: Event, depth: int) -> _Sized:
+        if depth > MAX_DEPTH:
+            raise _invalid(f"more than {MAX_DEPTH} levels deep", self._where(event.start_mark))
+        if isinstance(event, AliasEvent):
+            return self._alias(event, depth)
+        assert isinstance(event, NodeEvent)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        built: _Sized
+        if isinstance(event, MappingStartEvent):
+            built = self._map(event, depth)
+        elif isinstance(event, SequenceStartEvent):
+            built = self._list(event, depth)
+        else:
+            assert isinstance(event, ScalarEvent)
+            built = _Sized(self._scalar(event))
+        if built.size > MAX_NODES:
+            raise _invalid(f"more than {MAX_NODES} values, aliases counted", built.node.where)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = built
+        return built
+
+    def _alias(self, event: AliasEvent, depth: int) -> _Sized:
+        where = self._where(event.start_mark)
+        if event.anchor not in self._anchors:
+            raise _invalid(f"the alias '*{event.anchor}' has no anchor before it", where)
+        target = self._anchors[event.anchor]
+        if target is None:
+            raise _invalid(f"the alias '*{event.anchor}' stands inside its own anchor", where)
+        if depth + target.height > MAX_DEPTH:
+            raise _invalid(f"more than {MAX_DEPTH} levels deep, aliases counted", where)
+        return target
+
+    def _map(self, event: MappingStartEvent, depth: int) -> _Sized:
+        where = self._where(event.start_mark)
+        self._check_collection_tag(event, "map", where)
+        entries: dict[str, Entry] = {}
+        size, height = 1, 0
+        while not isinstance(opening := next(self._events), MappingEndEvent):
+            key = self._node(opening, depth + 1).node
+            key_where = self._where(opening.start_mark)
+            if not isinstance(key, ScalarNode):
+                raise _invalid("a key must be text, not a map or a list", key_where)
+            if isinstance(opening, ScalarEvent) and opening.style is None and (name := odd_blank(key.text)) is not None:
+                raise _invalid(f"the key is indented with {name}, which is no blank", key_where, hint=_SPACES)
+            if (first := entries.get(key.text)) is not None:
+                raise _invalid(f"duplicate key '{key.text}', first given in line {first.where.line}", key_where)
+            value = self._node(next(self._events), depth + 1)
+            size, height = size + 1 + value.size, max(height, value.height)
+            self._check_size(size, key_where)
+            entries[key.text] = Entry(key.text, key_where, _visible(value.node, key_where))
+        return _Sized(MapNode(where, tuple(entries.values())), size, height + 1)
+
+    def _list(self, event: SequenceStartEvent, depth: int) -> _Sized:
+        where = self._where(event.start_mark)
+        self._check_collection_tag(event, "seq", where)
+        items: list[Node] = []
+        size, height = 1, 0
+        while not isinstance(opening := next(self._events), SequenceEndEvent):
+            item = self._node(opening, depth + 1)
+            size, height = size + item.size, max(height, item.height)
+            self._check_size(size, where)
+            items.append(item.node)
+        return _Sized(ListNode(where, tuple(items)), size, height + 1)
+
+    def _scalar(self, event: ScalarEvent) -> ScalarNode:
+        where = self._where(event.start_mark)
+        text = _without_surrogates(event.value, where)
+        tag = _tag(event)
+        if tag is None or tag == "!":
+            value = _core_value(text, where) if event.style is None and tag is None else text
+        elif tag == _CORE + "str":
+            value = text
+        elif tag in {_CORE + name for name in ("int", "float", "bool", "null")}:
+            value = _core_value(text, where)
+        else:
+            raise _invalid(f"the tag '{tag}' is not part of the core schema", where)
+        origin = self._origin(event, text)
+        written = None
+        if origin is None and text:
+            raw = self._text[event.start_mark.index : event.end_mark.index]
+            written = WrittenText(raw, event.style, where)
+        return ScalarNode(where, value, text, origin, written)
+
+    def _origin(self, event: ScalarEvent, text: str) -> Where | None:
+        start, end = event.start_mark, event.end_mark
+        if event.style == "|":
+            return self._literal_origin(event, text)
+        if event.style == ">" or start.line != end.line:
+            return None
+        # Counted from the end: an anchor or a tag may stand before the text, nothing stands behind it.
+        behind = 0 if event.style is None else 1
+        first = end.index - behind - len(text)
+        if first < start.index or self._text[first : end.index - behind] != text:
+            return None
+        return Where(self._file, end.line + 1, end.column - behind - len(text) + 1)
+
+    def _literal_origin(self, event: ScalarEvent, text: str) -> Where | None:
+        if event.anchor is not None or _tag(event) is not None:
+            return None
+        written = self._text[event.start_mark.index : event.end_mark.index].splitlines()[1:]
+        for source, line in zip(written, text.split("\n"), strict=False):
+            if line.strip() and source.endswith(line):
+                return Where(self._file, event.start_mark.line + 2, len(source) - len(line) + 1)
+        return None
+
+    def _check_collection_tag(self, event: NodeEvent, name: str, where: Where) -> None:
+        if (tag := _tag(event)) not in (None, "!", _CORE + name):
+            raise _invalid(f"the tag '{tag}' is not part of the core schema", where)
+
+    def _check_size(self, size: int, where: Where) -> None:
+        if size > MAX_NODES:
+            raise _invalid(f"more than {MAX_NODES} values, aliases counted", where)
+
+    def _where(self, mark: StringMark) -> Where:
+        return Where(self._file, mark.line + 1, mark.column + 1)
+
+    def _at(self, index: int) -> Where:
+        before = self._text[:index].replace("\r\n", "\n").replace("\r", "\n")
+        return Where(self._file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+def _invalid(problem: str, where: Where, *, hint: str | None = None) -> UserError:
+    return UserError(INVALID_YAML, f"invalid YAML: {problem}", where=where, hint=hint)
+
+
+def _visible(node: Node, key: Where) -> Node:
+    """A value that was left out, shown at its key: the parser sees it where the next thing begins."""
+    return replace(node, where=key) if isinstance(node, ScalarNode) and node.value is None and not node.text else node
+
+
+def _tag(event: NodeEvent) -> str | None:
+    # Aliases have no tag, and the parser's own type of it is not part of its interface.
+    tag = getattr(event, "tag", None)
+    return None if tag is None else str(tag)
+
+
+def _without_surrogates(text: str, where: Where) -> str:
+    """JSON writes characters beyond U+FFFF as two escapes; joined here, refused when one is missing."""
+    if not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise _invalid("half of a surrogate pair in a text", where) from error
+
+
+def _core_value(text: str, where: Where) -> Scalar:
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text) or _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
+        if len(text) > MAX_NUMBER:
+            raise _invalid(f"a number of more than {MAX_NUMBER} digits", where)
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _INFINITE.fullmatch(text):
+        return float("-inf" if text[0] == "-" else "inf")
+    return float("nan") if text in _NAN else text
