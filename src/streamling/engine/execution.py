@@ -146,6 +146,7 @@ class Execution:
     ) -> None:
         # Heavy imports happen here and in what is called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.pending import Journal
@@ -172,21 +173,18 @@ class Execution:
             session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, _retrying(stop)
         )
         delivery = Delivery(session, dataflow, self._outlets, stop, self._progress, bad_rows)
-        loop = self._loop = EpochLoop(
-            plan=plan,
+        context = RunContext(
             settings=settings,
+            fingerprint=plan.fingerprint,
             generation=epoch_generation,
             journal=Journal(store, recording=exactly_once),
-            dataflow=dataflow,
-            delivery=delivery,
-            bad_rows=bad_rows,
             capacity=capacity,
             sources=sources,
             outlets=self._outlets,
-            listeners=prepared.connectors,
             stop=stop,
-            progress=self._progress,
         )
+        loop = EpochLoop(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        self._loop = loop
         self._show_progress(prepared, sources)
         self.stop = stop
         try:

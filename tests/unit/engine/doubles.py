@@ -35,6 +35,7 @@ from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
+from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.loop import EpochLoop
 from streamling.engine.protocol.pending import Journal
@@ -272,14 +273,11 @@ class Rig:
         )
         progress = Progress()
         progress.planned(plan)
-        return EpochLoop(
-            plan=plan,
+        context = RunContext(
             settings=settings,
+            fingerprint=plan.fingerprint,
             generation=generation(self.store),
             journal=Journal(self.store, recording=self.recording),
-            dataflow=self.dataflow,
-            delivery=InOrder(),
-            bad_rows=BadRows(plan, "app", progress),
             capacity=capacity,
             sources=[
                 ReadAhead(
@@ -293,10 +291,11 @@ class Rig:
                 for node, source in self.sources.items()
             ],
             outlets=outlets,
-            listeners=[*self.sources.values(), *self.sinks.values()],
             stop=self.stop,
-            progress=progress,
         )
+        bad_rows = BadRows(plan, "app", progress)
+        listeners = [*self.sources.values(), *self.sinks.values()]
+        return EpochLoop(context, self.dataflow, InOrder(), bad_rows, listeners, progress)
 
     @property
     def recording(self) -> bool:
@@ -307,8 +306,7 @@ class Rig:
         try:
             loop.run()
         finally:
-            for source in loop._sources:
-                source.stop()
+            loop.stop_reading()
         return loop
 
     def crash(self) -> None:

@@ -1,0 +1,46 @@
+"""What the parts of the protocol share in one run."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from streamling.engine.data.capacity import Capacity
+from streamling.engine.data.readahead import ReadAhead
+from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.delivery import Outlet
+from streamling.engine.protocol.pending import Journal
+from streamling.retry import retry
+from streamling.spec.settings import Settings
+
+Result = TypeVar("Result")
+# Only the latest of the records of a process can still be in the journal.
+_REMEMBERED_IDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run of a plan over opened sources and sinks."""
+
+    settings: Settings
+    fingerprint: str
+    """Of the plan."""
+    generation: str
+    journal: Journal
+    capacity: Capacity
+    sources: Sequence[ReadAhead]
+    outlets: Sequence[Outlet]
+    stop: StopRequest
+    epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
+    """Those that this process has made, the latest last."""
+
+    def new_epoch_id(self) -> str:
+        self.epoch_ids.append(secrets.token_hex(16))
+        return self.epoch_ids[-1]
+
+    def retry(self, action: Callable[[], Result], what: str) -> Result:
+        """Repeat what fails transiently until it succeeds or the run is asked to stop."""
+        return retry(action, what=what, stopping=lambda: self.stop.requested, sleep=self.stop.pause)
