@@ -110,7 +110,7 @@ def test_the_sixth_failure_is_louder_and_recovery_is_told(caplog: pytest.LogCapt
 
 def test_who_wants_to_know_hears_what_is_wrong_and_that_it_is_over() -> None:
     heard: list[str | None] = []
-    attempted(failing(2), tell=heard.append)
+    attempted(failing(2), on_trouble=heard.append)
     assert heard == ["not now", "not now", None]
 
 

@@ -1,4 +1,4 @@
-"""Executors elsewhere get the package and the plugins, and their own Python computes."""
+"""Executors on other hosts get the package and the plugins, and use their own Python."""
 
 from __future__ import annotations
 
