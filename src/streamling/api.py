@@ -1,4 +1,4 @@
-"""Running pipelines from a program.
+"""Run pipelines from a program.
 
 import streamling
 
@@ -27,30 +27,30 @@ def run(pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any]
     """Run a pipeline to its end, in this thread. Raises StreamlingError.
 
     pipeline   the path of a file or, if it has more than one line, the text of a pipeline
-    settings   the application settings, whole or as a map of those that are not left at their default; None takes
-               them from the file and the environment, as the command line does
+    settings   the application settings: an object, or a map of those that differ from their defaults; None loads them
+               from the file and the environment, as the command line does
     """
     with Session(settings) as session:
         return session.run(pipeline)
 
 
 class Session:
-    """Runs one pipeline after the other, on one Java process. Those settings that concern Spark are its own."""
+    """Runs pipelines one after the other in one Java process. Spark's settings are those of the session."""
 
     def __init__(self, settings: Settings | Mapping[str, Any] | None = None) -> None:
         self._settings = _settings(settings)
         self._engine: Engine | None = None
 
     def run(self, pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any] | None = None) -> Summary:
-        """As `streamling.run`; with the settings of the session unless others are given."""
+        """Like `streamling.run`, with the settings of the session unless others are given."""
         from streamling.engine.execution import Execution
         from streamling.engine.process.engine import Engine
         from streamling.engine.process.session import spark_conf
 
-        chosen = self._settings if settings is None else _settings(settings)
+        run_settings = self._settings if settings is None else _settings(settings)
         if self._engine is None:
             self._engine = Engine(spark_conf(self._settings.spark, application=self._settings.application_id))
-        return Execution(_pipeline(pipeline), chosen).run(self._engine)
+        return Execution(_pipeline(pipeline), run_settings).run(self._engine)
 
     def close(self) -> None:
         if self._engine is not None:
@@ -72,19 +72,19 @@ def _pipeline(pipeline: str | os.PathLike[str]) -> Any:
     return Path(pipeline)
 
 
-def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
     from pydantic import ValidationError
 
     from streamling.errors import SETTING_INVALID, InvalidPipeline, UserError
     from streamling.spec.faults import faults
     from streamling.spec.settings import Settings, load_settings
 
-    if given is None:
+    if settings is None:
         return load_settings(config=None, environ=os.environ, cwd=Path.cwd()).settings
-    if isinstance(given, Settings):
-        return given
+    if isinstance(settings, Settings):
+        return settings
     try:
-        return Settings.model_validate(dict(given))
+        return Settings.model_validate(dict(settings))
     except ValidationError as error:
         raise InvalidPipeline(
             [UserError(SETTING_INVALID, fault.sentence) for fault in faults(error, Settings)]

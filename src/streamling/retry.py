@@ -1,11 +1,11 @@
-"""Retries: how long the pauses are, how loud the log is, when to give up."""
+"""Retries: how long the pauses are, at which level they are logged, when to give up."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from streamling.errors import Fenced, TransientError
 
@@ -13,13 +13,21 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _FIRST_S, _LONGEST_S = 0.1, 30.0
+# The longest pause after an error whose cause was removed, such as a dead connection that was closed.
 _REMEDIED_S = 5.0
+# Later attempts are logged as errors.
 _WARNINGS = 5
 _LOOKUP_ATTEMPTS = 3
 
 
+class Retry(Protocol):
+    """`retry` with its options chosen: repeats an action while it fails transiently; `what` names it in the log."""
+
+    def __call__(self, action: Callable[[], Result], what: str) -> Result: ...
+
+
 def pause(attempt: int) -> float:
-    """Seconds before attempt + 1: doubling from 100 ms, spread a little, never over 30 s."""
+    """Seconds before attempt + 1: doubling from 100 ms, with a little jitter, never over 30 s."""
     return min(_FIRST_S * float(1 << min(attempt - 1, 20)) + (attempt % 100) * 0.007, _LONGEST_S)
 
 
@@ -33,16 +41,16 @@ def retry(
     attempts: int | None = None,
     quiet: bool = False,
     clean_up: Callable[[], object] = lambda: None,
-    tell: Callable[[str | None], object] = lambda trouble: None,
+    on_trouble: Callable[[str | None], object] = lambda trouble: None,
 ) -> Result:
     """Repeat `action` while it fails transiently: until it succeeds, the run stops, or the budget is spent.
 
-    budget_s, attempts   the most seconds and calls it may take; without them it is repeated without end
+    budget_s, attempts   the maximum of seconds and calls; without them it is repeated forever
     clean_up             called after every failure
-    tell                 called with the trouble while it lasts, and with None when it is over
+    on_trouble           called with the error message after every failure, and with None after a recovery
     quiet                log at DEBUG: the caller reports the last error itself
 
-    `Fenced` is raised at once: repeating cannot help a process that has lost its slices to another.
+    `Fenced` is raised immediately: a retry cannot help a process that has lost its slices to another one.
     """
     attempt, began = 0, time.monotonic()
     while True:
@@ -57,19 +65,19 @@ def retry(
             spent = time.monotonic() - began
             if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
                 raise
-            tell(error.message)
+            on_trouble(error.message)
             level = logging.DEBUG if quiet else logging.WARNING if attempt <= _WARNINGS else logging.ERROR
             log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
             sleep(wait)
             continue
         if attempt > 1:
-            tell(None)
+            on_trouble(None)
             log.log(logging.DEBUG if quiet else logging.INFO, "%s recovered after %d attempts", what, attempt)
         return result
 
 
 def look_up(ask: Callable[[float], Result], what: str, seconds: float) -> Result:
-    """What `ask` returns, which is given the seconds that are left. A transient failure is retried twice at most."""
+    """The result of `ask`, which is called with the seconds left. A transient failure is retried twice at most."""
     deadline = time.monotonic() + seconds
     return retry(
         lambda: ask(deadline - time.monotonic()),

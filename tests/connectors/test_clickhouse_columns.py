@@ -15,7 +15,7 @@ from schema_registry import SchemaRegistry
 
 from streamling.cli.main import main
 from streamling.connector import kinds
-from streamling.engine.preparation import discovered
+from streamling.engine.preparation import probe_sources
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.contract import Discovery
 from streamling.sources.clickhouse.columns import Table, look_up_table
@@ -104,7 +104,7 @@ def pipeline(options: str) -> PipelineSpec:
 
 def asked(url: str, options: str, **connection: Any) -> Discovery | StreamlingError:
     settings = Settings(application_id="über app", clickhouse_source=ClickHouseSource(url=url, **connection))
-    return discovered(pipeline(options), settings)["s"]
+    return probe_sources(pipeline(options), settings)["s"]
 
 
 def found(clickhouse: ClickHouseServer, options: str, **connection: Any) -> Discovery:

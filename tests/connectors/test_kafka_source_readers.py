@@ -65,7 +65,7 @@ def test_messages_longer_than_those_before_them_do_not_fill_the_memory(kafka: Ka
     )
     with source(kafka.brokers, topic, ", data_format: json, schema: {n: int64, text: string}") as events:
         reader = ReadAhead("events", events, lambda: caps, poll_s=0.01, wake=lambda: None)
-        reader.divide()
+        reader.take_assignment()
         reader.start({})
         numbers, most, ends = [], 0, {}
         while len(numbers) < len(messages):

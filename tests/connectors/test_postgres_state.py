@@ -125,7 +125,7 @@ def test_who_may_not_make_a_table_uses_the_one_that_is_there(postgres: PostgresS
     error = refused(lambda: PostgresState(database.state_block(**as_guest), "app"))
     assert isinstance(error, PermanentError)
     assert "permission denied" in error.message
-    assert "right to make the schema" in (error.hint or "")
+    assert "privilege to create the schema" in (error.hint or "")
     with opened(database) as owner:
         owner.put({"k": 1})
     database.execute(
@@ -276,16 +276,16 @@ def test_no_step_of_an_epoch_is_fenced_by_its_own_unheard_commit(
     with behind_a_proxy(database, monkeypatch) as (store, proxy):
         journal = Journal(store, recording=True)
 
-        def patiently(action: object) -> object:
+        def ask_state(action: object) -> object:
             return retry(action, what=step, stopping=lambda: False, budget_s=30)  # type: ignore[arg-type]
 
         if step == "record":
             deaf_at_commit(store, proxy, monkeypatch)
-        pending = patiently(lambda: journal.record(EPOCH, "plan"))
+        pending = ask_state(lambda: journal.record(EPOCH, "plan"))
         assert pending.epoch == EPOCH  # type: ignore[attr-defined]
         if step == "finalize":
             deaf_at_commit(store, proxy, monkeypatch)
-        patiently(lambda: journal.finalize(pending))  # type: ignore[arg-type]
+        ask_state(lambda: journal.finalize(pending))  # type: ignore[arg-type]
         assert journal.positions() == {"rows:generator": {"next": 5}}
         with pytest.raises(Fenced):
             journal.finalize(pending)  # type: ignore[arg-type]

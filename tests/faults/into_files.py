@@ -50,14 +50,14 @@ class IntoFiles:
 
     def differences(self) -> list[str]:
         owed = Counter(n for n in range(self._sent) if n % 5 != 2)
-        found = []
+        problems = []
         for format_ in FORMATS:
             ids = self._ids(format_)
             missing, doubled = owed - ids, ids - owed
             if missing or doubled:
                 some = f"missing {list(itertools.islice(missing, 5))}, too many {list(itertools.islice(doubled, 5))}"
-                found.append(f"{format_}: {missing.total()} missing, {doubled.total()} too many; {some}")
-        return found
+                problems.append(f"{format_}: {missing.total()} missing, {doubled.total()} too many; {some}")
+        return problems
 
     def _messages(self) -> Iterator[Message]:
         while True:

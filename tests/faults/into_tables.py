@@ -53,7 +53,7 @@ class IntoTables:
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
             "EPOCH__ROWS": 250,
             "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 5,
-            # A process may be started while the database is away.
+            # A process may be started while the database is down.
             "STATE_BACKEND__POSTGRES__ACQUIRE_TIMEOUT_SECS": 60,
             **database.settings(),
             **database.state_settings(),
@@ -68,7 +68,7 @@ class IntoTables:
     def producing(self) -> Iterator[None]:
         with self._kafka.producing(self._topic, self._changes(), RATE):
             yield
-        # The last change of each partition is no deletion: when it has arrived, all before it have.
+        # The last change of each partition is not a deletion: when it has arrived, so have all before it.
         self._kafka.produce(self._topic, [self._change(partition, "c") for partition in range(PARTITIONS)])
 
     def arrival(self) -> Callable[[], bool]:
@@ -90,11 +90,11 @@ class IntoTables:
         held = dict(self.database.rows("SELECT id, (n, twice)::text FROM current"))
         owed = {id_: f"({n},{2 * n})" for id_, n in self._model().items()}
         wrong = sorted(id_ for id_ in held.keys() | owed.keys() if held.get(id_) != owed.get(id_))
-        found = [f"current: {len(wrong)} keys are wrong"] if wrong else []
+        problems = [f"current: {len(wrong)} keys are wrong"] if wrong else []
         for id_ in wrong[:5]:
             changes = [f"{n}{operation}" for n, (key, operation) in enumerate(self._sent) if key == id_]
-            found.append(f"  {id_} holds {held.get(id_)} instead of {owed.get(id_)}; last {' '.join(changes[-4:])}")
-        return found + self._doubled()
+            problems.append(f"  {id_} holds {held.get(id_)} instead of {owed.get(id_)}; last {' '.join(changes[-4:])}")
+        return problems + self._doubled()
 
     def _doubled(self) -> list[str]:
         held = Counter(n for (n,) in self.database.rows("SELECT n FROM audit"))

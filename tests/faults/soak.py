@@ -64,7 +64,7 @@ def interrupt_group(place: Workspace, child: Child) -> str:
 
 
 def take_over(place: Workspace, child: Child) -> str:
-    """Suspend it, let another work, wake it up beside the other, then stop or kill both."""
+    """Suspend it, let another work, wake it up while the other works, then stop or kill both."""
     place.suspend(child)
     other = place.start()
     other.until_epochs(random.randint(1, 5))
@@ -82,14 +82,14 @@ FAULTS: tuple[Callable[[Workspace, Child], str], ...] = (kill_driver, kill_jvm, 
 
 
 def _ended(child: Child, code: int) -> str:
-    """A process that came to its natural end before the fault reached it has ended well, too."""
+    """A process that reached the end of input before the fault has ended well too."""
     finished = child.wait()
     assert finished.code in (code, 0), f"exit code {finished.code} instead of {code}\n{finished.stderr[-4000:]}"
     return f"exit {finished.code} after {child.epochs} epochs"
 
 
 def soak(place: Workspace, rounds: int) -> list[str]:
-    """The differences that are left in the end."""
+    """The differences at the end."""
     rows = rounds * ROWS_PER_FAULT
     write(place, rows, rate=RATE)
     for number, fault in enumerate(shuffled(FAULTS, rounds), 1):
@@ -197,10 +197,10 @@ class InstancesIntoTables(Instances):
     def disconnect(self) -> str:
         share = random.choice([0.3, 1.0])
         backends = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'streamling/%%'"
-        found = [pid for (pid,) in self._tables.database.rows(backends) if random.random() < share]
-        for pid in found:
+        backend_pids = [pid for (pid,) in self._tables.database.rows(backends) if random.random() < share]
+        for pid in backend_pids:
             self._tables.database.rows("SELECT pg_terminate_backend(%s)", pid)
-        return f"{len(found)} connections"
+        return f"{len(backend_pids)} connections"
 
     @staticmethod
     def _back(server: LocalServer) -> str:
@@ -237,14 +237,14 @@ def main() -> int:
     chosen = soak_postgres if options.postgres else soak_instances if options.instances else soak
     try:
         with workspace(directory) as place:
-            found = chosen(place, options.faults)
+            problems = chosen(place, options.faults)
     except AssertionError as error:
-        found = [str(error)]
-    for line in found:
+        problems = [str(error)]
+    for line in problems:
         print(line)
-    verdict = f"DIFFERENT, see {directory}" if found else "exact: every row once in both sinks"
+    verdict = f"DIFFERENT, see {directory}" if problems else "exact: every row once in both sinks"
     print(f"{verdict}; {options.faults} faults, {time.monotonic() - began:.0f} s, seed {seed}")
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

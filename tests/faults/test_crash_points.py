@@ -1,4 +1,4 @@
-"""A process killed at any point of the epoch protocol has lost nothing and doubled nothing after a restart.
+"""A process killed at any point of the epoch protocol loses no row and writes none twice after a restart.
 
 The kills follow each other in one directory, as they would in a bad night: each run finds what the one before has left.
 """
@@ -15,7 +15,7 @@ from streamling.testing.crash import POINTS, VARIABLE
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-# What happens at a sink is tried at both: in between one has the rows and the other has not.
+# The points of a sink are tried at both sinks: between them one has the rows and the other does not.
 AT_SINKS = tuple(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in FORMATS)
 PLACES = ("after-record", *AT_SINKS, "before-finalize", "after-finalize", "before-group-commit")
 
@@ -25,7 +25,7 @@ def test_every_point_of_the_protocol_is_tried() -> None:
 
 
 def kill(place: Workspace, point: str, rows: int, settings: dict[str, int]) -> None:
-    """Run until the point is reached; something is left to do, and nothing is there twice."""
+    """Run until the point is reached; rows are left to deliver, and none was written twice."""
     killed = place.run(environment={VARIABLE: point}, **settings)
     assert killed.code == -signal.SIGKILL, f"{point}\n{killed.stderr}"
     assert_some_missing_none_doubled(place, rows, f"after a kill at {point}")

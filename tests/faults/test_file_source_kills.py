@@ -78,7 +78,7 @@ def test_kills_in_the_middle_of_files_leave_each_row_once(place: Workspace) -> N
         failed = place.run(**SMALL).failed()
         assert "FILE_CHANGED" in failed.stderr
         assert "0.csv" in failed.stderr
-    # As the message says: with the old content back it goes on.
+    # As the message says: with the old content restored it continues.
     for point in ("after-record@1", "after-write:json@2", "before-finalize@2"):
         kill(place, point, SMALL)
     kill(place, "after-commit:parquet@2", LARGE)  # while executors read
@@ -88,7 +88,7 @@ def test_kills_in_the_middle_of_files_leave_each_row_once(place: Workspace) -> N
 
 @contextmanager
 def rewritten(file: Path) -> Iterator[None]:
-    """Of the same length, with another content."""
+    """The same length, other content."""
     kept, times = file.read_bytes(), file.stat()
     file.write_bytes(kept.replace(b"csv", b"CSV"))
     yield

@@ -1,4 +1,4 @@
-"""Several processes of a pipeline share a topic; each message is in the sinks once, whoever dies."""
+"""Several processes of a pipeline share a topic; each message is in the sinks once, whichever process dies."""
 
 from __future__ import annotations
 

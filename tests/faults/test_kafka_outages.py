@@ -1,4 +1,4 @@
-"""Brokers and registries that go away under a running pipeline: it waits, says so, goes on, and has each row once."""
+"""Brokers and registries that fail while a pipeline runs: it waits, logs it, continues, and delivers each row once."""
 
 from __future__ import annotations
 

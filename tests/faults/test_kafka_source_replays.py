@@ -1,4 +1,4 @@
-"""An epoch that is repeated while its topic or its schema has changed: the same rows or fewer, and it ends."""
+"""An epoch that is replayed after its topic or its schema has changed: the same rows or fewer, and it ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
     assert killed.code == -signal.SIGKILL, killed.stderr
     committed = {name: place.count(name, "parquet") for name in ("first", "third")}
     assert committed == {"first": 100, "third": 100}
-    for name in ("second", "fourth"):  # these two lose what they had
+    for name in ("second", "fourth"):  # these two lose their data
         for path in [*place.files(name, "json"), *(place.directory / name).rglob("log/*.json")]:
             path.unlink()
     kafka.expire(expiring, before=60)
@@ -68,5 +68,5 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
     assert [row["id"] for row in place.rows("first", "parquet")] == list(range(100))
     assert [row["id"] for row in place.rows("second", "json")] == list(range(60, 100))
     for name, format_ in (("third", "parquet"), ("fourth", "json")):
-        found = [(row["id"], row["more"]) for row in place.rows(name, format_)]
-        assert found == [*((n, 1) for n in range(100)), (100, 100), (101, 2)]
+        rows = [(row["id"], row["more"]) for row in place.rows(name, format_)]
+        assert rows == [*((n, 1) for n in range(100)), (100, 100), (101, 2)]

@@ -1,4 +1,4 @@
-"""Rows and positions through pgbouncer: a process dies within a transaction, and the next one goes on."""
+"""Rows and positions through pgbouncer: a process dies within a transaction, and the next one continues."""
 
 from __future__ import annotations
 

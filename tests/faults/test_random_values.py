@@ -1,4 +1,4 @@
-"""Values that are made up, such as `uuid()`, are the same in all sinks of an epoch and in its replay."""
+"""Random values, such as `uuid()`, are the same in all sinks of an epoch and in its replay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_two_sinks_agree_also_after_a_crash_between_their_commits(place: Workspa
     killed = place.run(environment={VARIABLE: "before-commit:b"}, **settings)
     assert killed.code == -signal.SIGKILL, killed.stderr
     assert rows_of(place, "a")
-    # Elsewhere now: what was recorded decides how the epoch is replayed, not what this process would choose.
+    # In the other place now: the record decides how the epoch is replayed, not what this process would choose.
     place.run(EPOCH__DRIVER_ROWS=1_000).succeeded()
     a, b = rows_of(place, "a"), rows_of(place, "b")
     assert a == b

@@ -13,7 +13,7 @@ from two_sinks import assert_exact, differences, write
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-# They must last for all starts, also on a machine that is busy.
+# Enough rows for all starts, even on a busy machine.
 ROWS = 60_000
 RATE = 300
 LARGE = {"EPOCH__DRIVER_ROWS": 0}
@@ -21,7 +21,7 @@ LARGE = {"EPOCH__DRIVER_ROWS": 0}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """One for all tests, as in a bad night: each finds what the one before has left, and the last one counts."""
+    """One for all tests, as in a bad night: each continues what the previous one left, and the last one compares."""
     with workspace(tmp_path_factory.mktemp("place")) as made:
         write(made, ROWS, rate=RATE)
         yield made
@@ -87,7 +87,7 @@ def test_a_killed_jvm_ends_the_driver_with_a_clear_message(place: Workspace) -> 
 
 def test_after_all_of_that_each_row_is_there_once_and_after_a_reset_they_come_again(place: Workspace) -> None:
     assert differences(place, ROWS)  # it was stopped before the end
-    write(place, ROWS)  # the rest as fast as it comes
+    write(place, ROWS)  # the rest without a rate limit
     place.run().succeeded()
     assert_exact(place, ROWS)
     place.run("state", "reset", "--yes").succeeded()

@@ -1,4 +1,4 @@
-"""Two processes with one application id: whoever is stale gives way, and the rows are there once."""
+"""Two processes with one application id: the stale one is fenced, and each row is delivered once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from two_sinks import assert_exact, write
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-# Half a minute for whoever works, while the other sleeps, wakes up, or works too.
+# Half a minute of work, while the other process sleeps, wakes up, or works too.
 ROWS, RATE = 2400, 80
 
 
@@ -22,8 +22,8 @@ def test_suspended_processes_wake_up_to_another_owner_and_nothing_is_doubled(pla
     second = place.start()
     second.until_epochs(3)
     first.signal(signal.SIGCONT)
-    # It hears that it has lost its epoch. From here on both are awake and take what they get.
-    first.until(lambda: "an epoch is abandoned" in first.stderr, "the end of its epoch")
+    # It notices that it was fenced. From here on both are awake and compete for the rows.
+    first.until(lambda: "an epoch was abandoned" in first.stderr, "the end of its epoch")
     _more(second)
     place.suspend(second, group=True)  # with its Java
     _more(first)

@@ -1,4 +1,4 @@
-"""Two processes of one pipeline share a topic while things are done to them."""
+"""Two processes of one pipeline share a topic while one of them is killed or suspended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from harness import PATIENCE_S, Child, Workspace
 
-# A process is missed after ten seconds; then its partitions are handed over, and its epoch is settled.
+# A process counts as dead after ten seconds; then its partitions are assigned again, and its epoch is recovered.
 PROGRESS_S = 180.0
 
 
@@ -20,20 +20,20 @@ class Target(Protocol):
     def start(self) -> Child: ...
 
     def producing(self) -> AbstractContextManager[None]:
-        """Messages come while this lasts."""
+        """Messages are sent while this lasts."""
 
     def arrival(self) -> Callable[[], bool]:
-        """Says whether all has arrived that was sent by now."""
+        """A function that tells whether everything sent by now has arrived."""
 
     def differences(self) -> list[str]:
-        """Between what is there and what was sent."""
+        """Differences between the target and what was sent."""
 
 
 AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 
 class TwoInstances(Generic[AnyTarget]):
-    """Instance 0 and instance 1. One that ends when nobody asked it to is an error."""
+    """Instance 0 and instance 1. One that ends without being told to is an error."""
 
     def __init__(self, place: Workspace, target: AnyTarget) -> None:
         self._place, self.target = place, target
@@ -41,7 +41,7 @@ class TwoInstances(Generic[AnyTarget]):
 
     @contextmanager
     def running(self, *starts: Callable[[], Child]) -> Iterator[None]:
-        """Both at work while messages come; at the end all is delivered, and both have stopped in order."""
+        """Both work while messages are sent; at the end everything is delivered, and both have stopped in order."""
         with self.target.producing():
             self._both = [start() for start in starts] or [self.target.start(), self.target.start()]
             yield
@@ -63,7 +63,7 @@ class TwoInstances(Generic[AnyTarget]):
         self._both[number] = self.target.start()
 
     def suspend(self, number: int, more_s: float = 0.0) -> None:
-        """Until the other has what was its own, and some seconds more; then it wakes up."""
+        """Suspend it until the other process has its partitions, and a few seconds more; then wake it up."""
         child, other = self._both[number], self._both[1 - number]
         before = other.stderr.count("got partitions")
         self._place.suspend(child)
@@ -74,18 +74,18 @@ class TwoInstances(Generic[AnyTarget]):
             child.signal(signal.SIGCONT)
 
     def crash(self, number: int, start: Callable[[], Child]) -> None:
-        """Kill it; so does the next one in its place die, by itself."""
+        """Kill it; the next one in its place dies by itself."""
         self._end(number, signal.SIGKILL)
         self._both[number] = start()
         self._died(self._both[number])
         self._both[number] = self.target.start()
 
     def relay(self, starts: Sequence[Callable[[], Child]]) -> None:
-        """Both die by themselves, and so does who takes their place, until two are at work that do not."""
+        """Both die by themselves, and so do their successors, until two are running that do not."""
         waiting, dying = list(starts), {0, 1}
         deadline = time.monotonic() + PATIENCE_S
         while dying:
-            assert time.monotonic() < deadline, self._told("nobody has died")
+            assert time.monotonic() < deadline, self._describe("no process has died")
             for number in sorted(dying):
                 if self._both[number].process.poll() is None:
                     continue
@@ -97,16 +97,16 @@ class TwoInstances(Generic[AnyTarget]):
             time.sleep(0.1)
 
     def progress(self) -> None:
-        """What was sent by now arrives, in whichever process: so both have worked, or one in place of both."""
+        """What was sent by now arrives, through whichever process: so both have worked, or one in place of both."""
         self.until(self.target.arrival(), "what was sent")
 
     def until(self, condition: Callable[[], bool], what: str, *, fatal: bool = True) -> None:
         deadline = time.monotonic() + PROGRESS_S
         while not condition():
             for child in self._both:
-                assert child.process.poll() is None, self._told("one has ended")
+                assert child.process.poll() is None, self._describe("one has ended")
             if time.monotonic() > deadline:
-                assert not fatal, self._told(f"never saw: {what}")
+                assert not fatal, self._describe(f"never saw: {what}")
                 return
             time.sleep(0.3)
 
@@ -121,6 +121,6 @@ class TwoInstances(Generic[AnyTarget]):
         finished = child.wait()
         assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
 
-    def _told(self, what: str) -> str:
+    def _describe(self, what: str) -> str:
         ends = [f"exit code {child.process.poll()}\n{child.stderr[-4000:]}" for child in self._both]
         return "\n\n".join([what, *ends])

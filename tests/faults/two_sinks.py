@@ -1,4 +1,4 @@
-"""The pipeline all faults are tried on, and the rows it owes.
+"""The pipeline that all faults are tried on, and the rows it must deliver.
 
 A generator, a query, a processor that runs where the rows are, a Parquet sink, and a JSON sink behind another query.
 """
@@ -56,7 +56,7 @@ FORMATS = ("parquet", "json")
 
 
 def write(place: Workspace, rows: int, *, rate: int | None = None) -> None:
-    """Put the pipeline down; with a rate it lasts, without one it ends as soon as it can."""
+    """Write the pipeline file; with a rate the run lasts, without one it ends as soon as it can."""
     place.write(_PIPELINE.format(rows=rows, rate=f"    rate: {rate}\n" if rate else ""), plugin=_PLUGIN)
 
 
@@ -70,14 +70,14 @@ def model(rows: int) -> list[Row]:
 
 def differences(place: Workspace, rows: int, *, times: int = 1) -> list[str]:
     """One line per sink that does not hold every row of the model exactly so many times."""
-    found = []
+    problems = []
     for format_ in FORMATS:
         owed = Counter({_frozen(row): times for row in model(rows)})
         held = Counter(_frozen(row) for row in place.rows(format_, format_))
         missing, doubled = owed - held, held - owed
         if missing or doubled:
-            found.append(f"{format_}: {_told('missing', missing)}; {_told('too many', doubled)}")
-    return found
+            problems.append(f"{format_}: {_describe('missing', missing)}; {_describe('too many', doubled)}")
+    return problems
 
 
 def assert_exact(place: Workspace, rows: int, *, times: int = 1) -> None:
@@ -94,6 +94,6 @@ def _frozen(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in ("id", "name", "side", "_gs_op"))
 
 
-def _told(what: str, rows: Counter[tuple[object, ...]]) -> str:
+def _describe(what: str, rows: Counter[tuple[object, ...]]) -> str:
     ids = sorted(str(row[0]) for row in rows)
     return f"{rows.total()} {what}" + (f" ({ids[0]} .. {ids[-1]})" if ids else "")

@@ -55,7 +55,7 @@ def report_of(summary: Summary, progress: Progress, settings: Settings) -> Repor
         seconds=summary.seconds,
         written=summary.written,
         outputs={spec.name: place for spec in sinks if (place := place_of(spec)) is not None},
-        set_aside=sum(node.set_aside for node in progress.snapshot().nodes),
+        set_aside=sum(node.rejected for node in progress.snapshot().nodes),
         state=place_of_state(settings),
         resumes=settings.state_backend.backend_type is not BackendType.IN_MEMORY,
         stopped=listen().received is not None,

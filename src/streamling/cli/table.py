@@ -202,8 +202,8 @@ def _columns(view: View, nodes: Sequence[NodeProgress], glyphs: Glyphs) -> list[
     ]
     if any(node.extent is not None for node in nodes):
         columns.append(_Column("lag", lag, 50))
-    if any(node.set_aside for node in nodes):
-        columns.append(_Column("set aside", lambda n: count(n.set_aside) if n.set_aside else "", 70))
+    if any(node.rejected for node in nodes):
+        columns.append(_Column("set aside", lambda n: count(n.rejected) if n.rejected else "", 70))
     return columns
 
 

@@ -1,4 +1,4 @@
-"""One run of one pipeline: from the first check to the last epoch, in the thread that calls it."""
+"""One run of one pipeline: from the first check to the last epoch, in the calling thread."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from streamling.connector import (
     TransformContext,
 )
 from streamling.engine.data.spark_errors import spark_errors
-from streamling.engine.preparation import Prepared, prepare
-from streamling.engine.process.engine import Engine, quietly
+from streamling.engine.preparation import PreparedPipeline, prepare
+from streamling.engine.process.engine import Engine, ignore_errors
 from streamling.engine.process.session import spark_conf
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
-from streamling.engine.protocol.progress import Progress, Troubled
+from streamling.engine.protocol.progress import HasTrouble, Progress
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
-from streamling.engine.protocol.state.store import patiently
+from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
 from streamling.plan.pipeline import Plan
-from streamling.plugin.functions import Udf
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
@@ -42,21 +41,21 @@ if TYPE_CHECKING:
 
     from streamling.engine.data.capacity import Capacity
     from streamling.engine.data.readahead import ReadAhead
-    from streamling.engine.data.results import NodeRows
+    from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.delivery import Outlet
     from streamling.engine.protocol.loop import EpochLoop
 
 log = logging.getLogger(__name__)
 
-# With an interval of 0 rows are wanted at once; asking for them without a pause would cost a core.
+# With an interval of 0 rows are read as soon as they arrive; polling without a pause would use a whole core.
 _SHORTEST_POLL_S = 0.005
-# A target that is not there at the start may be starting itself.
+# A target that does not answer at the start may still be starting.
 _OPEN_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run has done. `rows_of`: the rows of memory sinks, by the name of the sink."""
+    """The result of a run. `rows_of`: the rows of memory sinks, by the name of the sink."""
 
     epochs: int
     rows: int
@@ -66,7 +65,7 @@ class Summary:
 
 
 class Execution:
-    """A pipeline on its way. Asked from other threads only what says so."""
+    """One run of a pipeline. Other threads may read only the attributes that say so."""
 
     def __init__(self, pipeline: Path | PipelineText, settings: Settings, progress: Progress | None = None) -> None:
         self._pipeline = pipeline
@@ -78,23 +77,23 @@ class Execution:
         self._outlets: list[Outlet] = []
         self._began = time.monotonic()
         self.stop: StopRequest | None = None
-        """There once rows may be in flight, and a stop has something to wait for. Asked from any thread."""
+        """Set once rows may be in flight, so that a stop has something to wait for. Any thread may read it."""
         self.bounded = False
-        """Whether a source ends by itself. Asked from any thread."""
-        self.loose = False
-        """Whether rows of a source cannot be read again. Asked from any thread."""
+        """Whether a source ends by itself. Any thread may read it."""
+        self.unreplayable = False
+        """Whether a source gives rows that cannot be replayed. Any thread may read it."""
         self.delivered = False
-        """Whether all rows are delivered, and only closing is left. Asked from any thread."""
+        """Whether all rows are delivered, and only closing is left. Any thread may read it."""
 
-    def run(self, engine: Engine, *, failing: Callable[[BaseException], object] = lambda error: None) -> Summary:
-        """Run to the end: of the input, by a record limit, or by a stop. Raises the first error; `failing` hears it
-        before nodes are closed, which may take its time."""
+    def run(self, engine: Engine, *, on_failure: Callable[[BaseException], object] = lambda error: None) -> Summary:
+        """Run until the input ends, a record limit is reached or a stop is requested. Raises the first error;
+        `on_failure` gets it before the nodes are closed, because closing may take long."""
         try:
-            self._run(engine, failing)
+            self._run(engine, on_failure)
         except BaseException as error:
             cause = engine.cause(error)
             if isinstance(cause, StreamlingError):
-                self._place(cause)
+                self._locate(cause)
             if cause is error:
                 raise
             raise cause from error
@@ -111,68 +110,72 @@ class Execution:
             rows_of={name: list(rows) for name, rows in results.items() if rows is not None},
         )
 
-    def _run(self, engine: Engine, failing: Callable[[BaseException], object]) -> None:
+    def _run(self, engine: Engine, on_failure: Callable[[BaseException], object]) -> None:
         prepared = prepare(self._pipeline, self._settings)
         for caution in prepared.plan.cautions:
             log.warning("%s", caution.message)
         if not prepared.sinks:
             return
         self.bounded = any(source.bounded for source in prepared.sources.values())
-        self.loose = any(not source.capabilities.replayable for source in prepared.sources.values())
-        self._progress.planned(prepared.plan)
+        self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
+        self._progress.set_plan(prepared.plan)
         self._nodes = _nodes_by_name(prepared.plan)
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
-            self._run_loop(engine, prepared, store, failing)
+            self._run_loop(engine, prepared, store, on_failure)
         finally:
             close_all(prepared.connectors)
             store.close()
 
-    def _claim(self, store: StateStore, prepared: Prepared) -> None:
-        """Positions of another pipeline with sources of the same name would be taken for ours."""
-        other = patiently(lambda: claim(store, self._pipeline))
+    def _claim(self, store: StateStore, prepared: PreparedPipeline) -> None:
+        """Warn if the positions come from another pipeline file: sources of the same name would continue from them."""
+        other = ask_state(lambda: claim(store, self._pipeline))
         sources = tuple(node.ref for node in prepared.plan.sources)
-        if other is not None and any(key.startswith(sources) for key in patiently(store.items)):
+        if other is not None and any(key.startswith(sources) for key in ask_state(store.items)):
             log.warning(
                 "the stored positions of application_id '%s' come from another pipeline file, %s: sources of the same "
-                "name go on from there. Give each pipeline an application_id of its own",
+                "name continue from there. Give each pipeline its own application_id",
                 self._settings.application_id,
                 other,
             )
 
     def _run_loop(
-        self, engine: Engine, prepared: Prepared, store: StateStore, failing: Callable[[BaseException], object]
+        self,
+        engine: Engine,
+        prepared: PreparedPipeline,
+        store: StateStore,
+        on_failure: Callable[[BaseException], object],
     ) -> None:
-        # Heavy imports happen here and in what is called from here, while the JVM boots.
+        # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.pending import Journal
+        from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
-        epoch_generation = patiently(lambda: generation(store))
+        epoch_generation = ask_state(lambda: generation(store))
         for node in prepared.connectors:
             node.attach(Runtime(settings.application_id, store, self._metrics))
         stop = StopRequest()
+        # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
         for source in prepared.sources.values():
-            source.join(stop.wake)  # early: a group takes seconds to divide a topic, and so does the session to start
-        self._outlets = self._opened_outlets(prepared, epoch_generation)
+            source.join(stop.wake)
+        self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
-        session = self._opened_session(engine, prepared)
-        capacity = self._capacity(session, prepared)
-        sources = self._reading_ahead(prepared, capacity, stop)
+        session = self._open_session(engine)
+        workers = PythonWorkers(session)
+        self._open_functions(session, prepared, workers)
+        capacity = self._make_capacity(session, prepared, workers)
+        sources = self._make_read_aheads(prepared, capacity, stop)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
         if exactly_once:
-            _tell_of_loose_rows(prepared)
-        bad_rows = BadRows(plan, settings.application_id, self._progress)
-        dataflow = Dataflow(
-            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, _retrying(stop)
-        )
-        delivery = Delivery(session, dataflow, self._outlets, stop, self._progress, bad_rows)
+            _log_unreplayable_sources(prepared)
         context = RunContext(
             settings=settings,
             fingerprint=plan.fingerprint,
@@ -183,41 +186,54 @@ class Execution:
             outlets=self._outlets,
             stop=stop,
         )
-        loop = EpochLoop(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        bad_rows = BadRows(plan, settings.application_id, self._progress)
+        dataflow = Dataflow(
+            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
+        )
+        delivery = Delivery(session, dataflow, self._outlets, stop, self._progress, bad_rows)
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        loop = EpochLoop(context, steps)
         self._loop = loop
-        self._show_progress(prepared, sources)
+        self._start_progress(prepared, sources)
         self.stop = stop
         try:
             loop.run()
             self.delivered = True
         except BaseException as error:
-            failing(error)
+            on_failure(error)
             raise
         finally:
             capacity.close()
             loop.stop_reading()
             delivery.close()
 
-    def _show_progress(self, prepared: Prepared, sources: Sequence[ReadAhead]) -> None:
+    def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
-        troubled: dict[str, Troubled] = {source.node: source for source in sources}
+        troubled: dict[str, HasTrouble] = {source.node: source for source in sources}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
-        self._progress.running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
+        self._progress.set_running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
 
-    def _opened_session(self, engine: Engine, prepared: Prepared) -> SparkSession:
-        from streamling.engine.data.capacity import start_workers
-        from streamling.engine.data.functions import open_functions
+    def _open_session(self, engine: Engine) -> SparkSession:
         from streamling.engine.process.shipping import ship_plugins
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
         session = engine.session(conf)
         ship_plugins(session.sparkContext)
-        with spark_errors(None):
-            open_functions(session, _functions_of(prepared), lambda: start_workers(session))
         return session
 
-    def _opened_outlets(self, prepared: Prepared, epoch_generation: str) -> list[Outlet]:
+    def _open_functions(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> None:
+        """Register the plugin functions that queries call, and start the workers that will compute them."""
+        from streamling.engine.data.functions import register_functions, used_functions
+
+        projections = [source.select for source in prepared.sources.values() if source.select is not None]
+        functions = used_functions(prepared.plan, projections)
+        with spark_errors(None):
+            register_functions(session, functions)
+        if functions:
+            workers.start_in_background()  # if that fails, the first epoch fails too, and its error says why
+
+    def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:
         from streamling.engine.protocol.delivery import Outlet
 
         settings = self._settings
@@ -241,7 +257,7 @@ class Execution:
             budget_s=_OPEN_BUDGET_S,
         )
 
-    def _open_transforms(self, prepared: Prepared, epoch_generation: str) -> None:
+    def _open_transforms(self, prepared: PreparedPipeline, epoch_generation: str) -> None:
         plan = prepared.plan
         for ref, transform in prepared.transforms.items():
             node = plan.node(ref)
@@ -256,8 +272,8 @@ class Execution:
             )
             transform.open(context)
 
-    def _capacity(self, session: SparkSession, prepared: Prepared) -> Capacity:
-        from streamling.engine.data.capacity import Capacity, start_workers
+    def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
+        from streamling.engine.data.capacity import Capacity
         from streamling.engine.process.cores import cores
 
         placements = {transform.capabilities.placement for transform in prepared.transforms.values()}
@@ -267,11 +283,11 @@ class Execution:
             collects=Placement.DRIVER in placements,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
-            warm_up=lambda: start_workers(session),
+            start_workers=workers.start_in_background,
             count_cores=lambda: cores(session),
         )
 
-    def _reading_ahead(self, prepared: Prepared, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
+    def _make_read_aheads(self, prepared: PreparedPipeline, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
         from streamling.engine.data.readahead import ReadAhead
 
         poll_s = max(self._settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S)
@@ -283,14 +299,14 @@ class Execution:
                 poll_s=poll_s,
                 wake=stop.wake,
                 on_error=node.spec.options.on_error,
-                waiting=capacity.waiting,
-                pausing=lambda: capacity.preparing,
+                note_waiting=capacity.note_waiting,
+                is_paused=lambda: capacity.starting_workers,
             )
             for node in prepared.plan.sources
         ]
 
-    def _place(self, error: StreamlingError) -> None:
-        """Where the node of an error stands in the file, for errors that come while rows flow."""
+    def _locate(self, error: StreamlingError) -> None:
+        """Add the node's place in the file to an error that occurred while rows flowed."""
         node = self._nodes.get(error.node or "")
         if node is None or error.where is not None:
             return
@@ -300,39 +316,29 @@ class Execution:
             error.args = (error.message,)
 
 
-def _tell_of_loose_rows(prepared: Prepared) -> None:
+def _log_unreplayable_sources(prepared: PreparedPipeline) -> None:
     for node in prepared.plan.sources:
         if not prepared.sources[node.ref].capabilities.replayable:
-            log.info("rows of '%s' cannot be read a second time: sinks have them at least once", node.spec.name)
-
-
-def _functions_of(prepared: Prepared) -> list[Udf]:
-    from streamling.engine.data.functions import used_functions
-
-    return used_functions(prepared.plan, [s.select for s in prepared.sources.values() if s.select is not None])
+            log.info("rows of '%s' cannot be replayed: sinks receive them at least once", node.spec.name)
 
 
 def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
-    """Nodes by what errors call them. Of a dynamic table and another node with one name it is the other."""
+    """Nodes by the names that errors use. If a dynamic table and another node share a name, it means the other node."""
     tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
-def _retrying(stop: StopRequest) -> Callable[[Callable[[], NodeRows], str], NodeRows]:
-    return lambda action, what: retry(action, what=what, stopping=lambda: stop.requested, sleep=stop.pause)
-
-
 def close_all(nodes: Sequence[Source | Transform | Sink]) -> None:
-    """Side by side: some wait for code that does not answer, each for as long as it may."""
-    closing = [threading.Thread(target=quietly, args=(node.close,), name="close", daemon=True) for node in nodes]
-    for thread in closing:
+    """Close all nodes at the same time: some wait for plugin code that does not answer, each up to its own limit."""
+    threads = [threading.Thread(target=ignore_errors, args=(node.close,), name="close", daemon=True) for node in nodes]
+    for thread in threads:
         thread.start()
-    for thread in closing:
+    for thread in threads:
         thread.join()
 
 
 def _limit(sink: Sink, settings: Settings) -> int | None:
-    """The sink's own limit, else the application's."""
+    """The record limit: the sink's own, else the application's."""
     capabilities = sink.capabilities
     if capabilities.observer:
         return None

@@ -1,4 +1,4 @@
-"""Everything before the first row: the stages that run, validate and plan share."""
+"""Everything before the first row: the stages that `run`, `validate` and `plan` share."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_fi
 from streamling.spec.pipeline.options import FileLetters, OnError
 from streamling.spec.settings import Settings
 
-# A registry or a database that is well answers in milliseconds; a person who waits for a check gives it no longer.
+# A healthy schema registry or database answers in milliseconds; a user who runs a check should not wait for longer.
 PROBE_SECONDS = 10.0
 PROBES_AT_ONCE = 8
-# A lookup measures its own time; ours starts earlier and must not end first.
+# A probe measures its own time; ours starts earlier and must not end first.
 _GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPipeline:
     """A valid plan and its connectors, not opened yet."""
 
     plan: Plan
     sources: Mapping[str, Source]
     transforms: Mapping[str, Transform]
-    """Those that are no queries."""
+    """Those that are not compiled to queries."""
     sinks: Mapping[str, Sink]
 
     @property
@@ -54,28 +54,28 @@ class Prepared:
 
 
 def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan:
-    """Read, check, plan. Raises InvalidPipeline with all problems.
+    """Read, check and plan a pipeline. Raises InvalidPipeline with all problems.
 
-    Without `probe` nothing but the file is touched. With it, sources whose columns are not in the file are
-    looked up; sinks never are. Neither Spark nor, without `probe`, Arrow is imported.
+    Without `probe` only the file is read. With it, the columns of sources that the file does not declare are looked
+    up; sinks are never contacted. Spark is not imported, and without `probe` neither is Arrow.
     """
-    loaded = load_plugins(settings)
+    plugin_cautions = load_plugins(settings)
     check_side_outputs(settings)
-    pipeline, rewritten = _read(file, settings)
+    pipeline, preprocessor_cautions = _read(file, settings)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
     plan = make_plan(
         pipeline,
-        discoveries=discovered(pipeline, settings) if probe else {},
+        discoveries=probe_sources(pipeline, settings) if probe else {},
         enforce_primary_keys=settings.enforce_primary_keys,
         job_mode=settings.job_mode,
     )
-    unready = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
-    given = (*loaded, *rewritten, *unused_connections(pipeline, settings))
-    return replace(plan, cautions=(*given, *in_file_order((*plan.cautions, *unready))))
+    not_runnable = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
+    general = (*plugin_cautions, *preprocessor_cautions, *unused_connections(pipeline, settings))
+    return replace(plan, cautions=(*general, *in_file_order((*plan.cautions, *not_runnable))))
 
 
-def prepare(file: Path | PipelineText, settings: Settings) -> Prepared:
-    """A pipeline that can run. Raises InvalidPipeline if it is wrong or asks for what this version lacks."""
+def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
+    """A pipeline that can run. Raises InvalidPipeline if it is wrong or needs something that this version lacks."""
     plan = check(file, settings, probe=True)
     problems = list(_not_runnable(plan))
     if problems:
@@ -85,7 +85,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> Prepared:
     for node in plan.sources:
         sources[node.ref].prepare(node.schema, watching.plan.columns_read(node.ref))
     processing = [n for n in plan.transforms if not kinds.kind_of(n.spec).compiled]
-    return Prepared(
+    return PreparedPipeline(
         watching.plan,
         sources=sources,
         transforms={n.ref: cast(Transform, kinds.build(n.spec, settings)) for n in processing},
@@ -94,27 +94,27 @@ def prepare(file: Path | PipelineText, settings: Settings) -> Prepared:
 
 
 def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
-    """The pipeline as its preprocessors make it, and what there is to say about them."""
+    """The pipeline as its preprocessors rewrite it, and their cautions."""
     made = preprocessed(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
     return load_pipeline(made.text, name, kinds.kinds(), made.unresolved(), settings), made.cautions()
 
 
-def discovered(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
-    """What the outside world knows of the sources whose columns are not in the file."""
-    wanted = [(node, probe) for node in pipeline.sources if (probe := _probe_for(node)) is not None]
-    if not wanted:
+def probe_sources(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
+    """Look up the columns of the sources that do not declare them in the file."""
+    probes = [(node, probe) for node in pipeline.sources if (probe := _probe_for(node)) is not None]
+    if not probes:
         return {}
-    pool = ThreadPoolExecutor(min(PROBES_AT_ONCE, len(wanted)), thread_name_prefix="probe")
-    # A lookup that does not keep to its time is left to itself: the check goes on without it.
-    deadline = time.monotonic() + PROBE_SECONDS * (1 + (len(wanted) - 1) // PROBES_AT_ONCE) + _GRACE_SECONDS
-    asked = [(node, pool.submit(_asked, probe, node, settings)) for node, probe in wanted]
+    pool = ThreadPoolExecutor(min(PROBES_AT_ONCE, len(probes)), thread_name_prefix="probe")
+    # A probe that exceeds its time is abandoned: the check continues without it.
+    deadline = time.monotonic() + PROBE_SECONDS * (1 + (len(probes) - 1) // PROBES_AT_ONCE) + _GRACE_SECONDS
+    futures = [(node, pool.submit(_run_probe, probe, node, settings)) for node, probe in probes]
     pool.shutdown(wait=False)
-    return {node.ref: _answer(node, future, deadline) for node, future in asked}
+    return {node.ref: _wait_for_probe(node, future, deadline) for node, future in futures}
 
 
-def _answer(
+def _wait_for_probe(
     node: NodeSpec, future: Future[Discovery | StreamlingError], deadline: float
 ) -> Discovery | StreamlingError:
     try:
@@ -131,15 +131,15 @@ def _probe_for(node: NodeSpec) -> kinds.Probe | None:
     try:
         return probe if node.options.output_schema(node) is None else None
     except StreamlingError:
-        return None  # the planner meets the same error and reports it
+        return None  # the planner gets the same error and reports it
 
 
-def _asked(probe: kinds.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:
+def _run_probe(probe: kinds.Probe, node: NodeSpec, settings: Settings) -> Discovery | StreamlingError:
     try:
         return probe(node, settings, PROBE_SECONDS)
     except StreamlingError as error:
         return error
-    except Exception as error:  # whatever it is, the other sources have their problems too
+    except Exception as error:  # one broken probe must not hide the problems of the other sources
         message = f"{node.described()}: its columns could not be looked up: {error}"
         return BugError(INTERNAL, message, node=node.name, where=node.where, cause=error)
 
@@ -147,11 +147,12 @@ def _asked(probe: kinds.Probe, node: NodeSpec, settings: Settings) -> Discovery 
 def _not_runnable(plan: Plan) -> Iterator[UserError]:
     for node in plan.nodes:
         if not kinds.kind_of(node.spec).runs:
-            yield node.spec.error(NOT_RUNNABLE, "this version can check this kind of node but not run it yet", "type")
+            message = "this kind of node can be validated but not run in this version"
+            yield node.spec.error(NOT_RUNNABLE, message, "type")
         if node.spec.options.on_error is not OnError.FAIL and not kinds.kind_of(node.spec).sets_aside:
-            wanted = node.spec.options.on_error.value
-            message = f"on_error '{wanted}' is not available yet for nodes of this kind"
+            policy = node.spec.options.on_error.value
+            message = f"on_error '{policy}' is not available for this kind of node in this version"
             yield node.spec.error(NOT_RUNNABLE, message, "on_error")
         elif not isinstance(node.spec.options.dead_letter, FileLetters | None):
-            message = "dead letters can only go to files yet"
+            message = "only dead_letter type 'file' works in this version"
             yield node.spec.error(NOT_RUNNABLE, message, "dead_letter", "type")

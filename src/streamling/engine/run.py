@@ -1,7 +1,7 @@
 """A run of the command line, from start to exit code.
 
-The main thread launches Java, then waits for signals. Another works: it prepares the pipeline while Java boots, then
-opens everything and runs the epoch loop. So a stop can always be heard, and bounded in time.
+The main thread launches Java, then waits for signals. A second thread prepares the pipeline while Java boots, then
+opens everything and runs the epoch loop. So the main thread can always react to a signal and limit the time of a stop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Run:
         self._failure: BaseException | None = None
 
     def execute(self) -> Summary:
-        """Run to the end. Returns normally after a natural end, a record limit or a signal; else raises."""
+        """Run to the end. Returns normally after the end of input, a record limit or a signal; raises otherwise."""
         signals = listen()
         settings = self._settings
         engine = Engine(spark_conf(settings.spark, application=settings.application_id), verbose=self._verbose)
@@ -48,7 +48,7 @@ class Run:
         if not done.is_set():
             self._shut_down(engine, done, signals)
         finished = done.is_set()
-        self._progress.done()
+        self._progress.set_done()
         if finished:
             engine.close()
         else:
@@ -56,15 +56,15 @@ class Run:
         if self._failure is not None and finished:
             if signals.received is None or not isinstance(self._failure, TransientError):
                 raise self._failure
-            log.warning("the last epoch did not complete, its rows will come again: %s", self._failure)
-        # A worker that was cut off after a signal fails because we took the JVM away; that is not news.
+            log.warning("the last epoch did not complete; its rows will be read again: %s", self._failure)
+        # An epochs thread that is abandoned after a signal fails because its JVM was killed: no reason to report that.
         return self._execution.summary()
 
     def _work(self, engine: Engine, done: threading.Event, signals: Signals) -> None:
         budget = self._settings.runtime.shutdown_budget_secs
         try:
-            # What follows a failure closes things, and could hang in one of them.
-            self._execution.run(engine, failing=lambda error: Watchdog(budget, engine.kill, because=str(error)))
+            # After a failure the nodes are closed, and one of them could hang.
+            self._execution.run(engine, on_failure=lambda error: Watchdog(budget, engine.kill, reason=str(error)))
         except BaseException as error:  # handed to the main thread, which raises it
             self._failure = error
         finally:
@@ -72,25 +72,28 @@ class Run:
             signals.wake()
 
     def _shut_down(self, engine: Engine, done: threading.Event, signals: Signals) -> None:
-        """After a signal: what is in flight flows through, within the budget."""
+        """After a signal: let the rows in flight reach the sinks, within the budget."""
         settings, execution = self._settings, self._execution
         budget = settings.runtime.shutdown_budget_secs
         Watchdog(budget, engine.kill)
         name, wait_s = signals.received.name if signals.received else "stop", terminal_wait(budget)
         log.info("%s received, stopping; the last epoch has up to %d s, Ctrl-C again ends at once", name, wait_s)
-        self._progress.stopping()
+        self._progress.set_stopping()
         if execution.stop is None:
             return  # still starting: nothing is in flight
         policy = drains(
-            settings.drain_policy, job_mode=settings.job_mode, bounded=execution.bounded, loose=execution.loose
+            settings.drain_policy,
+            job_mode=settings.job_mode,
+            bounded=execution.bounded,
+            unreplayable=execution.unreplayable,
         )
         execution.stop.request(drains=policy)
         deadline = time.monotonic() + wait_s
-        while not done.is_set() and not signals.insisted and (left := deadline - time.monotonic()) > 0:
+        while not done.is_set() and not signals.interrupted_again and (left := deadline - time.monotonic()) > 0:
             signals.wait(left)
-        if signals.insisted and not done.is_set():
-            log.warning("interrupted again: ending at once; what is not finalized will come again after a restart")
+        if signals.interrupted_again and not done.is_set():
+            log.warning("interrupted again: ending at once; rows not finalized will be read again after a restart")
         elif execution.delivered and not done.is_set():
-            log.warning("all rows read are delivered, but some nodes did not close in time")
+            log.warning("all rows were delivered, but some nodes did not close in time")
         elif not done.is_set():
-            log.warning("the last epoch did not complete in time; its rows will come again after a restart")
+            log.warning("the last epoch did not complete in time; its rows will be read again after a restart")

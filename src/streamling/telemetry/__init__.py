@@ -1,1 +1,1 @@
-"""What a run tells about itself."""
+"""Metrics of a run, and their labels."""

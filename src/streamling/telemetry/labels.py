@@ -1,4 +1,4 @@
-"""The labels that all metrics of a node carry."""
+"""The labels of all metrics of a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamling.spec.pipeline.plugin_options import PluginOptions
 
 
 def node_labels(node: NodeSpec) -> dict[str, str]:
-    """What every metric of a node carries, beside what only its kind or its plugin knows."""
+    """The labels of every metric of a node, without those that only its kind or its plugin adds."""
     plugin = isinstance(node.options, PluginOptions)
     fixed = {
         "id": node.name,
@@ -23,24 +23,24 @@ def node_labels(node: NodeSpec) -> dict[str, str]:
 
 
 def plugin_node_labels(node: NodeSpec, own: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
-    """The labels of a plugin's node, `own` being what the plugin says, and what had to be left out or replaced.
+    """The labels of a plugin's node, including the plugin's `own`, and warnings about dropped or replaced labels.
 
-    The rules are those of `telemetry.labels`, but nothing is refused: what breaks one is dropped with a warning.
+    The rules are those of `telemetry.labels`, but nothing fails: a label that breaks a rule is dropped with a warning.
     """
-    written = node.options.telemetry.labels
-    kept: dict[str, str] = {}
+    declared = node.options.telemetry.labels
+    labels: dict[str, str] = {}
     warnings: list[str] = []
     for key, value in own.items():
         fault = label_fault(str(key), value) if isinstance(value, str) else "is not text"
-        if fault is None and len({*written, *kept, key}) > MAX_LABELS:
-            fault = f"is one too many: at most {MAX_LABELS} are allowed, those of the pipeline file included"
+        if fault is None and len({*declared, *labels, key}) > MAX_LABELS:
+            fault = f"is one too many: at most {MAX_LABELS} are allowed, including those of the pipeline file"
         if fault is not None:
             warnings.append(f"{node.described()}: the plugin's label '{key}' is dropped: it {fault}")
             continue
-        kept[key] = str(value)
-        if key in written and written[key] != value:
+        labels[key] = str(value)
+        if key in declared and declared[key] != value:
             warnings.append(
-                f"{node.described()}: the label '{key}' is '{value}' as the plugin says, not '{written[key]}' "
-                "as the pipeline file says"
+                f"{node.described()}: the plugin sets the label '{key}' to '{value}', which replaces '{declared[key]}' "
+                "from the pipeline file"
             )
-    return {**node_labels(node), **kept}, warnings
+    return {**node_labels(node), **labels}, warnings

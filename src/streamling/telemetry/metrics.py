@@ -1,6 +1,6 @@
-"""Numbers a run gathers about itself, in this process; whoever exports them reads snapshots.
+"""The metrics of a run, kept in this process; exporters read snapshots.
 
-Recording is best effort: it never blocks for long, never raises, and takes any thread.
+Recording is best effort: it never blocks for long, never raises, and may be called from any thread.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from enum import Enum
 log = logging.getLogger(__name__)
 
 PREFIX = "streamling_"
-"""Stands before the name of every metric."""
+"""Prefix of the name of every metric."""
 
 BOUNDS_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""Upper bounds of the buckets of latencies."""
+"""Upper bounds of the latency buckets."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -31,7 +31,7 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One series at one moment.
+    """One time series at one moment.
 
     value     the sum of a count, the last value of a gauge, the sum of a latency in ms
     samples   how often it was recorded
@@ -54,7 +54,7 @@ class _Series:
 
 
 class Metrics:
-    """All series of a process, by name, kind and labels."""
+    """All time series of a process, by name, kind and labels."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,22 +70,22 @@ class Metrics:
         self._record(MetricKind.LATENCY, name, milliseconds, labels)
 
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
-        """End a gauge whose subject is no longer this process's."""
+        """Remove a gauge of something that this process no longer owns."""
         with self._lock:
-            self._series.pop((f"{PREFIX}{name}", MetricKind.GAUGE, _sorted(labels)), None)
+            self._series.pop((f"{PREFIX}{name}", MetricKind.GAUGE, _sort_labels(labels)), None)
 
     def snapshot(self) -> tuple[Measurement, ...]:
         """Every series, sorted by name and labels."""
         with self._lock:
-            found = [
+            measurements = [
                 Measurement(name, kind, labels, series.value, series.samples, tuple(series.buckets))
                 for (name, kind, labels), series in self._series.items()
             ]
-        return tuple(sorted(found, key=lambda m: (m.name, m.kind.value, m.labels)))
+        return tuple(sorted(measurements, key=lambda m: (m.name, m.kind.value, m.labels)))
 
     def _record(self, kind: MetricKind, name: str, value: float, labels: Mapping[str, str]) -> None:
         try:
-            key = (f"{PREFIX}{name}", kind, _sorted(labels))
+            key = (f"{PREFIX}{name}", kind, _sort_labels(labels))
             number = float(value)
         except (TypeError, ValueError, AttributeError) as error:
             log.debug("metric %s is not recorded: %s", name, error)
@@ -99,5 +99,5 @@ class Metrics:
                 series.buckets[bisect_left(BOUNDS_MS, number)] += 1
 
 
-def _sorted(labels: Mapping[str, str]) -> Labels:
+def _sort_labels(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted((str(key), str(value)) for key, value in labels.items()))

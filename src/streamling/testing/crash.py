@@ -1,7 +1,7 @@
-"""The crash switch: die at a named point of the protocol, to prove that nothing is lost there.
+"""The crash switch: kill the process at a named point of the protocol, to prove that nothing is lost there.
 
-`STREAMLING_TEST_CRASH=after-commit:orders@3` kills the process (SIGKILL, nothing is cleaned up) the third
-time the point `after-commit` of the node `orders` is passed. Node and count may be left out.
+`STREAMLING_TEST_CRASH=after-commit:orders@3` kills the process (SIGKILL, nothing is cleaned up) the third time it
+reaches the point `after-commit` of the node `orders`. Node and count are optional.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ POINTS: Final[tuple[Point, ...]] = get_args(Point)
 VARIABLE: Final = "STREAMLING_TEST_CRASH"
 
 _lock = threading.Lock()
-_passed: dict[str, int] = {}
+_counts: dict[str, int] = {}
 
 
 def crash_point(point: Point, node: str = "") -> None:
-    """Pass a named point; die here if the switch is set to it."""
-    wanted = os.environ.get(VARIABLE)
-    if not wanted:
+    """Mark a named point; the process is killed here if the switch is set to it."""
+    switch = os.environ.get(VARIABLE)
+    if not switch:
         return
-    place, _, count = wanted.partition("@")
-    wanted_point, _, wanted_node = place.partition(":")
-    if wanted_point != point or (wanted_node and wanted_node != node):
+    place, _, count = switch.partition("@")
+    switch_point, _, switch_node = place.partition(":")
+    if switch_point != point or (switch_node and switch_node != node):
         return
     with _lock:
-        _passed[wanted] = _passed.get(wanted, 0) + 1
-        if _passed[wanted] >= int(count or 1):
+        _counts[switch] = _counts.get(switch, 0) + 1
+        if _counts[switch] >= int(count or 1):
             os.kill(os.getpid(), signal.SIGKILL)

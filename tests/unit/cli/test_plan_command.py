@@ -78,7 +78,7 @@ def test_a_source_is_shown_with_readers_key_and_columns(shown: list[str]) -> Non
     assert paragraph(shown, "Shop.Orders: generator source") == [
         "  feeds:     big, both",
         "  key:       id",
-        "  runs:      on the driver up to 20,000 rows an epoch, on the executors beyond",
+        "  runs:      on the driver up to 20,000 rows per epoch, on the executors above that",
         "  columns:   id      int64 not null",
         "             name    string not null",
         "             _gs_op  string not null",

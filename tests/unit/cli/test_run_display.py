@@ -22,7 +22,7 @@ SOURCE, TRANSFORM, SINK = Role.SOURCE, Role.TRANSFORM, Role.SINK
 NODES = (
     NodeProgress("orders", SOURCE, "kafka", rows_out=1_234_567, extent=Extent(1_234_567, 2_000_000, "rows")),
     NodeProgress("only_the_first_pages_of_every_single_customer", TRANSFORM, "sql"),
-    NodeProgress("archive", SINK, "file", rows_in=1_234_567, rows_out=1_234_567, set_aside=12),
+    NodeProgress("archive", SINK, "file", rows_in=1_234_567, rows_out=1_234_567, rejected=12),
 )
 
 
@@ -70,7 +70,7 @@ def test_on_a_narrow_terminal_what_is_left_is_whole() -> None:
 def test_no_line_reaches_the_edge(width: int, name: str) -> None:
     nodes = (
         NodeProgress(name, SOURCE, "generator", rows_out=10**13, extent=Extent(3, 10**13, "rows")),
-        NodeProgress(f"{name}2", SOURCE, "y" * 60, rows_out=0, extent=Extent(3 * 10**9, 10**12, "bytes"), set_aside=7),
+        NodeProgress(f"{name}2", SOURCE, "y" * 60, rows_out=0, extent=Extent(3 * 10**9, 10**12, "bytes"), rejected=7),
         NodeProgress(f"{name}3", SINK, "file", rows_in=5, rows_out=4),
     )
     places = {f"{name}3": "https://example.com/" + "z" * 100}

@@ -54,8 +54,8 @@ def test_the_place_of_a_node_is_shown_without_secrets(plan: Plan) -> None:
 
 def test_a_report_knows_where_everything_is(plan: Plan) -> None:
     progress = Progress()
-    progress.planned(plan)
-    progress.passed("files", set_aside=2)
+    progress.set_plan(plan)
+    progress.count_rows("files", rejected=2)
     report = report_of(Summary(3, 100, {"files": 98}, 2.0), progress, Settings())
     assert (report.rows_per_second, report.set_aside, report.state, report.resumes) == (50, 2, "./state.db", True)
     assert report.outputs["files"] == "out/orders"

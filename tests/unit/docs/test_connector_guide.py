@@ -17,7 +17,7 @@ from doc_pages import ROOT, write_modules
 from pyspark import cloudpickle
 
 from streamling.connector import Applied, BadRow, Epoch, Room, Sink, SinkContext, Slice, Source, Task
-from streamling.engine.preparation import Prepared, prepare
+from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.errors import Fenced, TransientError
 from streamling.plugin.loading import load_plugins
 from streamling.spec.pipeline import PipelineText
@@ -37,7 +37,7 @@ sinks:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Iterator[Prepared]:
+def prepared(tmp_path: Path) -> Iterator[PreparedPipeline]:
     write_modules(ROOT / "docs" / "connectors.md", tmp_path / "connectors")
     text = PipelineText(PIPELINE.format(directory=tmp_path))
     yield prepare(text, Settings(plugin=Plugin(path=str(tmp_path / "connectors"))))
@@ -45,19 +45,19 @@ def prepared(tmp_path: Path) -> Iterator[Prepared]:
 
 
 @pytest.fixture
-def sink(prepared: Prepared) -> Iterator[Sink]:
+def sink(prepared: PreparedPipeline) -> Iterator[Sink]:
     opened = open_sink(prepared)
     yield opened
     opened.close()
 
 
-def open_sink(prepared: Prepared, sink: Sink | None = None) -> Sink:
+def open_sink(prepared: PreparedPipeline, sink: Sink | None = None) -> Sink:
     chosen = sink or prepared.sinks["copy"]
     chosen.open(SinkContext("copy", "app", "generation", prepared.plan.node("orders").schema, ("id",)))
     return chosen
 
 
-def other_process(prepared: Prepared) -> Sink:
+def other_process(prepared: PreparedPipeline) -> Sink:
     """The same sink as another process has it."""
     node = prepared.plan.node("copy").spec
     return open_sink(prepared, type(prepared.sinks["copy"])(node, node.options))  # type: ignore[call-arg]
@@ -105,7 +105,9 @@ def test_a_replay_finds_itself_done(sink: Sink, tmp_path: Path) -> None:
     assert copied(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_an_epoch_that_another_owner_has_passed_is_fenced(sink: Sink, prepared: Prepared, tmp_path: Path) -> None:
+def test_an_epoch_that_another_owner_has_passed_is_fenced(
+    sink: Sink, prepared: PreparedPipeline, tmp_path: Path
+) -> None:
     sink.commit(EPOCH, [write(sink, EPOCH, 1, 2, 3)])
     sink.commit(NEXT, [write(sink, NEXT, 4, 5)])
     late = other_process(prepared)
@@ -116,7 +118,7 @@ def test_an_epoch_that_another_owner_has_passed_is_fenced(sink: Sink, prepared: 
     assert copied(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_an_abandoned_epoch_cannot_come_late(sink: Sink, prepared: Prepared, tmp_path: Path) -> None:
+def test_an_abandoned_epoch_cannot_come_late(sink: Sink, prepared: PreparedPipeline, tmp_path: Path) -> None:
     successor = other_process(prepared)
     assert successor.abandon(EPOCH) is Applied.NO
     with pytest.raises(Fenced):
@@ -129,7 +131,7 @@ def test_an_abandoned_epoch_cannot_come_late(sink: Sink, prepared: Prepared, tmp
     assert copied(tmp_path) == [1, 2, 3]
 
 
-def test_who_abandons_waits_for_the_transaction_of_the_owner(sink: Sink, prepared: Prepared) -> None:
+def test_who_abandons_waits_for_the_transaction_of_the_owner(sink: Sink, prepared: PreparedPipeline) -> None:
     successor = other_process(prepared)
     successor._connection.execute("PRAGMA busy_timeout = 0")  # type: ignore[attr-defined]
     write(sink, EPOCH, 1, 2, 3)
@@ -140,7 +142,7 @@ def test_who_abandons_waits_for_the_transaction_of_the_owner(sink: Sink, prepare
     successor.close()
 
 
-def test_rows_that_the_table_refuses_are_named_by_their_number(prepared: Prepared, tmp_path: Path) -> None:
+def test_rows_that_the_table_refuses_are_named_by_their_number(prepared: PreparedPipeline, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
         connection.execute("CREATE TABLE copied (id INTEGER CHECK (id <> 2), body TEXT, _gs_op TEXT)")
     sink = open_sink(prepared)
@@ -157,7 +159,7 @@ def test_rows_that_the_table_refuses_are_named_by_their_number(prepared: Prepare
 
 
 @pytest.fixture
-def source(prepared: Prepared, tmp_path: Path) -> Source:
+def source(prepared: PreparedPipeline, tmp_path: Path) -> Source:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
         connection.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY, body)")
         connection.executemany("INSERT INTO outbox VALUES (?, ?)", [(n, f"order {n}") for n in range(1, 26) if n != 13])

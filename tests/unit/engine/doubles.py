@@ -34,6 +34,7 @@ from streamling.engine.data.capacity import Capacity
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
+from streamling.engine.process.workers import PythonWorkers
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
@@ -41,6 +42,7 @@ from streamling.engine.protocol.loop import EpochLoop
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state import MemoryState, StateStore, generation
+from streamling.engine.protocol.steps import EpochSteps
 from streamling.errors import STATE_MOVED, Fenced
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
@@ -50,7 +52,7 @@ from streamling.spec.settings import Settings, blocks
 
 
 class Crash(BaseException):
-    """Ends a run the way a kill does: nobody handles it."""
+    """Ends a run like a kill: nothing handles it."""
 
 
 def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -124,7 +126,7 @@ class NumberSource(Source):
 
 
 class LedgerSink(Sink):
-    """Exactly once in the way real sinks are: it remembers the position after the last rows it took."""
+    """Exactly once like real sinks: its ledger has the position after the last rows it committed."""
 
     def __init__(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, batch: BatchPolicy | None = None) -> None:
         self.capabilities = SinkCapabilities(guarantee=guarantee, batch=batch)
@@ -185,7 +187,7 @@ class NumberResults:
     epoch: Epoch
     batches: list[pa.RecordBatch]
     released: bool = False
-    counted: dict[str, int] = field(default_factory=dict)
+    row_counts: dict[str, int] = field(default_factory=dict)
     collected_bytes: int = 0
 
     def release(self) -> None:
@@ -199,17 +201,17 @@ class NumberDataflow:
     calls: list[tuple[Epoch, list[str]]] = field(default_factory=list)
     made: list[NumberResults] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
-    """The bytes that each of the calls was allowed."""
+    """The byte limit of each call."""
     intakes: list[Mapping[str, Intake]] = field(default_factory=list)
-    before_compute: Callable[[Epoch, int | None], None] = lambda epoch, most_bytes: None
+    before_compute: Callable[[Epoch, int | None], None] = lambda epoch, max_bytes: None
 
     def compute(
-        self, epoch: Epoch, intakes: Mapping[str, Intake], *, wanted: Sequence[PlannedNode], most_bytes: int | None
+        self, epoch: Epoch, intakes: Mapping[str, Intake], *, wanted: Sequence[PlannedNode], max_bytes: int | None
     ) -> NumberResults:
         self.calls.append((epoch, [node.ref for node in wanted]))
-        self.limits.append(most_bytes)
+        self.limits.append(max_bytes)
         self.intakes.append(intakes)
-        self.before_compute(epoch, most_bytes)
+        self.before_compute(epoch, max_bytes)
         batches: list[pa.RecordBatch] = []
         for intake in intakes.values():
             read = (
@@ -224,6 +226,16 @@ class NumberDataflow:
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         return
+
+
+class StubWorkers(PythonWorkers):
+    """Workers without a session: `start` calls what it was given."""
+
+    def __init__(self, start: Callable[[], object]) -> None:
+        self._start = start
+
+    def start(self) -> None:
+        self._start()
 
 
 class InOrder:
@@ -249,7 +261,7 @@ def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", mo
 
 @dataclass
 class Rig:
-    """A pipeline of doubles. Every `loop()` is a process of its own over the same state and sinks."""
+    """A pipeline of doubles. Every `loop()` is another process over the same state and sinks."""
 
     sources: Mapping[str, NumberSource]
     sinks: Mapping[str, LedgerSink]
@@ -269,10 +281,15 @@ class Rig:
         outlets = [Outlet(node, self.sinks[node.ref], self.limit) for node in plan.sinks]
         sources = len(self.sources)
         capacity = Capacity(
-            settings, collects=True, limit=self.limit, sources=sources, warm_up=lambda: None, count_cores=lambda: 2
+            settings,
+            collects=True,
+            limit=self.limit,
+            sources=sources,
+            start_workers=StubWorkers(lambda: None).start_in_background,
+            count_cores=lambda: 2,
         )
         progress = Progress()
-        progress.planned(plan)
+        progress.set_plan(plan)
         context = RunContext(
             settings=settings,
             fingerprint=plan.fingerprint,
@@ -295,7 +312,7 @@ class Rig:
         )
         bad_rows = BadRows(plan, "app", progress)
         listeners = [*self.sources.values(), *self.sinks.values()]
-        return EpochLoop(context, self.dataflow, InOrder(), bad_rows, listeners, progress)
+        return EpochLoop(context, EpochSteps(context, self.dataflow, InOrder(), bad_rows, listeners, progress))
 
     @property
     def recording(self) -> bool:
@@ -310,7 +327,7 @@ class Rig:
         return loop
 
     def crash(self) -> None:
-        """Run until a Crash that a hook of the test raises; its hooks are gone afterwards."""
+        """Run until a hook of the test raises Crash; then remove the hooks."""
         try:
             self.run()
         except Crash:

@@ -1,4 +1,4 @@
-"""A bad row ends the run, is skipped, or becomes a dead letter, as its node says; none gets lost on the way."""
+"""A bad row ends the run, is skipped, or becomes a dead letter, as its node says; none is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
 from streamling.connector import BadRow, Epoch, Json, Report, Slice
 from streamling.engine.protocol import bad_rows as module
-from streamling.engine.protocol.bad_rows import BadRows, Rejects, Stage, rejection
+from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage, rejection
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import PermanentError, UserError
 
@@ -27,7 +27,7 @@ def bad(row: int, **fields: Any) -> BadRow:
 
 def dealing(more: str) -> tuple[BadRows, Progress]:
     plan, progress = plan_of(["numbers"], ["out"], more=more), Progress()
-    progress.planned(plan)
+    progress.set_plan(plan)
     return BadRows(plan, "app", progress), progress
 
 
@@ -40,8 +40,8 @@ def letters(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def set_aside(rows: BadRows, *rejected: BadRow, epoch: Epoch = EPOCH) -> None:
-    rows.set_aside(epoch, "numbers", Stage.DECODE, Rejects(Report(rejected=len(rejected), bad_rows=rejected)))
+def reject(rows: BadRows, *rejected: BadRow, epoch: Epoch = EPOCH) -> None:
+    rows.reject(epoch, "numbers", RejectStage.DECODE, Rejects(Report(rejected=len(rejected), bad_rows=rejected)))
 
 
 @pytest.mark.parametrize("below", ["", "deep/er"])
@@ -65,28 +65,28 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
     now = 100.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     rows, progress = dealing(", on_error: skip")
-    set_aside(rows, bad(1), bad(2))
-    set_aside(rows, bad(3))
+    reject(rows, bad(1), bad(2))
+    reject(rows, bad(3))
     assert [r.getMessage() for r in caplog.records] == [
         "node 'numbers' skipped 1 row (decode_error), the last at file 'a.csv', row 1: no number"
     ]
     now += 61
-    set_aside(rows, bad(9))
+    reject(rows, bad(9))
     assert "skipped 3 rows" in caplog.records[-1].getMessage()
-    assert progress.snapshot().nodes[0].set_aside == 4
+    assert progress.snapshot().nodes[0].rejected == 4
 
 
 def test_a_letter_can_hold_what_is_no_text(tmp_path: Path) -> None:
     """Half of a surrogate pair: JSON can write it, UTF-8 cannot."""
     half = json.loads('"\\ud83d"')
     rejected = BadRow("schema_mismatch", f"{half}ü", {"key": half}, row={"text": half})
-    set_aside(kept(tmp_path / "letters"), rejected)
+    reject(kept(tmp_path / "letters"), rejected)
     (found,) = letters(tmp_path / "letters")
     assert (found["reason_text"], found["source"]["key"], found["row"]) == (f"{half}ü", half, {"text": half})
 
 
 def test_a_letter_tells_where_the_row_stood_and_what_it_was(tmp_path: Path) -> None:
-    set_aside(kept(tmp_path / "letters"), bad(3, raw=b"1,x\xff"))
+    reject(kept(tmp_path / "letters"), bad(3, raw=b"1,x\xff"))
     (letter,) = letters(tmp_path / "letters")
     assert letter.pop("id").isalnum()
     assert letter == {
@@ -108,16 +108,16 @@ def test_a_letter_tells_where_the_row_stood_and_what_it_was(tmp_path: Path) -> N
 
 
 def test_the_same_epoch_repeated_leaves_the_same_letters(tmp_path: Path) -> None:
-    set_aside(kept(tmp_path), bad(1), bad(2))
+    reject(kept(tmp_path), bad(1), bad(2))
     first = letters(tmp_path)
     again = Epoch("e2", 7, "app", "g", EPOCH.now_us, 0, EPOCH.slices)
-    set_aside(kept(tmp_path), bad(1), bad(2), epoch=again)
+    reject(kept(tmp_path), bad(1), bad(2), epoch=again)
     assert letters(tmp_path) == first
 
 
 def test_different_rows_have_different_ids_whatever_they_hold(tmp_path: Path) -> None:
     nowhere = BadRow("plugin_error", "no", {})
-    set_aside(kept(tmp_path), bad(1), bad(2), bad(1, version="rewritten"), nowhere, nowhere)
+    reject(kept(tmp_path), bad(1), bad(2), bad(1, version="rewritten"), nowhere, nowhere)
     ids = [letter["id"] for letter in letters(tmp_path)]
     assert len(set(ids)) == 5
 
@@ -132,39 +132,39 @@ def test_different_rows_have_different_ids_whatever_they_hold(tmp_path: Path) ->
 )
 def test_rows_of_another_epoch_have_other_ids_though_it_has_the_same_number(tmp_path: Path, other: Epoch) -> None:
     nowhere = BadRow("plugin_error", "no", {})
-    set_aside(kept(tmp_path), nowhere)
-    set_aside(kept(tmp_path), nowhere, epoch=other)
+    reject(kept(tmp_path), nowhere)
+    reject(kept(tmp_path), nowhere, epoch=other)
     ids = [letter["id"] for letter in letters(tmp_path)]
     assert len(set(ids)) == 2
-    set_aside(kept(tmp_path), nowhere, epoch=replace(EPOCH, id="repeated"))
+    reject(kept(tmp_path), nowhere, epoch=replace(EPOCH, id="repeated"))
     assert [letter["id"] for letter in letters(tmp_path)] == ids
 
 
 def test_more_bad_rows_than_were_sent_along_are_fetched(tmp_path: Path) -> None:
     everything = [bad(n) for n in range(5)]
     rejects = Rejects(Report(rejected=5, bad_rows=tuple(everything[:2])), lambda: iter(everything))
-    kept(tmp_path).set_aside(EPOCH, "numbers", Stage.DECODE, rejects)
+    kept(tmp_path).reject(EPOCH, "numbers", RejectStage.DECODE, rejects)
     assert [letter["source"]["row"] for letter in letters(tmp_path)] == [0, 1, 2, 3, 4]
 
 
 def test_no_bad_rows_leave_no_file(tmp_path: Path) -> None:
-    set_aside(kept(tmp_path / "letters"))
+    reject(kept(tmp_path / "letters"))
     assert not (tmp_path / "letters").exists()
 
 
 def test_letters_of_an_attempt_that_failed_go_if_the_next_one_has_no_bad_rows(tmp_path: Path) -> None:
     rows = kept(tmp_path)
-    set_aside(rows, bad(1))
-    set_aside(rows, epoch=replace(EPOCH, id="e2"))
+    reject(rows, bad(1))
+    reject(rows, epoch=replace(EPOCH, id="e2"))
     assert len(letters(tmp_path)) == 1
-    set_aside(rows, bad(1))
-    set_aside(rows)
+    reject(rows, bad(1))
+    reject(rows)
     assert letters(tmp_path) == []
 
 
 def test_letters_of_another_process_stay(tmp_path: Path) -> None:
-    set_aside(kept(tmp_path), bad(1))
-    set_aside(kept(tmp_path))
+    reject(kept(tmp_path), bad(1))
+    reject(kept(tmp_path))
     assert len(letters(tmp_path)) == 1
 
 
@@ -172,7 +172,7 @@ def test_letters_that_cannot_be_written_end_the_run_and_name_the_node(tmp_path: 
     rows = kept(tmp_path / "letters")
     (tmp_path / "letters").write_text("a file, not a directory")  # since the start
     with pytest.raises(PermanentError, match="numbers"):
-        set_aside(rows, bad(1))
+        reject(rows, bad(1))
 
 
 class Odd(NumberSource):
@@ -209,7 +209,7 @@ def test_a_crash_between_the_last_commit_and_the_letters_loses_none(
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(BadRows, "set_aside", crash)
+        patched.setattr(BadRows, "reject", crash)
         running.crash()
     assert sink.rows == list(range(0, 20, 2)) and letters(tmp_path) == []
     running.run()

@@ -1,4 +1,4 @@
-"""Cores are those that compute: of this process, or of the cluster."""
+"""The number of cores is that of this process, or of the cluster."""
 
 from __future__ import annotations
 

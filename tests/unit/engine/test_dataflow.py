@@ -1,4 +1,4 @@
-"""A walk over the plan, as far as it needs no Spark: rows in the driver, processors and writers."""
+"""The data plane as far as it works without Spark: rows in the driver, processors and writers."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def plan_with_a_transform(policy: str = "skip") -> Plan:
 
 @dataclass
 class Tenfold(Transform):
-    """Multiplies by ten, rejects 3, and counts what it has seen. It is its own processor."""
+    """Multiplies by ten, rejects 3, and counts its input. It is its own processor."""
 
     capabilities = TransformCapabilities(Placement.DRIVER, deterministic=True)
     before: Callable[[], None] = lambda: None
     times: int = 1
-    """How often it gives what it gives."""
+    """How often it yields each row."""
     calls: list[int] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Tenfold(Transform):
 def dataflow(plan: Plan, transform: Transform, sink: LedgerSink) -> Dataflow:
     source: Any = SimpleNamespace(columns=plan.node("numbers").schema, select=None, reader=lambda: None)
     progress = Progress()
-    progress.planned(plan)
+    progress.set_plan(plan)
     return Dataflow(
         session=None,
         plan=plan,
@@ -110,7 +110,7 @@ def test_rows_pass_a_processor_and_reach_the_writer() -> None:
     results = flow.compute(EPOCH, taken, wanted=plan.sinks)
     assert flow.write(plan.node("out"), results, Exclusions("out")) == [Report(3)]
     assert sink._staged == [10, 20, 40]
-    assert results.counted == {"numbers": 4, "big": 3}
+    assert results.row_counts == {"numbers": 4, "big": 3}
     rejects = flow.rejects(results, taken)
     assert (rejects["numbers"].report.rows, rejects["big"].report.rows, rejects["big"].report.rejected) == (4, 3, 1)
     assert [bad.row for bad in rejects["big"].bad_rows()] == [{"n": 3}]
@@ -156,10 +156,10 @@ def test_a_processor_that_gives_more_than_the_driver_should_hold_makes_an_epoch_
     flow = dataflow(plan, transform, LedgerSink())
     taken = intake(*(batch(*range(10, 20)) for _ in range(10)))
     with pytest.raises(EpochTooLarge, match="'big': its rows"):
-        flow.compute(EPOCH, taken, wanted=plan.sinks, most_bytes=20_000)
+        flow.compute(EPOCH, taken, wanted=plan.sinks, max_bytes=20_000)
     assert len(transform.calls) < 100, "it is not asked for rows that are not kept"
     assert len(flow._reports) == 0
-    results = flow.compute(EPOCH, taken, wanted=plan.sinks, most_bytes=None)
+    results = flow.compute(EPOCH, taken, wanted=plan.sinks, max_bytes=None)
     assert results.rows("big").table().num_rows == 10_000
 
 
@@ -167,7 +167,7 @@ def test_rows_of_a_source_that_are_more_than_the_driver_should_hold_make_an_epoc
     plan = plan_with_a_transform()
     flow = dataflow(plan, Tenfold(), LedgerSink())
     with pytest.raises(EpochTooLarge, match="'numbers': its rows"):
-        flow.compute(EPOCH, intake(batch(*range(100))), wanted=plan.sinks, most_bytes=500)
+        flow.compute(EPOCH, intake(batch(*range(100))), wanted=plan.sinks, max_bytes=500)
 
 
 def test_an_error_leaves_nothing_of_the_epoch_behind() -> None:
@@ -181,7 +181,7 @@ def test_an_error_leaves_nothing_of_the_epoch_behind() -> None:
     assert len(flow._reports) == 0
 
 
-# Writing where the rows are
+# Writing in executors
 
 
 class Partitions:
@@ -225,14 +225,14 @@ class Lost(LocalAccumulator):
 
 @dataclass
 class LargeResults:
-    """An epoch that executors have read; its rows can be had in the driver, too."""
+    """An epoch that executors have read; the driver can collect its rows too."""
 
     partitions: Partitions
     accumulator: type[LocalAccumulator] = LocalAccumulator
     large: bool = True
     in_process: bool = False
     epoch: Epoch = EPOCH
-    counted: dict[str, int] = field(default_factory=dict)
+    row_counts: dict[str, int] = field(default_factory=dict)
     reports: ReportBook = field(default_factory=ReportBook)
 
     @property
@@ -271,7 +271,7 @@ def test_of_a_large_epoch_executors_write_where_the_sink_allows_it() -> None:
     assert [report.detail for report in reports] == [[0, 0], [1, 0]], "in the order of the rows"
     assert [(report.rows, report.rejected) for report in reports] == [(2, 0), (1, 1)]
     assert [bad.row for report in reports for bad in report.bad_rows] == [{"n": 3}]
-    assert results.counted == {"big": 4}
+    assert results.row_counts == {"big": 4}
 
 
 @pytest.mark.parametrize(

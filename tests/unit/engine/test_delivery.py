@@ -1,4 +1,4 @@
-"""An epoch is flushed to all sinks side by side, and is done when each of them has it."""
+"""An epoch is flushed to all sinks in parallel, and is done when each of them has it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.data.spark_errors import ProcessLost
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows, Stage
+from streamling.engine.protocol.bad_rows import BadRows, RejectStage
 from streamling.engine.protocol.delivery import Delivery, Outlet, gravest
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import NodeProgress, Progress
@@ -31,7 +31,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.spec.pipeline import load_pipeline
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
-RESULTS = SimpleNamespace(epoch=EPOCH, most_bytes=None)
+RESULTS = SimpleNamespace(epoch=EPOCH, max_bytes=None)
 
 
 class Writes:
@@ -61,10 +61,10 @@ def flush(
     plan: Plan | None = None,
     bad_rows: type[BadRows] = BadRows,
 ) -> dict[str, NodeProgress]:
-    """By default the rows 1 and 2. Returns what passed the nodes."""
+    """By default the rows 1 and 2. Returns the progress of the nodes."""
     context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
     plan, progress = plan or plan_of(["numbers"], [o.node.ref for o in chosen]), Progress()
-    progress.planned(plan)
+    progress.set_plan(plan)
     delivery = Delivery(
         session=SimpleNamespace(sparkContext=context),
         dataflow=Writes(chosen, *(batches or [[1, 2]]), there=there),
@@ -128,7 +128,7 @@ def test_every_sink_that_fails_is_told_of(caplog: pytest.LogCaptureFixture) -> N
     with pytest.raises(PermanentError):
         flush(outlets(**sinks))
     for name in sinks:
-        assert re.search(rf"sink {name} has failed.*: {name} is gone", caplog.text)
+        assert re.search(rf"sink {name} failed;.*: {name} is gone", caplog.text)
 
 
 def test_a_sink_is_in_trouble_while_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ def test_an_error_that_may_pass_does_not_end_an_epoch_that_is_cut_smaller() -> N
 
 
 class Picky(LedgerSink):
-    """Rejects some numbers, at most so many at a time, and notes what happens to it and to its letters."""
+    """Rejects some numbers, at most so many at a time, and records its calls and those that store its letters."""
 
     def __init__(self, *rejected: int, at_once: int = 1000, transactional: bool = False) -> None:
         super().__init__()
@@ -309,12 +309,12 @@ def letters(path: Path) -> list[int]:
 
 
 def noting(sink: Picky) -> type[BadRows]:
-    """Letters that are noted among the calls of the sink when they are durable."""
+    """Records among the calls of the sink when its letters are durable."""
 
     class Noting(BadRows):
-        def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+        def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:
             kept = list(rows)
-            number = super().keep(epoch, node, stage, iter(kept))
+            number = super().store_letters(epoch, node, stage, iter(kept))
             if kept:
                 sink.calls.append(f"letters {[bad.row['n'] for bad in kept]}")
             return number
@@ -419,7 +419,7 @@ def test_a_writer_that_rejects_rows_without_naming_them_is_a_bug_and_nothing_is_
     sink = Picky()
     sink.write = lambda epoch, task, batches: Report(rows=1, rejected=1)
     chosen, plan = picky(sink)
-    with pytest.raises(BugError, match="does not name every row it rejects"):
+    with pytest.raises(BugError, match="lacks some of the rows it rejects"):
         flush(chosen, plan=plan)
     assert sink.calls == ["abort"]
 
@@ -428,7 +428,7 @@ def test_a_transactional_sink_has_to_say_which_rows_it_rejects() -> None:
     sink = Picky(transactional=True)
     sink.write = lambda epoch, task, batches: Report(1, 1, (BadRow("odd", "odd", {}),))
     chosen, plan = picky(sink)
-    with pytest.raises(BugError, match="does not say which rows"):
+    with pytest.raises(BugError, match="gave a bad row without its index"):
         flush(chosen, plan=plan)
     assert "commit" not in sink.calls
 
@@ -453,7 +453,7 @@ def test_an_epoch_that_is_tried_again_has_its_rejected_rows_once(
 
 
 def test_letters_stay_when_the_answer_to_a_commit_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sink has the epoch, and says of the rows it is given again what it has said last: that none is bad."""
+    """The sink has the epoch, and rejects none of the rows when they are written again."""
     monkeypatch.setattr(retry, "_FIRST_S", 0.001)
 
     class Forgetful(Picky):
@@ -482,10 +482,10 @@ def test_letters_that_cannot_be_stored_at_once_are_stored_later(
     sink, failures = Picky(2, transactional=True), [TransientError(SINK_FAILED, "the disk is away")]
 
     class Stumbling(noting(sink)):
-        def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
+        def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:
             if failures:
                 raise failures.pop()
-            return super().keep(epoch, node, stage, rows)
+            return super().store_letters(epoch, node, stage, rows)
 
     chosen, plan = picky(sink, into(tmp_path))
     flush(chosen, plan=plan, bad_rows=Stumbling)

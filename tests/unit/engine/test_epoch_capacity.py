@@ -1,11 +1,11 @@
-"""Epochs start small, grow when there is more to read than the driver takes, and shrink when one was too much."""
+"""Epochs start small, grow when there is more to read than the driver computes, and shrink when one was too large."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-from doubles import until
+from doubles import StubWorkers, until
 
 from streamling.connector import Epoch
 from streamling.engine.data.capacity import Capacity
@@ -21,12 +21,17 @@ def capacity(
     collects: bool = False,
     limit: int | None = None,
     sources: int = 1,
-    warm_up=lambda: None,
+    start=lambda: None,
     cores: int = 4,
 ) -> Capacity:
     settings = Settings(epoch=limits, record_batch_size=50)
     return Capacity(
-        settings, collects=collects, limit=limit, sources=sources, warm_up=warm_up, count_cores=lambda: cores
+        settings,
+        collects=collects,
+        limit=limit,
+        sources=sources,
+        start_workers=StubWorkers(start).start_in_background,
+        count_cores=lambda: cores,
     )
 
 
@@ -49,7 +54,7 @@ def test_the_first_epoch_is_what_the_driver_takes() -> None:
 
 def test_a_full_epoch_makes_room_for_large_ones_once_the_workers_are_warm() -> None:
     warm = threading.Event()
-    growing = capacity(warm_up=lambda: warm.wait(5))
+    growing = capacity(start=lambda: warm.wait(5))
     growing.after_epoch(100)
     assert growing.caps().rows == 100
     warm.set()
@@ -58,7 +63,7 @@ def test_a_full_epoch_makes_room_for_large_ones_once_the_workers_are_warm() -> N
 
 def test_a_small_epoch_starts_no_workers() -> None:
     started: list[int] = []
-    small = capacity(warm_up=lambda: started.append(1))
+    small = capacity(start=lambda: started.append(1))
     small.after_epoch(99)
     assert small.caps().rows == 100
     assert started == []
@@ -66,34 +71,34 @@ def test_a_small_epoch_starts_no_workers() -> None:
 
 def test_rows_that_wait_at_a_source_start_workers_before_the_first_epoch_is_done() -> None:
     growing = capacity()
-    growing.waiting(100)
+    growing.note_waiting(100)
     assert growing.caps().rows == 100
-    growing.waiting(101)
+    growing.note_waiting(101)
     until(lambda: growing.caps().rows == 10_000)
 
 
 def test_while_workers_start_the_cores_are_theirs_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     warm = threading.Event()
-    growing = capacity(warm_up=lambda: warm.wait(5))
-    assert not growing.preparing
-    growing.waiting(101)
-    assert growing.preparing
+    growing = capacity(start=lambda: warm.wait(5))
+    assert not growing.starting_workers
+    growing.note_waiting(101)
+    assert growing.starting_workers
     warm.set()
-    until(lambda: not growing.preparing)
+    until(lambda: not growing.starting_workers)
     assert growing.caps().rows == 10_000
-    monkeypatch.setattr("streamling.engine.data.capacity._UNDISTURBED_S", 0.01)
-    slow = capacity(warm_up=lambda: threading.Event().wait(1))
-    slow.waiting(101)
-    until(lambda: not slow.preparing)
+    monkeypatch.setattr("streamling.engine.data.capacity._LONGEST_PAUSE_S", 0.01)
+    slow = capacity(start=lambda: threading.Event().wait(1))
+    slow.note_waiting(101)
+    until(lambda: not slow.starting_workers)
     assert slow.caps().rows == 100
 
 
 def test_workers_are_started_once() -> None:
     started: list[int] = []
-    growing = capacity(warm_up=lambda: started.append(1))
+    growing = capacity(start=lambda: started.append(1))
     assert grown(growing) == 10_000
     growing.after_epoch(10_000)
-    growing.waiting(10_000)
+    growing.note_waiting(10_000)
     assert started == [1]
 
 
@@ -104,7 +109,7 @@ def test_if_workers_cannot_be_started_epochs_stay_small() -> None:
         failed.set()
         raise RuntimeError("no fork today")
 
-    growing = capacity(warm_up=fail)
+    growing = capacity(start=fail)
     growing.after_epoch(100)
     assert failed.wait(2)
     assert growing.caps().rows == 100
@@ -138,7 +143,7 @@ def test_after_a_crash_the_next_epoch_has_half_the_bytes() -> None:
 
 
 def test_the_rows_of_an_epoch_are_not_limited_by_a_crash() -> None:
-    """Many short rows are no more to hold than a few long ones."""
+    """Many short rows need no more memory than a few long ones."""
     shrinking = capacity()
     shrinking.shrink(epoch_of(8 * MB), crashed=True)
     assert shrinking.caps().rows == 100
@@ -152,7 +157,7 @@ def test_a_crash_never_makes_room() -> None:
 
 
 def test_a_crash_of_a_tiny_epoch_leaves_room_for_a_usual_one() -> None:
-    """Its few bytes have ended no process: something else has."""
+    """So few bytes did not end the process: something else did."""
     shrinking = capacity()
     for size in (100_000, 1_000, 8, 0):
         shrinking.shrink(epoch_of(size), crashed=True)
@@ -167,7 +172,7 @@ def test_an_epoch_that_was_too_large_for_the_driver_is_halved_however_small_it_w
 
 
 def test_what_was_too_much_stays_out_of_reach_for_a_while() -> None:
-    """One good epoch of half the size does not make room for the one that was too much."""
+    """One good epoch of half the size does not make room for the one that was too large."""
     shrinking = capacity()
     shrinking.shrink(epoch_of(20 * MB), crashed=True)
     for _ in range(10):

@@ -180,7 +180,7 @@ def test_a_state_backend_that_recovers_is_waited_for() -> None:
 
 
 def stopped(r: Rig, *, drains: bool) -> None:
-    """Run until rows are in hand that no epoch has taken, then ask for a stop."""
+    """Run until rows are buffered that no epoch has taken, then request a stop."""
     thread = threading.Thread(target=r.run, daemon=True)
     thread.start()
     until(lambda: len(r.sources["numbers"].rooms) > 5)
@@ -229,7 +229,7 @@ MANY = 1 << 16
 
 
 def large_rig(sinks: Mapping[str, LedgerSink] | None = None, **more: object) -> Rig:
-    """So many rows that it matters how many bytes they are, all of them in the first epoch."""
+    """Rows so large that their bytes matter, all of them in the first epoch."""
     return rig(MANY, sinks, chunk=MANY, driver_rows=MANY, **more)
 
 
@@ -316,7 +316,7 @@ def test_a_sink_that_cannot_tell_gets_the_epoch_again() -> None:
 
 @pytest.mark.parametrize("order", [("sure", "unsure"), ("unsure", "sure")])
 def test_a_sink_that_cannot_tell_does_not_keep_an_epoch_from_being_cut_anew(order: tuple[str, str]) -> None:
-    """It is not asked, and an epoch that was too much for the process does not come again as it was."""
+    """It is not asked, and an epoch that was too large for the process is not repeated in the same size."""
     sinks = {"sure": LedgerSink(), "unsure": LedgerSink(Guarantee.AT_LEAST_ONCE)}
     r = large_rig({name: sinks[name] for name in order})
     sinks["sure"].before_commit = crash
@@ -380,7 +380,7 @@ def test_an_epoch_that_comes_late_while_it_is_abandoned_is_not_cut_anew() -> Non
 
     def come_late() -> None:
         answers.append(1)
-        if len(answers) == 2:  # it has said no; now it is asked to abandon the epoch
+        if len(answers) == 2:  # the answer was no; now the epoch is abandoned
             first.rows, first.positions = list(range(8)), {KEY: {"next": 8}}
 
     first.before_answer = come_late
@@ -441,8 +441,8 @@ def test_removing_one_of_two_sources_after_a_crash_does_not_touch_the_other() ->
 
 
 def too_large_from(rows: int) -> Callable[[Epoch, int | None], None]:
-    def refuse(epoch: Epoch, most_bytes: int | None) -> None:
-        if most_bytes is not None and epoch.rows >= rows:
+    def refuse(epoch: Epoch, max_bytes: int | None) -> None:
+        if max_bytes is not None and epoch.rows >= rows:
             raise EpochTooLarge("numbers", "its rows are more than 1 MB")
 
     return refuse
@@ -525,7 +525,7 @@ def test_an_at_least_once_sink_that_has_a_too_large_epoch_may_get_its_rows_again
 
 
 def test_after_an_epoch_that_was_too_large_the_next_ones_stay_smaller() -> None:
-    """From a megabyte on it takes many good epochs to come back to what was too much."""
+    """Above a megabyte it takes many good epochs to reach the size again that was too large."""
     r = rig(600_000, chunk=200_000, driver_rows=200_000)
     r.dataflow.before_compute = too_large_from(200_000)
     r.run()
@@ -585,9 +585,9 @@ def test_an_epoch_of_one_row_and_one_that_cannot_be_read_again_have_no_limit() -
 def test_a_stop_while_an_epoch_is_cut_smaller_leaves_no_gap(drains: bool) -> None:
     r = large_rig()
 
-    def refuse(epoch: Epoch, most_bytes: int | None) -> None:
+    def refuse(epoch: Epoch, max_bytes: int | None) -> None:
         r.stop.request(drains=drains)
-        too_large_from(MANY // 4)(epoch, most_bytes)
+        too_large_from(MANY // 4)(epoch, max_bytes)
 
     r.dataflow.before_compute = refuse
     r.run()
@@ -601,7 +601,7 @@ def test_a_stop_while_an_epoch_is_cut_smaller_leaves_no_gap(drains: bool) -> Non
 
 
 def other_owner_moves(r: Rig, end: int) -> None:
-    """What another process leaves that has delivered the numbers below `end`."""
+    """The state after another process has delivered the numbers below `end`."""
     pending = [key for key in r.store.items() if key.startswith("__pending")]
     r.store.exchange({}, {KEY: {"next": end}}, pending)
     r.sinks["out"].positions[KEY] = {"next": end}
@@ -663,7 +663,7 @@ def test_being_fenced_while_nobody_moves_ends_the_run_with_advice() -> None:
     with pytest.raises(PermanentError) as caught:
         r.run()
     assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
-    assert "the state is older than what the sink holds" in caught.value.message
+    assert "the state is older than the sink's data" in caught.value.message
     assert "streamling state reset" in (caught.value.hint or "")
     assert len(attempts) == 4
 
@@ -686,7 +686,7 @@ def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> No
         other_owner_moves(r, 4)
 
     def finish_after_the_answer() -> None:
-        # The first question is answered NO; then the owner is quicker than our drop.
+        # The first answer is NO; then the owner is faster than our drop.
         exchange = r.store.exchange
 
         def late(expected, values, removed=()) -> bool:

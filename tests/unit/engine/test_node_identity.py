@@ -36,21 +36,21 @@ def test_every_node_of_a_plan_has_an_id_of_its_own(plan: Plan) -> None:
 
 def test_progress_counts_each_of_them(plan: Plan) -> None:
     progress = Progress()
-    progress.planned(plan)
-    progress.epoch_passed({"numbers": 5})
-    progress.passed("numbers", set_aside=2)
+    progress.set_plan(plan)
+    progress.count_node_rows({"numbers": 5})
+    progress.count_rows("numbers", rejected=2)
     source, table, _ = progress.snapshot().nodes
-    assert (source.role, source.rows_out, source.set_aside) == (Role.SOURCE, 5, 2)
-    assert (table.type, table.rows_in, table.rows_out, table.set_aside) == ("dynamic_table", 5, None, 0)
+    assert (source.role, source.rows_out, source.rejected) == (Role.SOURCE, 5, 2)
+    assert (table.type, table.rows_in, table.rows_out, table.rejected) == ("dynamic_table", 5, None, 0)
 
 
 def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
     progress = Progress()
-    progress.planned(plan)
+    progress.set_plan(plan)
     rows = BadRows(plan, "app", progress)
     assert (rows.policy("numbers"), rows.policy(TABLE)) == (OnError.SKIP, OnError.FAIL)
-    rows.note("numbers", 3, [BadRow("decode_error", "no number", {})])
-    assert [node.set_aside for node in progress.snapshot().nodes] == [3, 0, 0]
+    rows.count("numbers", 3, [BadRow("decode_error", "no number", {})])
+    assert [node.rejected for node in progress.snapshot().nodes] == [3, 0, 0]
 
 
 def test_an_error_of_the_stream_stands_where_the_stream_does(plan: Plan) -> None:

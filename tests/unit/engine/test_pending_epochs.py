@@ -111,7 +111,7 @@ def test_a_record_whose_answer_was_lost_is_known_again_although_another_process_
     store: MemoryState, journal: Journal
 ) -> None:
     own, others = epoch("own", slice_("a", None, 1)), epoch("other", slice_("b", None, 1))
-    done = journal.record(own, "p")  # and nobody hears of it
+    done = journal.record(own, "p")  # and its answer is lost
     Journal(store, recording=True).record(others, "p")
     assert journal.record(own, "p") == done
     journal.finalize(done)
@@ -139,7 +139,7 @@ def test_each_owner_of_an_epochs_keys_sees_and_settles_its_own(store: MemoryStat
 
 
 def test_an_epoch_can_be_taken_apart(journal: Journal) -> None:
-    first, second = journal.record(FIRST, "plan").apart()
+    first, second = journal.record(FIRST, "plan").split()
     journal.finalize(second)
     journal.drop(first)
     assert journal.positions() == {"b": {"next": 6}}

@@ -1,4 +1,4 @@
-"""Run, validate and plan go through the same stages, and only a run insists on what it needs to run."""
+"""`run`, `validate` and `plan` share the same stages; only a run requires what it needs to run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sinks:
 
 
 class AskedOptions(Keyed, SourceOptions):
-    """A source only the outside world knows."""
+    """A source whose columns have to be looked up."""
 
     topic: str = "x"
 

@@ -1,4 +1,4 @@
-"""Each source is read in a thread of its own, ahead of the epochs, within bounds."""
+"""A thread per source reads ahead of the epochs, within limits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ahead(started: list[ReadAhead]):
         *,
         wake=lambda: None,
         batch: BatchPolicy | None = None,
-        pausing=lambda: False,
+        is_paused=lambda: False,
         on_error: OnError = OnError.FAIL,
         caps: Callable[[], Caps] | None = None,
         **bounds: int | None,
@@ -80,7 +80,7 @@ def ahead(started: list[ReadAhead]):
             poll_s=0.001,
             wake=wake,
             on_error=on_error,
-            pausing=pausing,
+            is_paused=is_paused,
         )
         started.append(reader)
         reader.start({})
@@ -96,14 +96,14 @@ def numbers(intake: Intake | None) -> list[int]:
 
 def test_small_offers_are_read_at_once_and_joined_per_key(ahead) -> None:
     reader = ahead(NumberSource(there=6, chunk=2, keys=("a", "b")), driver_rows=100)
-    until(lambda: reader.in_hand().last)
-    assert reader.in_hand().rows == 12
+    until(lambda: reader.buffered().last)
+    assert reader.buffered().rows == 12
     taken = reader.take(1)
     assert [(s.key, s.start, s.end, s.rows, s.parts) for s in taken.slices] == [
         ("numbers:a", None, {"next": 6}, 6, ([0, 2], [2, 4], [4, 6])),
         ("numbers:b", None, {"next": 6}, 6, ([0, 2], [2, 4], [4, 6])),
     ]
-    # In the order of a replay: what depends on the place of a row is the same then.
+    # In the order of a replay, so that values that depend on the place of a row are the same.
     assert numbers(taken) == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
     assert numbers(reader.replay(taken.slices, taken.chunk_rows)) == numbers(taken)
 
@@ -111,17 +111,17 @@ def test_small_offers_are_read_at_once_and_joined_per_key(ahead) -> None:
 def test_the_next_take_begins_where_the_last_one_ended(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source)
-    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: reader.buffered().rows == 4)
     first = reader.take(1)
     source.there = 7
-    until(lambda: reader.in_hand().rows == 3)
+    until(lambda: reader.buffered().rows == 3)
     assert reader.take(1).slices[0].start == first.slices[0].end
     assert reader.take(1) is None
 
 
 def test_a_large_offer_is_kept_as_a_range(ahead) -> None:
     reader = ahead(NumberSource(there=50), driver_rows=10)
-    until(lambda: reader.in_hand().rows == 50)
+    until(lambda: reader.buffered().rows == 50)
     taken = reader.take(1)
     assert taken.batches is None
     assert [(s.parts, s.rows) for s in taken.slices] == [(([0, 50],), 50)]
@@ -130,7 +130,7 @@ def test_a_large_offer_is_kept_as_a_range(ahead) -> None:
 def test_while_a_large_offer_waits_nothing_more_is_asked_for(ahead) -> None:
     source = NumberSource(there=90, chunk=30)
     reader = ahead(source, driver_rows=10)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     time.sleep(0.02)
     assert len(source.rooms) == 1
     reader.take(1)
@@ -140,7 +140,7 @@ def test_while_a_large_offer_waits_nothing_more_is_asked_for(ahead) -> None:
 def test_beside_rows_in_hand_only_small_offers_fit(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source, driver_rows=10, rows=100)
-    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: reader.buffered().rows == 4)
     until(lambda: source.rooms[-1].rows < 100)
     assert source.rooms[0].rows == 100
     assert source.rooms[-1].rows == 6
@@ -149,42 +149,42 @@ def test_beside_rows_in_hand_only_small_offers_fit(ahead) -> None:
 def test_no_more_rows_are_held_than_the_driver_takes(ahead) -> None:
     source = NumberSource(there=100, chunk=3)
     reader = ahead(source, driver_rows=10)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     time.sleep(0.02)
-    assert reader.in_hand().rows == 10
+    assert reader.buffered().rows == 10
     assert source.next("numbers:") == 10
     assert numbers(reader.take(1)) == list(range(10))
-    until(lambda: reader.in_hand().rows == 10)
+    until(lambda: reader.buffered().rows == 10)
     assert numbers(reader.take(1)) == list(range(10, 20))
 
 
 def test_reading_stops_once_the_bytes_are_used_up(ahead) -> None:
     source = NumberSource(there=100, chunk=5)  # 40 bytes an offer
     reader = ahead(source, driver_rows=100, bytes_=100)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     time.sleep(0.02)
     # Room for twelve and a half: the last offer passes the limit by no more than a row.
-    assert reader.in_hand().rows == 13
+    assert reader.buffered().rows == 13
 
 
 def test_nothing_is_offered_in_a_pause_and_what_is_in_hand_is_not_held_back(ahead) -> None:
     paused = threading.Event()
     source = NumberSource(there=6, chunk=2)
     source.before_offer = paused.set
-    reader = ahead(source, driver_rows=100, pausing=paused.is_set)
-    until(lambda: reader.in_hand().rows == 2)
+    reader = ahead(source, driver_rows=100, is_paused=paused.is_set)
+    until(lambda: reader.buffered().rows == 2)
     assert numbers(reader.take(1)) == [0, 1]
     time.sleep(0.1)
     assert len(source.rooms) == 1
     source.before_offer = lambda: None
     paused.clear()
-    until(lambda: reader.in_hand().last)
+    until(lambda: reader.buffered().last)
     assert numbers(reader.take(2)) == [2, 3, 4, 5]
 
 
 def test_an_ended_source_says_so_and_is_finished_once_all_is_taken(ahead) -> None:
     reader = ahead(NumberSource(there=3))
-    until(lambda: reader.in_hand().last)
+    until(lambda: reader.buffered().last)
     assert not reader.finished
     reader.take(1)
     assert reader.finished
@@ -194,20 +194,20 @@ def test_an_idle_source_is_neither_last_nor_finished(ahead) -> None:
     source = NumberSource(there=0, ends=False)
     reader = ahead(source)
     until(lambda: len(source.rooms) > 3)
-    assert reader.in_hand() == type(reader.in_hand())(0, 0.0, full=False, last=False)
+    assert reader.buffered() == type(reader.buffered())(0, 0.0, full=False, last=False)
     assert not reader.finished
 
 
 def test_the_age_is_that_of_the_oldest_row(ahead) -> None:
     source = NumberSource(there=2, ends=False)
     reader = ahead(source)
-    until(lambda: reader.in_hand().rows == 2)
+    until(lambda: reader.buffered().rows == 2)
     time.sleep(0.03)
     source.there = 3
-    until(lambda: reader.in_hand().rows == 3)
-    assert reader.in_hand().waited >= 0.03
+    until(lambda: reader.buffered().rows == 3)
+    assert reader.buffered().waited >= 0.03
     reader.take(1)
-    assert reader.in_hand().waited == 0.0
+    assert reader.buffered().waited == 0.0
 
 
 def test_new_rows_and_the_end_wake_the_loop(ahead) -> None:
@@ -229,7 +229,7 @@ def test_a_failure_of_the_source_surfaces_in_the_loop(ahead) -> None:
     source.before_offer = fail
     reader = ahead(source)
     with pytest.raises(PermanentError) as caught:
-        until(lambda: reader.in_hand().rows > 0)
+        until(lambda: reader.buffered().rows > 0)
     assert caught.value is error
 
 
@@ -240,7 +240,7 @@ def test_rows_that_do_not_fit_the_columns_surface_in_the_loop(ahead, monkeypatch
     monkeypatch.setattr(NumberReader, "read", read)
     reader = ahead(NumberSource(there=5))
     with pytest.raises(PermanentError, match="column 'n' does not fit"):
-        until(lambda: reader.in_hand().rows > 0)
+        until(lambda: reader.buffered().rows > 0)
 
 
 def test_a_transient_failure_is_tried_again(ahead) -> None:
@@ -252,16 +252,16 @@ def test_a_transient_failure_is_tried_again(ahead) -> None:
 
     source.before_offer = fail_once
     reader = ahead(source)
-    until(lambda: reader.in_hand().rows == 5)
+    until(lambda: reader.buffered().rows == 5)
     assert numbers(reader.take(1)) == [0, 1, 2, 3, 4]
 
 
 def test_a_restart_forgets_what_was_held_and_begins_behind_the_positions(ahead) -> None:
     source = NumberSource(there=8)
     reader = ahead(source)
-    until(lambda: reader.in_hand().rows == 8)
+    until(lambda: reader.buffered().rows == 8)
     reader.start({"numbers:": {"next": 5}})
-    until(lambda: reader.in_hand().last)
+    until(lambda: reader.buffered().last)
     assert numbers(reader.take(1)) == [5, 6, 7]
     assert source.opened == [{}, {"numbers:": {"next": 5}}]
 
@@ -277,32 +277,32 @@ def test_a_restart_forgets_a_failure(ahead) -> None:
     reader = ahead(source)
     until(lambda: not failures)
     reader.start({})
-    until(lambda: reader.in_hand().rows == 3)
+    until(lambda: reader.buffered().rows == 3)
     assert numbers(reader.take(1)) == [0, 1, 2]
 
 
 def test_a_stop_reads_no_further_but_what_is_held_can_be_taken(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source)
-    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: reader.buffered().rows == 4)
     reader.stop()
     source.there = 9
     time.sleep(0.01)
-    assert reader.in_hand().last
+    assert reader.buffered().last
     assert numbers(reader.take(1, only_read=True)) == [0, 1, 2, 3]
     assert reader.finished
 
 
 def test_taking_only_what_was_read_leaves_a_large_offer_out(ahead) -> None:
     reader = ahead(NumberSource(there=50), driver_rows=10)
-    until(lambda: reader.in_hand().rows == 50)
+    until(lambda: reader.buffered().rows == 50)
     reader.stop()
     assert reader.take(1, only_read=True) is None
 
 
 def test_slices_to_be_repeated_are_read_if_they_are_few(ahead) -> None:
     reader = ahead(NumberSource(there=30, chunk=30, ends=False), driver_rows=10)
-    until(lambda: reader.in_hand().rows == 30)
+    until(lambda: reader.buffered().rows == 30)
     (large,) = reader.take(1).slices
     assert reader.read(Offer((large,))).batches is None
     small = type(large)("numbers", "numbers:", None, {"next": 3}, ([0, 3],), 3)
@@ -362,7 +362,7 @@ class OddballReader:
 
 def test_bad_rows_are_counted_and_kept_apart_from_the_others(ahead) -> None:
     reader = ahead(Oddballs(there=7), driver_rows=100, on_error=OnError.SKIP)
-    until(lambda: reader.in_hand().last)
+    until(lambda: reader.buffered().last)
     taken = reader.take(1)
     assert numbers(taken) == [0, 1, 3, 4, 6]
     assert (taken.report.rows, taken.report.rejected) == (5, 2)
@@ -373,11 +373,11 @@ def test_bad_rows_are_counted_and_kept_apart_from_the_others(ahead) -> None:
 def test_a_bad_row_ends_the_reading_where_rows_must_be_good(ahead) -> None:
     reader = ahead(Oddballs(there=7))
     with pytest.raises(PermanentError, match="row 2: 2 is odd"):
-        until(lambda: reader.in_hand().last)
+        until(lambda: reader.buffered().last)
 
 
 class Loose(NumberSource):
-    """Gives each number once and for all, and keeps its own position."""
+    """Gives each number only once, and keeps its own position."""
 
     capabilities = SourceCapabilities(replayable=False)
 
@@ -410,7 +410,7 @@ def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
     reader = ahead(source, driver_rows=10_000, rows=10_000)
     rows: list[int] = []
     for epoch in range(1, 8):
-        until(lambda: reader.in_hand().rows > 3)
+        until(lambda: reader.buffered().rows > 3)
         taken = reader.take(epoch)
         rows += numbers(taken)
         assert taken.slices == () and taken.loose_rows == len(numbers(taken))
@@ -421,7 +421,7 @@ def test_a_marker_finds_every_row_given_so_far_in_the_epoch(ahead) -> None:
 def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
     source = Loose(there=2)
     reader = ahead(source)
-    until(lambda: reader.in_hand().last)
+    until(lambda: reader.buffered().last)
     source.there, source.late = 3, 1
     assert numbers(reader.take(1)) == [0, 1, 2]
     assert not source.last
@@ -431,7 +431,7 @@ def test_rows_that_were_on_their_way_come_with_the_marker(ahead) -> None:
 def test_the_marker_behind_a_stop_is_the_last_one(ahead) -> None:
     source = Loose(there=MANY)
     reader = ahead(source)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     reader.stop()
     assert len(numbers(reader.take(1, only_read=True))) == source.given
     assert source.last
@@ -439,15 +439,15 @@ def test_the_marker_behind_a_stop_is_the_last_one(ahead) -> None:
 
 def test_no_more_rows_that_cannot_be_read_again_are_held_than_an_epoch_takes(ahead) -> None:
     reader = ahead(Loose(there=1000), driver_rows=10, rows=50)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     time.sleep(0.05)
     assert numbers(reader.take(1)) == list(range(50))
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert numbers(reader.take(2)) == list(range(50, 100))
 
 
 class LooseSource(NumberSource):
-    """Has one bad row in hand, and nothing else."""
+    """Has one bad row, and nothing else."""
 
     capabilities = SourceCapabilities(replayable=False)
 
@@ -465,13 +465,13 @@ class LooseSource(NumberSource):
 def test_a_bad_row_in_hand_ends_the_run(ahead) -> None:
     reader = ahead(LooseSource(there=1))
     with pytest.raises(PermanentError, match="odd"):
-        until(lambda: reader.in_hand().rows)
+        until(lambda: reader.buffered().rows)
 
 
 def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(ahead) -> None:
     reader = ahead(LooseSource(there=1), on_error=OnError.SKIP)
-    until(lambda: reader.in_hand().last)
-    assert (reader.in_hand().rows, reader.finished) == (1, False)
+    until(lambda: reader.buffered().last)
+    assert (reader.buffered().rows, reader.finished) == (1, False)
     taken = reader.take(1)
     assert taken is not None
     assert (taken.batches, taken.report.rows, taken.report.rejected) == ((), 0, 1)
@@ -481,13 +481,13 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(ahead)
 def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source, driver_rows=100, batch=BatchPolicy(7, 3600.0))
-    until(lambda: reader.in_hand().rows == 4)
-    assert 3000 < reader.in_hand().gathering <= 3600
+    until(lambda: reader.buffered().rows == 4)
+    assert 3000 < reader.buffered().gathering <= 3600
     source.there = 7
-    until(lambda: reader.in_hand().rows == 7)
-    assert reader.in_hand().gathering == 0
+    until(lambda: reader.buffered().rows == 7)
+    assert reader.buffered().gathering == 0
     reader.take(1)
-    assert reader.in_hand().gathering is None  # without a row there is nothing to add to
+    assert reader.buffered().gathering is None  # without a row there is nothing to add to
 
 
 COLUMNS = Schema((Field("n", INT64), Field("text", STRING)))
@@ -501,7 +501,7 @@ ROW = long_row(0, 100).nbytes
 
 
 class LongRows(NumberSource):
-    """Numbers with a text; nobody can say beforehand how long that is."""
+    """Numbers with a text whose length is not known in advance."""
 
     columns = COLUMNS
 
@@ -551,21 +551,21 @@ class LongRowReader:
 def test_an_offer_is_read_no_further_than_there_is_room_for(ahead) -> None:
     source = LongRowsThatComeBack(there=10)
     reader = ahead(source, driver_rows=100, bytes_=3 * ROW)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     taken = reader.take(1)
     assert numbers(taken) == [0, 1, 2]
     assert [(s.start, s.end, s.rows) for s in taken.slices] == [(None, {"next": 3}, 3)]
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert numbers(reader.take(2)) == [3, 4, 5]
     assert source.read[:6] == [0, 1, 2, 3, 4, 5]
 
 
 def test_slices_that_nobody_has_begun_to_read_are_offered_again(ahead) -> None:
     reader = ahead(LongRowsThatComeBack(there=4, keys=("a", "b")), driver_rows=100, bytes_=4 * ROW)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     first = reader.take(1)
     assert [(s.key, s.end) for s in first.slices] == [("numbers:a", {"next": 4})]
-    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: reader.buffered().rows == 4)
     second = reader.take(2)
     assert [(s.key, s.start, s.end) for s in second.slices] == [("numbers:b", None, {"next": 4})]
     until(lambda: reader.finished)
@@ -597,7 +597,7 @@ def test_rows_that_executors_have_read_are_read_by_executors_again_though_they_a
 def test_rows_that_the_driver_has_read_are_read_by_the_driver_again_though_they_are_many(
     ahead, chunk_rows: int
 ) -> None:
-    """And they are cut as they were: `random()` depends on the place of a row."""
+    """And in the same chunks: `random()` depends on the place of a row."""
     reader = ahead(LongRows(there=0), driver_rows=1)
     intake = reader.replay((FIVE,), chunk_rows)
     assert numbers(intake) == [0, 1, 2, 3, 4]
@@ -659,7 +659,7 @@ def test_rows_without_columns_take_a_byte_and_not_none() -> None:
 def test_a_first_look_at_rows_of_unknown_size_is_short_where_none_can_be_taken_back(ahead) -> None:
     source = LongRows(there=5000, ends=False)
     reader = ahead(source, driver_rows=20_000, rows=20_000)
-    until(lambda: reader.in_hand().rows == 5000)
+    until(lambda: reader.buffered().rows == 5000)
     assert source.rooms[0].rows == 1000
     assert source.rooms[1].rows == 19_000
 
@@ -682,13 +682,13 @@ def test_rows_of_known_size_need_no_first_look(ahead) -> None:
 def test_long_rows_make_small_rooms(ahead, kind: type[LongRows]) -> None:
     source = kind(there=3, ends=False, length=lambda n: 100_000)
     reader = ahead(source, driver_rows=20_000, rows=20_000, bytes_=MB, large_bytes=MB)
-    until(lambda: reader.in_hand().rows == 3)
+    until(lambda: reader.buffered().rows == 3)
     reader.take(1)
     source.there = 1000
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert all(room.rows <= 10 for room in source.rooms[2:])
     taken = reader.take(2)
-    assert taken.report.rows == 11  # a row more than fits is the most
+    assert taken.report.rows == 11  # at most one row more than fits
     assert taken.report.bytes < MB + 101_000
 
 
@@ -696,21 +696,21 @@ def test_rows_that_get_longer_do_not_pass_the_limit_where_they_can_be_taken_back
     """The engine expects a hundred bytes and gets a hundred thousand."""
     source = LongRowsThatComeBack(there=100, ends=False, length=lambda n: 100 if n < 100 else 100_000)
     reader = ahead(source, driver_rows=20_000, rows=20_000, bytes_=MB, large_bytes=MB)
-    until(lambda: reader.in_hand().rows == 100)
+    until(lambda: reader.buffered().rows == 100)
     reader.take(1)
     source.there = 1000
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     taken = reader.take(2)
     assert taken.report.bytes < MB + 101_000
     assert numbers(taken) == list(range(100, 111))
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert numbers(reader.take(3)) == list(range(111, 122))
 
 
 def test_what_is_left_of_the_bytes_is_the_next_room(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source, driver_rows=100, rows=100, bytes_=80)
-    until(lambda: reader.in_hand().rows == 4)
+    until(lambda: reader.buffered().rows == 4)
     until(lambda: len(source.rooms) > 1)
     assert [source.rooms[0].rows, source.rooms[-1].rows] == [10, 6]
 
@@ -718,7 +718,7 @@ def test_what_is_left_of_the_bytes_is_the_next_room(ahead) -> None:
 def test_rows_for_the_executors_are_limited_by_their_own_bytes(ahead) -> None:
     source = NumberSource(there=1000, chunk=1000)
     reader = ahead(source, driver_rows=10, rows=1000, bytes_=80, large_bytes=800)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert (source.rooms[0].rows, source.rooms[0].bytes) == (100, 800)
     intake = reader.take(1)
     assert intake.large
@@ -742,11 +742,11 @@ def test_parts_of_rows_that_the_driver_reads_are_as_they_are(ahead) -> None:
 def test_what_executors_have_measured_makes_the_next_room(ahead) -> None:
     source = NumberSource(there=1000, chunk=100, ends=False)
     reader = ahead(source, driver_rows=10, rows=1000, large_bytes=8000)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert source.rooms[-1].rows == 1000
-    reader.delivered(Report(rows=100, bytes=8000))
+    reader.note_delivery(Report(rows=100, bytes=8000))
     reader.take(1)
-    until(lambda: reader.in_hand().full and len(source.rooms) == 2)
+    until(lambda: reader.buffered().full and len(source.rooms) == 2)
     assert source.rooms[-1].rows == 100
 
 
@@ -754,11 +754,11 @@ def test_a_limit_that_falls_makes_the_next_room_smaller(ahead) -> None:
     caps = [limits(10, 1000, 800)]
     source = NumberSource(there=100, chunk=100)
     reader = ahead(source, caps=lambda: caps[-1])
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     caps.append(limits(10, 1000, 32, large_bytes=32))
     reader.take(1)
     reader.start({})
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert source.rooms[-1].rows == 4
     assert numbers(reader.take(2)) == [0, 1, 2, 3]
 
@@ -766,16 +766,16 @@ def test_a_limit_that_falls_makes_the_next_room_smaller(ahead) -> None:
 def test_a_room_has_a_row_however_long_it_is(ahead) -> None:
     source = LongRows(there=3, length=lambda n: 100_000)
     reader = ahead(source, driver_rows=10, bytes_=1000, large_bytes=1000)
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     reader.take(1)
     source.there = 5
-    until(lambda: reader.in_hand().full)
+    until(lambda: reader.buffered().full)
     assert source.rooms[-1].rows == 1
     assert numbers(reader.take(2)) == [3]
 
 
 class EarlyReader:
-    """Says where it is before each row, and nothing behind the last."""
+    """Yields its place before each row, and nothing after the last."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | Reached]:
         assert isinstance(part, list)
@@ -805,6 +805,6 @@ def test_a_reader_that_does_not_say_that_it_is_through_gives_each_row_once(ahead
     reader = ahead(EarlySource(there=10, chunk=5), driver_rows=100, bytes_=20)
     rows: list[int] = []
     while not reader.finished:
-        until(lambda: reader.finished or reader.in_hand().rows > 0)
+        until(lambda: reader.finished or reader.buffered().rows > 0)
         rows += numbers(reader.take(1))
     assert rows == list(range(10))

@@ -16,7 +16,7 @@ from streamling.engine.data.report_book import ReportBook
 
 
 class LocalAccumulator:
-    """What Spark's does with what successful tasks have added."""
+    """Does what Spark's accumulator does with what successful tasks have added."""
 
     def __init__(self, value: Any, param: Any) -> None:
         self._value, self._param = value, param

@@ -1,4 +1,4 @@
-"""What fails transiently is tried again, with growing pauses, until it works or nobody wants it any more."""
+"""A transient failure is retried, with growing pauses, until it succeeds or the run stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, StreamlingError, TransientError
-from streamling.retry import pause, retry
+from streamling.retry import look_up, pause, retry
 
 FAILED = TransientError(SINK_FAILED, "not now")
 
@@ -110,5 +110,39 @@ def test_the_sixth_failure_is_louder_and_recovery_is_told(caplog: pytest.LogCapt
 
 def test_who_wants_to_know_hears_what_is_wrong_and_that_it_is_over() -> None:
     heard: list[str | None] = []
-    attempted(failing(2), tell=heard.append)
+    attempted(failing(2), on_trouble=heard.append)
     assert heard == ["not now", "not now", None]
+
+
+@pytest.mark.parametrize(("failures", "succeeds"), [(0, True), (2, True), (3, False)])
+def test_a_lookup_is_retried_twice_with_the_time_that_is_left(failures: int, succeeds: bool) -> None:
+    calls: list[float] = []
+
+    def ask(left: float) -> str:
+        calls.append(left)
+        if len(calls) <= failures:
+            raise FAILED
+        return "answer"
+
+    if succeeds:
+        assert look_up(ask, "it", 10) == "answer"
+    else:
+        with pytest.raises(TransientError):
+            look_up(ask, "it", 10)
+    assert len(calls) == min(failures + 1, 3)
+    assert calls == sorted(calls, reverse=True)
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(PermanentError(SINK_FAILED, "no"), 10.0), (FAILED, 0.1)])
+def test_a_lookup_that_fails_permanently_or_has_no_time_left_is_not_retried(
+    error: StreamlingError, seconds: float
+) -> None:
+    calls: list[float] = []
+
+    def ask(left: float) -> str:
+        calls.append(left)
+        raise error
+
+    with pytest.raises(type(error)):
+        look_up(ask, "it", seconds)
+    assert len(calls) == 1

@@ -16,7 +16,7 @@ ONE_AT_A_TIME = threading.RLock()
 
 
 class SharedNumbers(NumberSource):
-    """The keys `a` and `b`, of which a process has those it is given."""
+    """The keys `a` and `b`, of which a process has those assigned to it."""
 
     capabilities = SourceCapabilities(shared=True)
 
@@ -44,7 +44,7 @@ class SharedNumbers(NumberSource):
 
 
 class View(LedgerSink):
-    """A process's own sight of a table: what it stages is its own, the rest belongs to all. Commits are one step."""
+    """The view of one process on a table: what it stages is its own, the rest is shared. Commits are atomic."""
 
     def __init__(self, table: LedgerSink) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class View(LedgerSink):
 
 
 class Process:
-    """A loop in a thread of its own, over a state and a sink that others share."""
+    """A loop in a thread, over a state and a sink shared with others."""
 
     def __init__(self, source: SharedNumbers, store: MemoryState, sink: LedgerSink) -> None:
         self.source, self.stop = source, StopRequest()
@@ -121,7 +121,7 @@ def test_a_key_changes_hands_between_two_epochs() -> None:
 
 
 def test_an_owner_that_lost_a_key_in_the_middle_of_an_epoch_moves_nothing() -> None:
-    """It stands before its commit while the next owner takes the key over; then it wakes up."""
+    """It is suspended before its commit while the next owner takes over the key; then it wakes up."""
     store, sink = MemoryState(), LedgerSink()
     held, free = threading.Event(), threading.Event()
 
@@ -134,7 +134,7 @@ def test_an_owner_that_lost_a_key_in_the_middle_of_an_epoch_moves_nothing() -> N
     slow = SharedNumbers("a", "b")
     one = Process(slow, store, sink)
     held.wait(10)
-    slow.mine = frozenset({"numbers:a"})  # nobody tells it: it is suspended
+    slow.mine = frozenset({"numbers:a"})  # it does not notice: it is suspended
     other = SharedNumbers("b")
     two = Process(other, store, sink)
     until(lambda: len(sink.rows) >= THERE)

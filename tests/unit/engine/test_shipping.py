@@ -1,4 +1,4 @@
-"""Executors elsewhere get the package and the plugins, and their own Python computes."""
+"""Executors on other hosts get the package and the plugins, and use their own Python."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_package_is_importable_there(context: Any) -> None:
     context.environment["PYTHONPATH"] = "/given"
     ship_package(context, {})
     ours, given = context.environment["PYTHONPATH"].split(":")
-    assert (context.executor / ours / "streamling" / "engine" / "worker_daemon.py").is_file()
+    assert (context.executor / ours / "streamling" / "engine" / "process" / "worker_daemon.py").is_file()
     assert given == "/given"
     assert SHIPPED_PLUGINS not in context.environment
 

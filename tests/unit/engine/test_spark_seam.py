@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
-from streamling.engine.data.spark_errors import ProcessLost, crossing, spark_errors
+from streamling.engine.data.spark_errors import ProcessLost, errors_to_driver, spark_errors
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.jvm import Jvm
 from streamling.engine.process.session import spark_conf
@@ -40,7 +40,7 @@ def test_there_is_a_task_slot_per_sink_beyond_the_cores(monkeypatch: pytest.Monk
 
 
 def raised(error: BaseException) -> StreamlingError:
-    """What an error that Spark raises for the node `big` becomes."""
+    """Our error for an error that Spark raises for the node `big`."""
     with pytest.raises(StreamlingError) as caught, spark_errors("big"):
         raise error
     return caught.value
@@ -146,7 +146,7 @@ def test_a_small_heap_is_not_refused_for_what_spark_sets_aside(memory: str, rese
 
 @pytest.mark.parametrize("kind", [TransientError, PermanentError])
 def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[StreamlingError]) -> None:
-    with pytest.raises(RuntimeError) as raised, crossing():
+    with pytest.raises(RuntimeError) as raised, errors_to_driver():
         raise kind(SINK_FAILED, "no space <left>", node="out", hint="make room")
     told = f"Traceback (most recent call last):\n  File x\nRuntimeError: {raised.value}\n SQLSTATE: 38000"
     with pytest.raises(kind, match="no space <left>") as arrived, spark_errors("query"):

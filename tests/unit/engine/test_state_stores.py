@@ -1,4 +1,4 @@
-"""A state store keeps JSON under keys, and changes it only for who knows what is there."""
+"""A state store keeps JSON under keys, and changes it only if the expected values are still there."""
 
 from __future__ import annotations
 

@@ -109,14 +109,14 @@ AUTO, DRAIN, FAST = DrainPolicy.AUTO, DrainPolicy.DRAIN, DrainPolicy.FAST
     ],
 )
 def test_which_policy_writes_what_was_read(policy: DrainPolicy, job_mode: bool, bounded: bool, expected: bool) -> None:
-    assert drains(policy, job_mode=job_mode, bounded=bounded, loose=False) is expected
+    assert drains(policy, job_mode=job_mode, bounded=bounded, unreplayable=False) is expected
 
 
 def test_overriding_the_fast_policy_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    drains(FAST, job_mode=False, bounded=False, loose=False)
+    drains(FAST, job_mode=False, bounded=False, unreplayable=False)
     assert caplog.messages == []
-    drains(FAST, job_mode=False, bounded=True, loose=True)
+    drains(FAST, job_mode=False, bounded=True, unreplayable=True)
     assert "overridden" in caplog.text
 
 
@@ -124,7 +124,7 @@ def test_overriding_the_fast_policy_is_said(caplog: pytest.LogCaptureFixture) ->
 def test_rows_of_a_plugin_source_are_written_unless_fast_is_asked_for(
     policy: DrainPolicy, expected: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert drains(policy, job_mode=False, bounded=False, loose=True) is expected
+    assert drains(policy, job_mode=False, bounded=False, unreplayable=True) is expected
     assert ("plugin source" in caplog.text) is (policy is FAST)
 
 
@@ -146,7 +146,7 @@ def test_nodes_that_are_slow_to_close_do_not_add_up() -> None:
     assert sorted(closed) == list("abcdef")
 
 
-@pytest.mark.parametrize(("delivered", "said"), [(True, "all rows read are delivered"), (False, "will come again")])
+@pytest.mark.parametrize(("delivered", "said"), [(True, "all rows were delivered"), (False, "will be read again")])
 def test_a_stop_that_only_closes_slowly_is_not_taken_for_a_lost_epoch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, signals: Signals, delivered: bool, said: str
 ) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from streamling import __version__
 from streamling.clients.clickhouse import ClickHouse
-from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
-from streamling.sources.patience import ATTEMPTS, asked_again
+from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.spec.secret import Secret
 from streamling.spec.settings.blocks import ClickHouseSource
 
@@ -92,7 +91,7 @@ def test_a_refusal_passes_or_stays(status: int, code: str, kind: type[Streamling
         with pytest.raises(kind) as caught:
             ask(seen.url.replace("//", "//ann:hidden@"))
     assert caught.value.code == "SCHEMA_NOT_FOUND"
-    assert f"says {status}: Code: 1. Because." in caught.value.message
+    assert f"answers {status}: Code: 1. Because." in caught.value.message
     assert "hidden" not in caught.value.message
 
 
@@ -100,38 +99,3 @@ def test_a_refusal_passes_or_stays(status: int, code: str, kind: type[Streamling
 def test_a_server_of_another_kind_is_noticed(body: str) -> None:
     with answering(200, body) as seen, pytest.raises(PermanentError, match="does not answer like ClickHouse"):
         ask(seen.url)
-
-
-# Asking again
-
-
-@pytest.mark.parametrize(("stumbles", "answered"), [(0, True), (ATTEMPTS - 1, True), (ATTEMPTS, False)])
-def test_what_may_pass_is_asked_again_a_few_times(stumbles: int, answered: bool) -> None:
-    calls: list[float] = []
-
-    def ask(left: float) -> str:
-        calls.append(left)
-        if len(calls) <= stumbles:
-            raise TransientError(SCHEMA_NOT_FOUND, "busy")
-        return "answer"
-
-    if answered:
-        assert asked_again(ask, 10) == "answer"
-    else:
-        with pytest.raises(TransientError):
-            asked_again(ask, 10)
-    assert len(calls) == min(stumbles + 1, ATTEMPTS)
-    assert calls == sorted(calls, reverse=True)
-
-
-@pytest.mark.parametrize(("kind", "seconds"), [(PermanentError, 10.0), (TransientError, 0.1)])
-def test_what_stays_or_has_no_time_left_is_asked_once(kind: type[StreamlingError], seconds: float) -> None:
-    calls: list[float] = []
-
-    def ask(left: float) -> str:
-        calls.append(left)
-        raise kind(SCHEMA_NOT_FOUND, "no")
-
-    with pytest.raises(kind):
-        asked_again(ask, seconds)
-    assert len(calls) == 1

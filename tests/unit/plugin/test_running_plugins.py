@@ -517,5 +517,5 @@ def test_a_plugin_records_metrics_with_the_labels_of_its_node(place: Place, capl
         "queue": "q1",
         "kind": "a",
     }
-    assert "the label 'team' is 'plugins' as the plugin says, not 'data'" in caplog.text
+    assert "the plugin sets the label 'team' to 'plugins', which replaces 'data'" in caplog.text
     assert all(f"label '{key}' is dropped" in caplog.text for key in ("id", "bad-name", "long"))

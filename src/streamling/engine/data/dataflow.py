@@ -1,14 +1,13 @@
 """The data plane of one epoch: a walk over the plan, one step per node.
 
-Small epochs: the driver has read the rows; queries get them as Arrow and give Arrow back, processors run in this
-process, and so do writers; no Python worker is involved. Large epochs: workers read the parts and, where a transform or
-a sink can, process and write them there too. Readers, processors, writers, queries and the order of rows are the same
-in both.
+Small epochs: the driver has read the rows; queries take and return Arrow, processors and writers run in this process;
+no Python worker is involved. Large epochs: workers read the parts, and process and write them too if the transform or
+sink allows it. Readers, processors, writers, queries and the order of rows are the same in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from streamling.engine.protocol.losses import Losses
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql.values import identifier
+from streamling.retry import Retry
 from streamling.spec.pipeline import Role
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ class Dataflow:
         transforms: Mapping[str, Transform],
         sinks: Mapping[str, Sink],
         bad_rows: BadRows,
-        retry: Callable[[Callable[[], NodeRows], str], NodeRows],
+        retry: Retry,
     ) -> None:
-        """`retry` repeats an action while it fails transiently; its text says what the action is."""
         self._session = session
         self._plan = plan
         self._sources = sources
@@ -82,16 +81,16 @@ class Dataflow:
         intakes: Mapping[str, Intake],
         *,
         wanted: Sequence[PlannedNode],
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> Results:
-        """The rows of all nodes that the wanted sinks need: queries analysed but not computed; processors that stay in
-        this process have run. A step that fails transiently is repeated alone. Raises EpochTooLarge."""
-        # A transform that keeps its bad rows runs in any case: they may be all that is missing of an epoch.
-        keeping = [node for node in self._processing() if self._bad_rows.keeps(node.id)]
-        needed = self._upstream([*wanted, *keeping])
+        """The rows of all nodes that the wanted sinks need. On return queries are analysed but not computed, and
+        processors of this process have run. A step that fails transiently is retried alone. Raises EpochTooLarge."""
+        # A transform that stores dead letters runs in any case: they may be all that an interrupted epoch lacks.
+        storing = [node for node in self._processing_nodes() if self._bad_rows.keeps_letters_of(node.id)]
+        needed = self._upstream([*wanted, *storing])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
-        results = Results(self._session, epoch, self._reports, large=large, most_bytes=most_bytes)
+        results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
         try:
             for node in self._plan.nodes:
                 if node.id in needed and node.spec.role is not Role.SINK:
@@ -107,12 +106,12 @@ class Dataflow:
         losses = Losses(node.spec.name)
         step = partial(self._rows, node, results, intakes, needed)
         return self._retry(
-            lambda: losses.guard(step, divisible=results.most_bytes is not None), f"node '{node.spec.name}'"
+            lambda: losses.guard(step, divisible=results.max_bytes is not None), f"node '{node.spec.name}'"
         )
 
     def _rows(self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]) -> NodeRows:
         readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]
-        shared = sum(_mentions(reader, node) for reader in readers) > 1
+        shared = sum(_count_reads(reader, node) for reader in readers) > 1
         with spark_errors(node.spec.name):
             if node.id in self._reads:
                 return self._reads[node.id].rows(results, intakes.get(node.ref), shared=shared)
@@ -124,52 +123,43 @@ class Dataflow:
             return rows
 
     def write(self, node: PlannedNode, results: Results, exclusions: Exclusions) -> list[Report]:
-        """Let a sink's writers write; one report each."""
+        """Let a sink's writers write; returns one report per writer."""
         return self._writes[node.id].write(results, exclusions)
 
     def rejects(self, results: Results, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
-        """What sources and transforms have given to an epoch that every sink has, and what they have rejected."""
+        """The reports of sources and transforms for an epoch that every sink has, with ways to get all bad rows."""
         epoch = results.epoch.id
         rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
-        for node in self._processing():
-            if self._bad_rows.keeps(node.id):
-                self._retry_force(results, node)
+        for node in self._processing_nodes():
+            if self._bad_rows.keeps_letters_of(node.id):
+                self._retry(partial(results.ensure_report, node), f"node '{node.spec.name}'")
             reports = self._reports.of(epoch, node.id)
             if reports:
                 rejects[node.id] = Rejects(combine(reports.values()))
         return rejects
 
-    def _retry_force(self, results: Results, node: PlannedNode) -> None:
-        rows = results.rows(node.id)
-
-        def force() -> NodeRows:
-            results.force(node)
-            return rows
-
-        self._retry(force, f"node '{node.spec.name}'")
-
     def count(self, rejects: Mapping[str, Rejects]) -> None:
-        """Tell the transforms what their processors have counted."""
+        """Give the transforms the counts of their processors."""
         for ref, transform in self._transforms.items():
             if ref in rejects and rejects[ref].report.counts:
                 transform.count(rejects[ref].report.counts)
 
     def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
+        find_all = partial(find_bad_rows, self._reads[ref].reader, intake.parts)
         if not intake.large:
-            report = intake.report
-            again = None if report.complete else partial(find_bad_rows, self._reads[ref].reader, intake.parts)
-            return Rejects(report, again)
+            return Rejects(intake.report, None if intake.report.complete else find_all)
         reports = self._reports.of(epoch, ref)
         known = all(index in reports for index in range(len(intake.parts)))
         report = combine(reports.values()) if known else Report(sum(s.rows for s in intake.slices))
-        whole = known and all(report.complete for report in reports.values())
-        return Rejects(report, None if whole else partial(find_bad_rows, self._reads[ref].reader, intake.parts))
+        complete = known and all(report.complete for report in reports.values())
+        return Rejects(report, None if complete else find_all)
 
-    def _processing(self) -> list[PlannedNode]:
+    def _processing_nodes(self) -> list[PlannedNode]:
+        """The transforms that have a processor."""
         return [node for node in self._plan.transforms if node.id in self._processes]
 
     def _upstream(self, nodes: Iterable[PlannedNode]) -> set[str]:
-        """The nodes and all they read, directly or not."""
+        """The nodes and everything they read, directly or indirectly."""
         needed: set[str] = set()
         stack = list(nodes)
         while stack:
@@ -180,6 +170,6 @@ class Dataflow:
         return needed
 
 
-def _mentions(reader: PlannedNode, node: PlannedNode) -> int:
-    """How often a reader reads a node: a query may have it in several of its branches."""
+def _count_reads(reader: PlannedNode, node: PlannedNode) -> int:
+    """How often a reader reads a node: a query may use it in several branches."""
     return max(1, reader.query.text.count(identifier(node.view))) if reader.query is not None else 1

@@ -1,4 +1,4 @@
-"""Rows of an epoch that a sink has rejected, left out when it writes the epoch once more."""
+"""Rows of an epoch that a sink has rejected; they are left out when it writes the epoch again."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 class Exclusions:
-    """Row numbers among the rows that the sink's input gives, from 0."""
+    """Row numbers among the rows of the sink's input, from 0."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._numbers: list[int] = []
-        """In order."""
+        """In ascending order."""
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
 
     def add(self, bad_rows: Sequence[BadRow]) -> None:
-        """Exclude rows that a writer has rejected; it counts them among the rows it got, without earlier exclusions."""
+        """Exclude rows that a writer has rejected. It numbers the rows it got, which lack the earlier exclusions."""
         numbers = set(self._numbers)
         for bad in bad_rows:
             if bad.index is None:
-                raise BugError(INTERNAL, "a transactional sink does not say which rows it rejects", node=self._node)
+                raise BugError(INTERNAL, "a transactional sink gave a bad row without its index", node=self._node)
             numbers.add(self._original(bad.index))
         self._numbers = sorted(numbers)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamling.connector import Projection
-from streamling.engine.data.spark_errors import crossing
+from streamling.engine.data.spark_errors import errors_to_driver
 from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Call, Udf, offered
 
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def used_functions(plan: Plan, projections: Iterable[Projection]) -> list[Udf]:
-    """The plugin functions that queries of the plan call, or the projections of its sources."""
+    """The plugin functions that the plan's queries or the projections of its sources call."""
     queries = (node.query for node in plan.nodes if node.query is not None)
     names = frozenset[str]().union(*(q.functions for q in queries), *(p.functions for p in projections))
     return [udf for udf in offered() if udf.name in names]
 
 
-def open_functions(session: SparkSession, udfs: Sequence[Udf], warm_up: Callable[[], None]) -> None:
-    """Make functions known to the session. Workers start in the background, so that the first epoch finds them."""
+def register_functions(session: SparkSession, udfs: Sequence[Udf]) -> None:
+    """Make functions available in queries of the session."""
     from pyspark.sql.functions import arrow_udf
 
     from streamling.formats.arrow import logical_type
@@ -34,24 +33,14 @@ def open_functions(session: SparkSession, udfs: Sequence[Udf], warm_up: Callable
         type_ = spark_type(logical_type(udf.return_type, "result"))
         function = arrow_udf(_evaluation(Call(udf.name, udf.origin)), returnType=type_)
         session.udf.register(udf.spark_name, function.asNondeterministic() if udf.volatile else function)
-    if udfs:
-        threading.Thread(target=_quietly, args=(warm_up,), name="warm workers", daemon=True).start()
-
-
-def _quietly(action: Callable[[], None]) -> None:
-    """Workers that cannot be started now fail the first epoch, which says why."""
-    from contextlib import suppress
-
-    with suppress(Exception):
-        action()
 
 
 def _evaluation(call: Call) -> Callable[..., pa.Array]:
-    """A plain function with the annotations by which Spark knows what it takes."""
+    """A plain function with the annotations from which Spark infers its arguments."""
     import pyarrow as pa
 
     def evaluate(*columns: pa.Array) -> pa.Array:
-        with crossing():
+        with errors_to_driver():
             return call(*columns)
 
     evaluate.__annotations__ = {"columns": pa.Array, "return": pa.Array}

@@ -11,8 +11,8 @@ from streamling.connector import Json, Report, Slice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows in the driver go to Spark in chunks of about this size, each a partition: what Spark makes of a chunk stands in
-# Java's memory as a whole, several times over.
+# Rows in the driver go to Spark in chunks of about this size, each a partition: Java's memory holds everything that
+# Spark makes of a chunk, in several copies.
 CHUNK_BYTES = 8 << 20
 
 
@@ -20,23 +20,23 @@ CHUNK_BYTES = 8 << 20
 class Intake:
     """Slices, and their rows if they were read in the driver; otherwise the executors read them.
 
-    Rows without slices come from a source that cannot read them again.
+    Rows without slices come from a source that cannot replay them.
     """
 
     slices: tuple[Slice, ...]
     batches: tuple[pa.RecordBatch, ...] | None
     report: Report
-    """Of reading them; an estimate if the executors will."""
+    """The report of reading them; an estimate if the executors will read them."""
     chunk_rows: int = 0
-    """How many rows make a partition in Spark, if the rows are here. Recorded with the epoch: what depends on the place
-    of a row, such as `random()`, is the same in a replay."""
+    """Rows per partition in Spark, if the driver has the rows. Recorded with the epoch: functions that depend on a
+    row's place, such as `random()`, give the same values in a replay."""
 
     batch_counts: tuple[int, ...] = ()
-    """How many of the batches belong to each slice."""
+    """The number of batches of each slice."""
 
     @property
     def batches_by_slice(self) -> list[tuple[pa.RecordBatch, ...]]:
-        """The batches of each slice; all of them where there are no slices."""
+        """The batches of each slice; one group with all batches if there are no slices."""
         batches = self.batches or ()
         if not self.slices:
             return [batches]
@@ -58,7 +58,7 @@ class Intake:
 
 
 def chunk_rows(report: Report) -> int:
-    """How many rows of a report make a chunk."""
+    """The number of rows per chunk, from the average size of a report's rows."""
     if report.bytes <= CHUNK_BYTES:
         return max(report.rows, 1)
     return max(1, report.rows * CHUNK_BYTES // report.bytes)

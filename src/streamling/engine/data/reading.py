@@ -1,4 +1,4 @@
-"""Reading parts: the same in the driver and in executors."""
+"""What readers and processors yield, taken apart into batches and a report: the same in the driver and in executors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from streamling.spec.pipeline.options import OnError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# More bad rows than this of one part are counted, not sent along: they are found again by reading the part again.
-KEPT_BAD_ROWS = 1000
+# More bad rows of one part than this are counted, but not kept in its report: reading the part again finds them.
+MAX_BAD_ROWS = 1000
 
 
 class BadRowFilter:
-    """Splits what a reader or a processor yields: batches are passed on with the node's schema; bad rows, counts and
-    places are collected into a report."""
+    """Splits what a reader or a processor yields: batches are passed on with the node's schema; bad rows and counts
+    are collected into a report."""
 
     def __init__(
-        self, node: str, schema: pa.Schema, on_error: OnError, *, kept_bad_rows: int | None = KEPT_BAD_ROWS
+        self, node: str, schema: pa.Schema, on_error: OnError, *, max_bad_rows: int | None = MAX_BAD_ROWS
     ) -> None:
-        """All bad rows are counted, `kept_bad_rows` of them kept; None keeps all."""
+        """All bad rows are counted, at most `max_bad_rows` of them are kept; None keeps all."""
         self._node = node
         self._schema = schema
         self._on_error = on_error
-        self._kept_bad_rows = kept_bad_rows
+        self._max_bad_rows = max_bad_rows
         self._rows = 0
         self._bytes = 0
         self._rejected = 0
@@ -38,14 +38,14 @@ class BadRowFilter:
         self.reached: Json = None
         """The last place that the reader has reached."""
         self.stopped = False
-        """Whether it was enough there, and what the reader had beyond it was left."""
+        """Whether reading ended at that place because it was enough, before the reader's end."""
         self.held_bytes = 0
-        """What the rows and the bad rows take in memory."""
+        """The memory that the rows and the bad rows take."""
 
     def batches(
         self, items: Iterable[pa.RecordBatch | BadRow | Counted | Reached], enough: Callable[[], bool] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All batches, or those up to the first place where it is `enough`."""
+        """All batches, or those up to the first place where `enough` returns True."""
         for item in items:
             if isinstance(item, BadRow):
                 self._reject(item)
@@ -67,7 +67,7 @@ class BadRowFilter:
         if self._on_error is OnError.FAIL:
             raise rejection(self._node, bad)
         self._rejected += 1
-        if self._kept_bad_rows is None or len(self._bad_rows) < self._kept_bad_rows:
+        if self._max_bad_rows is None or len(self._bad_rows) < self._max_bad_rows:
             self._bad_rows.append(bad)
             self.held_bytes += bad.bytes
 

@@ -1,4 +1,4 @@
-"""How reports of workers are merged; a module of its own because it needs Spark when it is imported."""
+"""Merges the reports of workers; a separate module because importing it needs Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamling.engine.data.report_book import ReportKey
 Reports = dict[ReportKey, Report]
 
 
-class Merged(AccumulatorParam):  # type: ignore[misc]  # Spark's base is untyped here
+class ReportMerger(AccumulatorParam):  # type: ignore[misc]  # Spark's base is untyped here
     def zero(self, value: Reports) -> Reports:
         return {}
 

@@ -1,8 +1,8 @@
-"""The reports of the epoch under way: from this process, and from workers, by one road.
+"""The reports of the current epoch, from this process and from workers.
 
-Workers send theirs beside the rows, through one Spark accumulator per run, which Spark merges for successful attempts
-only. A part that is read twice, by a repeated task for instance, reports twice under one key, so nothing is counted
-double.
+Workers send theirs through one Spark accumulator per run, separately from the rows; Spark merges those of successful
+attempts only. A part that is read twice, for instance by a retried task, reports twice under one key, so nothing is
+counted twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 ReportKey = tuple[str, str, int, int]
-"""Epoch id, node id, number of the part or partition, and the attempt where attempts leave something behind, else 0."""
+"""Epoch id, node id, number of the part or partition, and the attempt (0 where attempts have no side effects)."""
 
 
 class ReportBook:
@@ -25,26 +25,26 @@ class ReportBook:
         self._accumulator: Any = None
 
     def sender(self, context: SparkContext) -> Any:
-        """What a task takes along: `add({key: report})`."""
+        """The accumulator, for a task to send reports: `add({key: report})`."""
         if self._accumulator is None:
-            from streamling.engine.data.report_accumulator import Merged
+            from streamling.engine.data.report_accumulator import ReportMerger
 
-            self._accumulator = context.accumulator(self._reports, Merged())
+            self._accumulator = context.accumulator(self._reports, ReportMerger())
         return self._accumulator
 
     def begin(self, epoch: str) -> None:
-        """Forget the reports of other epochs: those that were abandoned are of no interest to anybody."""
-        for key in [key for key in list(self._reports) if key[0] != epoch]:  # late tasks may report meanwhile
+        """Forget the reports of other epochs: those of abandoned epochs are not used any more."""
+        for key in [key for key in list(self._reports) if key[0] != epoch]:  # late tasks may add some meanwhile
             self._reports.pop(key, None)
 
     def add(self, epoch: str, node: str, report: Report) -> None:
-        """A report of this process, which has the rows of an epoch in one piece."""
+        """Add a report of this process, which handles all rows of an epoch as one part."""
         self._reports[epoch, node, 0, 0] = report
 
     def of(self, epoch: str, node: str) -> Mapping[int, Report]:
         """The reports of a node in an epoch, by part, in order."""
-        found = sorted((key[2], key) for key in list(self._reports) if key[:2] == (epoch, node))
-        return {part: self._reports[key] for part, key in found}
+        keys = sorted((key[2], key) for key in list(self._reports) if key[:2] == (epoch, node))
+        return {part: self._reports[key] for part, key in keys}
 
     def attempt(self, epoch: str, node: str, partition: int, attempt: int) -> Report | None:
         return self._reports.get((epoch, node, partition, attempt))

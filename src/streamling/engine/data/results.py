@@ -1,4 +1,4 @@
-"""What was computed of an epoch: the rows of its nodes, and what there is to say of them."""
+"""The results of an epoch: the rows of its nodes, their counts and sizes."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class EpochTooLarge(Exception):
-    """What an epoch comes to is more than the driver should hold. Cut into smaller epochs it gets through."""
+    """The results of an epoch are more than the driver should hold. Its rows can be delivered in smaller epochs."""
 
-    def __init__(self, node: str, why: str) -> None:
-        super().__init__(f"'{node}': {why}")
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(f"'{node}': {reason}")
 
 
 class Results:
-    """The rows of the nodes of one epoch, lazily: asking for them computes them."""
+    """The rows of the nodes of one epoch, computed when they are first used."""
 
     def __init__(
-        self, session: SparkSession, epoch: Epoch, reports: ReportBook, *, large: bool, most_bytes: int | None
+        self, session: SparkSession, epoch: Epoch, reports: ReportBook, *, large: bool, max_bytes: int | None
     ) -> None:
-        """`large`: executors read it. With more than `most_bytes` of one node in this process an epoch is too large;
-        None for one that cannot be cut any more."""
+        """`large`: executors read the epoch. It is too large if this process has to hold more than `max_bytes` of one
+        node; None for an epoch that cannot be cut any more."""
         self.session = session
         self.epoch = epoch
         self.large = large
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self.reports = reports
-        self.counted: dict[str, int] = {}
-        """The rows of the nodes whose rows were seen; others were computed in passing."""
+        self.row_counts: dict[str, int] = {}
+        """Row counts by node; nodes whose rows were computed as part of another query have none."""
         self.collected_bytes = 0
-        """Of the node of which most has come into this process."""
+        """The most bytes that this process has collected of one node."""
         self._rows: dict[str, NodeRows] = {}
         self._persisted: list[DataFrame] = []
 
@@ -58,13 +58,13 @@ class Results:
         self._persisted.append(frame.persist())
         return self._persisted[-1]
 
-    def force(self, node: PlannedNode) -> None:
-        """Compute a node whose report nobody has caused to be made."""
+    def ensure_report(self, node: PlannedNode) -> None:
+        """Compute a node that no sink reads, so that it gives its report."""
         if not self.reports.of(self.epoch.id, node.id):
             self._rows[node.id].compute()
 
     def release(self) -> None:
-        """Everything of the epoch may go, in Python and in Java: nothing here refers to anything any more."""
+        """Drop every reference to rows of the epoch, so that Python and Java can free them."""
         for frame in self._persisted:
             frame.unpersist()
         self._rows.clear()
@@ -73,10 +73,10 @@ class Results:
 
 
 class NodeRows:
-    """The rows of one node in one epoch: as stages that workers run, as a Spark frame, as a table in this process.
+    """The rows of one node in one epoch: as stages that workers run, as a Spark frame, or as a table in this process.
 
-    Each form is made from the others when it is first asked for. `shared`: several nodes read them, so they are
-    computed once. `answered`: they came out of something that must not be asked twice.
+    Each form is made from the others when it is first needed. `shared`: several nodes read the rows, so they are
+    computed once. `unrepeatable`: they come from a processor that must not be called twice.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class NodeRows:
         table: pa.Table | None = None,
         chunk_rows: int = 0,
         shared: bool = False,
-        answered: bool = False,
+        unrepeatable: bool = False,
     ) -> None:
         self.node = node
         self.schema = schema or node.schema
-        """The node's own, or of a source the columns that something reads."""
+        """The node's own schema; for a source, the columns that other nodes read."""
         self.shared = shared
-        self.answered = answered
+        self.unrepeatable = unrepeatable
         self._results = results
         self._stages = stages
         self._frame = frame
@@ -104,28 +104,28 @@ class NodeRows:
         self._chunk_rows = chunk_rows
         self._lock = threading.Lock()
         if table is not None:
-            results.counted[node.id] = table.num_rows
+            results.row_counts[node.id] = table.num_rows
 
     @property
     def stages(self) -> Stages | None:
-        """What workers have to run to get the rows, where another stage may follow in the same task."""
-        return None if self.shared or self.answered or self._frame is not None else self._stages
+        """The stages that workers run to get the rows, if another stage may follow in the same task."""
+        return None if self.shared or self.unrepeatable or self._frame is not None else self._stages
 
     @property
     def frame(self) -> DataFrame:
         with self._lock:
             if self._frame is None:
-                self._frame = self._made_frame()
+                self._frame = self._make_frame()
             return self._frame
 
-    def _made_frame(self) -> DataFrame:
+    def _make_frame(self) -> DataFrame:
         results, schema = self._results, self.schema
         if self._table is not None:
             return make_frame(results.session, schema, self._table, self._chunk_rows)
         if self._stages is None:
             raise AssertionError(self.node)
         frame = self._stages.frame(results.session, schema)
-        return results.persist(frame) if self.shared or self.answered else frame
+        return results.persist(frame) if self.shared or self.unrepeatable else frame
 
     def compute(self) -> None:
         """Let the executors compute the rows now."""
@@ -145,48 +145,49 @@ class NodeRows:
             size += batch.nbytes
             self._check(size)
             yield conform(batch, schema, name)
-        self._results.counted[self.node.id] = rows
+        self._results.row_counts[self.node.id] = rows
         self._results.collected_bytes = max(self._results.collected_bytes, size)
 
     def _raw_batches(self) -> Iterator[pa.RecordBatch]:
         if self._table is None and self._results.large:
             frame = self.frame
             with spark_errors(self.node.spec.name):
-                yield from self._refusing(lambda: stream(frame))
+                yield from self._check_result(lambda: stream(frame))
             return
         yield from self.table().to_batches()
 
     def table(self) -> pa.Table:
-        """All rows of a small epoch, computed once however many ask."""
+        """All rows of a small epoch, computed once for all readers."""
         frame = self.frame if self._table is None else None
         with self._lock:
             if self._table is None and frame is not None:
                 with spark_errors(self.node.spec.name):
-                    (self._table,) = self._refusing(lambda: iter([collect(frame)]))
-                self._results.counted[self.node.id] = self._table.num_rows
+                    (self._table,) = self._check_result(lambda: iter([collect(frame)]))
+                self._results.row_counts[self.node.id] = self._table.num_rows
             return self._table
 
     def materialize(self) -> None:
-        """Compute a small epoch's rows now, and let every reader have these."""
+        """Compute a small epoch's rows now, so that every reader uses the same ones."""
         if self._table is None:
             self.table()
             with self._lock:
                 self._frame = None
 
-    def _refusing(self, items: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+    def _check_result(self, items: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+        """Pass on items; raises EpochTooLarge, or PermanentError if the epoch cannot be cut, if Spark has too many."""
         try:
             yield from items()
         except ResultTooLarge:
             self._check(None)
             raise PermanentError(
                 DATA_ERROR,
-                "what comes of a few rows is larger than spark.driver.maxResultSize",
+                "the result of a few rows is larger than spark.driver.maxResultSize",
                 node=self.node.spec.name,
                 hint="raise spark.driver.maxResultSize and spark.driver.memory, or make the rows smaller",
             ) from None
 
     def _check(self, size: int | None) -> None:
-        """`size` None: more than Spark hands over."""
-        most = self._results.most_bytes
-        if most is not None and (size is None or size > most):
-            raise EpochTooLarge(self.node.spec.name, f"its rows are more than {most >> 20} MB")
+        """Raises EpochTooLarge. `size` None: more than Spark returns."""
+        limit = self._results.max_bytes
+        if limit is not None and (size is None or size > limit):
+            raise EpochTooLarge(self.node.spec.name, f"its rows are more than {limit >> 20} MB")

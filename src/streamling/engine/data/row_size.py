@@ -1,11 +1,11 @@
-"""How large rows are, as far as it is known before they are read."""
+"""The size of a source's rows, estimated before they are read."""
 
 from __future__ import annotations
 
 from streamling.connector import Report
 from streamling.plan.types import Schema
 
-# Of a row, as long as none was seen.
+# Assumed size of a row before any was read.
 _LIKELY_BYTES = 1024.0
 _WIDTHS = {
     "boolean": 1,
@@ -30,12 +30,12 @@ _WIDTHS = {
 
 
 class RowSize:
-    """How many bytes the driver has to hold for a row of a source: of the row itself, and of what comes of it."""
+    """The bytes that the driver holds for a row of a source: of the row itself, and of the results computed from it."""
 
     def __init__(self, columns: Schema) -> None:
         widths = [_WIDTHS.get(field.type.kind) for field in columns]
         self._read: float | None = max(sum(width for width in widths if width), 1.0) if all(widths) else None
-        """Known beforehand if all columns have a fixed width, else measured."""
+        """Known in advance if all columns have a fixed width, otherwise measured."""
         self._collected = 0.0
 
     @property
@@ -47,15 +47,15 @@ class RowSize:
         return self.known if self.known is not None else _LIKELY_BYTES
 
     def note(self, report: Report) -> None:
-        """Rows were read."""
+        """Learn from rows that were read."""
         if report.rows and report.bytes:
             self._read = _follow(self._read, max(report.bytes / report.rows, 1.0))
 
     def note_collected(self, size: float) -> None:
-        """So many bytes of each row have come into the driver: a query may make much of little."""
+        """Learn how many bytes per row were collected in the driver: a query may make much data of a small row."""
         self._collected = _follow(self._collected, size)
 
 
 def _follow(known: float | None, size: float) -> float:
-    """Longer rows count at once, shorter ones little by little: the next ones may be long again."""
+    """Longer rows count immediately, shorter ones gradually: the next rows may be long again."""
     return size if known is None else max(size, (known + size) / 2)

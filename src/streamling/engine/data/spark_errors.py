@@ -1,7 +1,7 @@
 """Spark's errors, classified where they enter.
 
-An error that comes from the JVM is only a proxy, which has nothing to say once the JVM is gone; so all that is wanted
-of it is asked for here, at once, and the proxy is not kept as a cause.
+An error from the JVM is only a proxy, which is useless once the JVM has ended. So everything needed of it is read here,
+immediately, and the proxy is not kept as a cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamling.errors import (
 
 _MARK = "<<streamling>>"
 
-# Error conditions that belong to a row: its values cannot be computed.
+# Error conditions caused by a row whose values cannot be computed.
 _ROW_CONDITIONS = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -42,44 +42,44 @@ _ROW_CONDITIONS = (
     "USER_RAISED_EXCEPTION",
 )
 
-# Spark gives none of these a condition. It has tried the task on other executors before it says so.
+# Spark gives none of these a condition. It has retried the task on other executors before it reports them.
 _LOST_PROCESSES = (
     "ExecutorLostFailure",
     "Python worker exited unexpectedly",
     "FetchFailed(",
-    "has failed the maximum allowable number of times",  # a stage, each time for want of shuffled rows
+    "has failed the maximum allowable number of times",  # a stage, each time because shuffled rows were missing
 )
 
-# How Spark begins when the Python of a worker is not there, or ends before it has answered.
+# How Spark's message begins if the Python of a worker is missing, or exits before it has answered.
 _NO_PROGRAM, _NO_WORKER, _AFTER_WORKER = "Cannot run program", "Error from python worker:", "PYTHONPATH was:"
 
 
 class ProcessLost(TransientError):
-    """A process that computed rows is gone: another attempt gets another one, unless the rows themselves end it."""
+    """A process that computed rows was lost: a retry uses another one, unless the rows themselves end it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
-    """What Spark said: its condition, if it gave one, and its words."""
+    """An error of Spark: its condition, if it has one, and its message."""
 
     condition: str
     message: str
     lost: str = ""
-    """What Spark says about an executor or a Python worker that is gone, if that is why."""
+    """What Spark reports about a lost executor or Python worker, if that is the cause."""
 
     @property
     def result_too_large(self) -> bool:
-        return "spark.driver.maxResultSize" in self.message  # Spark gives this refusal no condition of its own
+        return "spark.driver.maxResultSize" in self.message  # Spark has no condition for this error
 
 
 def spark_failure(error: BaseException) -> SparkFailure | None:
-    """What Spark said in `error`; None if the JVM did not answer."""
+    """The failure that Spark reports in `error`; None if the JVM did not answer."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         if isinstance(error, Py4JJavaError):
-            return _of_java(error.java_exception)
+            return _java_failure(error.java_exception)
         if isinstance(error, PySparkException):
             text = str(error)
             return SparkFailure(error.getCondition() or "", text, _loss(text))
@@ -90,7 +90,7 @@ def spark_failure(error: BaseException) -> SparkFailure | None:
 
 @contextmanager
 def spark_errors(node: str | None) -> Iterator[None]:
-    """Turn what Spark raises while computing `node` into our errors; None = while it starts."""
+    """Turn what Spark raises while computing `node` into our errors; None: while it starts."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -102,30 +102,30 @@ def spark_errors(node: str | None) -> Iterator[None]:
         failure = spark_failure(error)
         if failure is None:
             raise PermanentError(JVM_FAILED, "lost the connection to Spark", node=node) from None
-        raise _classified(failure, node) from None
+        raise _classify(failure, node) from None
 
 
-def _of_java(exception: Any) -> SparkFailure:
+def _java_failure(exception: Any) -> SparkFailure:
     """The innermost exception of a chain that has a condition, else the innermost."""
-    said = SparkFailure("", str(exception.toString()))
+    failure = SparkFailure("", str(exception.toString()))
     lost = ""
     while exception is not None:
         condition, message = _condition(exception), exception.getMessage()
         if out_of_memory(str(exception.getClass().getName())):
-            return SparkFailure(condition, str(exception.toString()))  # its message does not say what it is
-        # One without words, as when a worker's connection ends, explains nothing: what is around it does.
-        explained = bool(said.condition) or said.message.startswith(_NO_PROGRAM)
+            return SparkFailure(condition, str(exception.toString()))  # the message alone lacks the kind of error
+        # An exception without a message, as when a worker's connection ends, explains nothing: an outer one does.
+        explained = bool(failure.condition) or failure.message.startswith(_NO_PROGRAM)
         if message is not None and (condition or not explained):
-            said = SparkFailure(condition, str(message))
+            failure = SparkFailure(condition, str(message))
         lost = lost or _loss(str(message))
         exception = exception.getCause()
-    return replace(said, lost=lost)
+    return replace(failure, lost=lost)
 
 
 def _loss(message: str) -> str:
-    """From the words about a lost process to the end of their line, without Spark's advice about its settings."""
-    found = min((at for text in _LOST_PROCESSES if (at := message.find(text)) >= 0), default=None)
-    return "" if found is None else message[found:].splitlines()[0].partition(". Consider ")[0].strip()
+    """The part of a line that describes a lost process, without Spark's advice about its settings."""
+    start = min((at for text in _LOST_PROCESSES if (at := message.find(text)) >= 0), default=None)
+    return "" if start is None else message[start:].splitlines()[0].partition(". Consider ")[0].strip()
 
 
 def _condition(exception: Any) -> str:
@@ -138,8 +138,8 @@ def _condition(exception: Any) -> str:
 
 
 @contextmanager
-def crossing() -> Iterator[None]:
-    """In an executor: let an error of ours cross to the driver, which gets nothing of it but text."""
+def errors_to_driver() -> Iterator[None]:
+    """In an executor: encode an error of ours in a message, because the driver gets only the text of an exception."""
     try:
         yield
     except StreamlingError as error:
@@ -148,8 +148,8 @@ def crossing() -> Iterator[None]:
         raise RuntimeError(f"{_MARK}{json.dumps(fields)}{_MARK}") from error
 
 
-def _crossed(message: str) -> StreamlingError | None:
-    """The error of ours that an executor sent, if it sent one."""
+def _decode_error(message: str) -> StreamlingError | None:
+    """The error of ours that an executor has encoded in a message, if any."""
     parts = message.split(_MARK)
     if len(parts) < 3:
         return None
@@ -158,14 +158,14 @@ def _crossed(message: str) -> StreamlingError | None:
     return kind(CONDITIONS[fields["code"]], fields["message"], node=fields["node"], hint=fields["hint"])
 
 
-def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
-    ours = _crossed(failure.message)
-    if ours is not None:
-        return ours
+def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
+    own = _decode_error(failure.message)
+    if own is not None:
+        return own
     if failure.condition.startswith(_ROW_CONDITIONS):
         return PermanentError(
             DATA_ERROR,
-            f"a row cannot be computed: {_told(failure.message)}",
+            f"a row cannot be computed: {_message_of(failure.message)}",
             node=node,
             hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
         )
@@ -177,21 +177,21 @@ def _classified(failure: SparkFailure, node: str | None) -> StreamlingError:
             SPARK_FAILED,
             f"Spark lost an executor or a Python worker: {failure.lost}",
             node=node,
-            hint="the system may have killed it for want of memory: leave more memory to it, or lower epoch.bytes",
+            hint="the system may have killed it because memory ran out: give it more memory, or lower epoch.bytes",
         )
     if failure.message.strip().startswith((_NO_PROGRAM, _NO_WORKER)):
         return PermanentError(
             SPARK_FAILED,
-            f"a Python worker cannot start: {_told(failure.message.partition(_AFTER_WORKER)[0])}",
+            f"a Python worker cannot start: {_message_of(failure.message.partition(_AFTER_WORKER)[0])}",
             node=node,
-            hint="where tasks run, `spark.pyspark.python` or else PYSPARK_PYTHON must name a Python of this version "
-            "with the packages streamling depends on",
+            hint="on the hosts of the executors, `spark.pyspark.python` or else PYSPARK_PYTHON must name a Python of "
+            "the driver's version with the packages streamling depends on",
         )
-    return PermanentError(SPARK_FAILED, _told(failure.message), node=node)
+    return PermanentError(SPARK_FAILED, _message_of(failure.message), node=node)
 
 
-def _told(message: str) -> str:
-    """What happened without a stack: the first line, or the last of a Python worker's traceback."""
+def _message_of(message: str) -> str:
+    """The message without a stack trace: its first line, or the last error line of a Python worker's traceback."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     if not lines:
         return "no message"

@@ -1,10 +1,11 @@
-"""Rows on their way into Spark and out of it, as Arrow."""
+"""Transfer of rows into Spark and out of it, as Arrow."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class ResultTooLarge(Exception):
-    """Spark refuses to hand over a result: it is more bytes than `spark.driver.maxResultSize`."""
+    """Spark does not return a result, because it has more bytes than `spark.driver.maxResultSize`."""
 
 
 @cache
 def spark_schema(schema: Schema) -> StructType:
-    """Explicit, because Spark would guess: an Arrow timestamp without zone becomes an instant otherwise.
+    """The schema in Spark's types. Without it Spark would guess: an Arrow timestamp without zone becomes an instant.
 
-    Made once per schema, not per epoch: Spark's own parser reads it.
+    Made once per schema, not per epoch, because Spark's parser has to read it.
     """
     from pyspark.sql.types import StructType
 
@@ -40,17 +41,17 @@ def spark_schema(schema: Schema) -> StructType:
 def make_table(schema: Schema, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     import pyarrow as pa
 
-    if not batches:  # a chunk of no rows: Spark cannot take a nested column that has no chunk at all
+    if not batches:  # one chunk without rows: Spark does not accept a nested column without any chunk
         return arrow_schema(schema).empty_table()
     return pa.Table.from_batches(list(batches), arrow_schema(schema))
 
 
 def make_frame(session: SparkSession, schema: Schema, table: pa.Table, chunk_rows: int = 0) -> DataFrame:
-    """The table as a frame; one partition per `chunk_rows` rows if it is more than a megabyte, in order."""
+    """The table as a frame; one partition per `chunk_rows` rows if it has more than a megabyte, in order."""
     if chunk_rows and table.num_rows > chunk_rows:
         table = _cut(table, chunk_rows)
     elif table.column(0).num_chunks > 1:
-        table = table.combine_chunks()  # else every batch that was read would be a partition
+        table = table.combine_chunks()  # otherwise every batch would become a partition
     return session.createDataFrame(table, spark_schema(schema))
 
 
@@ -63,14 +64,14 @@ def _cut(table: pa.Table, rows: int) -> pa.Table:
 
 def collect(frame: DataFrame) -> pa.Table:
     """All rows of a frame at once. Raises ResultTooLarge."""
-    with _refusals():
+    with _large_result_errors():
         return frame.toArrow()
 
 
 def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in order, a few partitions at a time: Java never holds more than two windows of them.
+    """The rows of a frame in order, a window of partitions at a time: Java never holds more than two windows.
 
-    While one window is used the next is computed. Raises ResultTooLarge if one of them is.
+    While one window is used, the next is computed. Raises ResultTooLarge if a window is too large.
     """
     session = frame.sparkSession
     partitions = _Partitions(frame)
@@ -108,29 +109,28 @@ class _Partitions:
         from pyspark.util import _load_from_socket
 
         context = self._context
-        # This is no SQL execution, so tasks see the settings of the session only as properties of the thread.
+        # This is not an SQL execution, so tasks see the settings of the session only as properties of the thread.
         for name, value in SESSION_SETTINGS.items():
             context.setLocalProperty(name, value)
-        wanted = context._jvm.java.util.ArrayList()
+        partitions = context._jvm.java.util.ArrayList()
         for number in numbers:
-            wanted.add(number)
-        with _refusals():
-            served = context._jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, wanted)
-            with _load_from_socket(served, NoOpSerializer()) as messages:
+            partitions.add(number)
+        with _large_result_errors():
+            socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, partitions)
+            with _load_from_socket(socket, NoOpSerializer()) as messages:
                 return [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
 
 
-class _refusals:  # used as `with _refusals():`
-    """Turns Spark's refusal of a large result into ResultTooLarge; every other error passes."""
+@contextmanager
+def _large_result_errors() -> Iterator[None]:
+    """Turn Spark's error about a large result into ResultTooLarge; every other error is passed on."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        if isinstance(error, Py4JJavaError | PySparkException):
-            failure = spark_failure(error)
-            if failure is not None and failure.result_too_large:
-                raise ResultTooLarge from None
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        failure = spark_failure(error)
+        if failure is not None and failure.result_too_large:
+            raise ResultTooLarge from None
+        raise

@@ -1,8 +1,7 @@
-"""The class archive (AppCDS): Spark's classes loaded and verified once, mapped at every later start.
+"""The class archive (AppCDS): Spark's classes are loaded and verified once, and mapped into memory at later starts.
 
-An archive is valid for one Java build and one set of jars (names, order, sizes, times) only, so its file
-name is a hash of those: after an upgrade the old one is simply not found and the start is slower until
-`streamling setup` has run again.
+An archive is valid only for one Java build and one set of jars (names, order, sizes, times), so its file name is a
+hash of those. After an upgrade the old archive is not found, and starts are slower until `streamling setup` runs again.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def cache_directory() -> Path:
 
 
 def archive_path(java: Path) -> Path:
-    """Where the archive for this Java and these jars is or would be."""
+    """The path of the archive for this Java and these jars, whether or not it exists."""
     digest = hashlib.sha256()
     home = java_home(java)
     for file in [home / "release", home / "lib" / "server" / "libjvm.so", *spark_jars()]:

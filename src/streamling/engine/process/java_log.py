@@ -1,7 +1,7 @@
-"""What Java writes to its standard output and error, as far as a failure is explained by it.
+"""The last part of what Java writes to its standard output and error, to explain failures.
 
-It goes to a file without a name, not into a pipe: Java is never held up by a driver that is busy or suspended, and
-nothing changes for it when the driver is killed. A thread cuts the file now and then: a run may last for months.
+Java writes to an unnamed file, not to a pipe: a driver that is busy or suspended never blocks it, and nothing changes
+for it when the driver is killed. A thread truncates the file from time to time, because a run may last for months.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import tempfile
 import threading
 from typing import IO
 
-# A warning is some hundred bytes, a stack some thousand: whatever ended Java stands in the last part.
-MOST_BYTES = 4 << 20
+# A warning has hundreds of bytes, a stack trace thousands: the reason why Java ended is in the last part.
+MAX_BYTES = 4 << 20
 _KEPT_BYTES = 256 << 10
 _LOOK_S = 5.0
-_SHOWN_LINES = 8
+_DISPLAYED_LINES = 8
 
 _OUT_OF_MEMORY = re.compile(r"\b\w*(?:OutOfMemory|OutOfDirectMemory)(?:Error|Exception)\b(?:: [^\r\n]+)?")
 
@@ -27,7 +27,7 @@ class JavaLog:
 
     def __init__(self) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        # Java goes on at the end, wherever that is after a cut.
+        # Append mode: after the file was truncated Java continues at its new end.
         descriptor = self.file.fileno()
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
         self._before_cut = b""
@@ -39,15 +39,15 @@ class JavaLog:
         with self._lock:
             descriptor = self.file.fileno()
             size = os.fstat(descriptor).st_size
-            data = os.pread(descriptor, MOST_BYTES, max(0, size - MOST_BYTES))
+            data = os.pread(descriptor, MAX_BYTES, max(0, size - MAX_BYTES))
             return (self._before_cut + data).decode(errors="replace")
 
     def cut(self) -> None:
-        """Drop the oldest part if there is much. A line that is written at this very moment may be lost."""
+        """Drop the oldest part if the file is large. A line that is written at the same moment may be lost."""
         with self._lock:
             descriptor = self.file.fileno()
             size = os.fstat(descriptor).st_size
-            if size > MOST_BYTES:
+            if size > MAX_BYTES:
                 self._before_cut = os.pread(descriptor, _KEPT_BYTES, size - _KEPT_BYTES)
                 os.ftruncate(descriptor, 0)
 
@@ -61,16 +61,16 @@ class JavaLog:
 
 
 def out_of_memory(log: str) -> str | None:
-    """The error with which memory ran out, in Java's words: the last one in its log. None if there is none."""
-    found = _OUT_OF_MEMORY.findall(log)
-    return found[-1].strip() if found else None
+    """The last out-of-memory error in Java's log, in Java's words; None if there is none."""
+    errors = _OUT_OF_MEMORY.findall(log)
+    return errors[-1].strip() if errors else None
 
 
 def last_lines(log: str) -> str:
-    return "\n".join(log.strip().splitlines()[-_SHOWN_LINES:])
+    return "\n".join(log.strip().splitlines()[-_DISPLAYED_LINES:])
 
 
 def memory_hint(current: str | None = None) -> str:
     """What to do when memory has run out."""
     now = f" (now {current})" if current else ""
-    return f"raise spark.driver.memory{now}; if that is not possible, lower epoch.bytes, so that less is held at a time"
+    return f"raise spark.driver.memory{now}, or lower epoch.bytes to hold fewer rows in memory at a time"

@@ -1,8 +1,8 @@
-"""The Java virtual machine beside the driver: launched directly, ended by closing its standard input.
+"""The Java virtual machine of the driver: launched directly, ended by closing its standard input.
 
-It is started with INT, TERM and HUP ignored, so that a signal to the whole process group reaches only the
-driver, which then stops in order. When the driver dies in whatever way, the kernel closes the pipe, the JVM
-reads the end of its input and leaves; its Python workers follow in the same manner.
+It is started with INT, TERM and HUP ignored, so that a signal to the whole process group reaches only the driver,
+which then stops in order. However the driver dies, the kernel closes the pipe, and the JVM exits when it reads the end
+of its input; its Python workers exit in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamling.errors import JVM_FAILED, PermanentError
 
 log = logging.getLogger(__name__)
 
-# What Spark 4.3 reaches into on Java 17 and newer.
+# Packages whose internals Spark 4.3 uses on Java 17 and newer.
 _OPENED_PACKAGES = (
     "java.lang",
     "java.lang.invoke",
@@ -49,21 +49,21 @@ FIXED_FLAGS = (
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Djava.awt.headless=true",
-    # Nobody manages the loggers by JMX; setting that up takes a fifth of a second.
+    # The loggers are not managed by JMX; setting that up takes a fifth of a second.
     "-Dlog4j2.disable.jmx=true",
-    # One collector thread: the machine has few cores and they belong to the rows.
+    # One collector thread: the machine has few cores, and they should compute rows.
     "-XX:+UseSerialGC",
-    # Deep plans overflow the default stack, also while Spark stops.
+    # Deep plans overflow the default stack, even while Spark stops.
     "-Xss4m",
-    # No memory-mapped statistics file for jstat: it costs disk writes for nothing.
+    # No memory-mapped statistics file for jstat: it costs disk writes and is not used.
     "-XX:-UsePerfData",
-    # Spark's classes fill more than the default before the first collection, which would come in mid-start.
+    # Spark's classes fill more than the default, which would cause a collection in the middle of the start.
     "-XX:MetaspaceSize=256m",
     "-XX:+ExitOnOutOfMemoryError",
-    # A report of a crash goes into our log, not into a file in the user's directory.
+    # A crash report goes into our log, not into a file in the user's directory.
     "-XX:+ErrorFileToStderr",
-    # The optimizing compiler takes a core for seconds at every start, mostly for code that runs once. Ten times the
-    # default counts keep it for loops that are hot, which reach them within the first epochs.
+    # The optimizing compiler occupies a core for seconds at every start, mostly for code that runs once. With ten times
+    # the default thresholds it compiles only hot loops, which reach them within the first epochs.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
@@ -74,20 +74,20 @@ FIXED_FLAGS = (
 )
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 
-# How Java ends when it stumbles over a damaged archive.
+# How Java ends when the class archive is damaged.
 _CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
-# Of Java itself (`ExitOnOutOfMemoryError`) and of Spark.
+# Exit codes of Java itself (`ExitOnOutOfMemoryError`) and of Spark.
 _OUT_OF_MEMORY_CODES = (3, 52)
 
-# A busy two-core machine without archive needs up to 15 s to open the gateway; four times that is "never".
+# A busy two-core machine without archive needs up to 15 s to open the gateway; after four times that it will not come.
 GATEWAY_TIMEOUT_S = 60.0
 # Closing the input stops Spark in well under a second unless a job hangs.
 STOP_TIMEOUT_S = 5.0
-_LAST_BREATH_S = 0.5
+_EXIT_DELAY_S = 0.5
 
 
 def spark_home() -> Path:
-    """Where pyspark is installed, found without importing it."""
+    """The directory of pyspark, found without importing it."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise PermanentError(JVM_FAILED, "the package pyspark is not installed", hint="pip install pyspark")
@@ -95,7 +95,7 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """Plain jars only, in a fixed order: a directory on the class path would spoil the class archive."""
+    """Jar files only, in a fixed order: a directory on the class path would invalidate the class archive."""
     return sorted((spark_home() / "jars").glob("*.jar"))
 
 
@@ -103,7 +103,7 @@ class Jvm:
     """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
 
     def __init__(self, command: Sequence[str], archive: Path | None, *, address: str | None, verbose: bool) -> None:
-        # Both are gone from the disk as soon as nobody needs their names, so no kind of death leaves them behind.
+        # The directory is removed as soon as it was read, and the log file has no name: a kill leaves nothing behind.
         self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
         self._log = None if verbose else JavaLog()
         self._command = command
@@ -121,7 +121,7 @@ class Jvm:
         flags: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> Jvm:
-        """Start Java with these Spark settings, on the class archive if there is one."""
+        """Start Java with these Spark settings, and with the class archive if there is one."""
         command = [
             str(java),
             *FIXED_FLAGS,
@@ -148,7 +148,7 @@ class Jvm:
         )
         if self._address is not None:
             environment["SPARK_LOCAL_IP"] = self._address
-        # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell does it
+        # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell sets this up
         # without running Python code between fork and exec.
         shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
         output = self._log.file if self._log else sys.stderr.buffer
@@ -162,7 +162,7 @@ class Jvm:
         """Port and secret of the gateway; waits for it."""
         path = self._directory / "gateway"
         deadline = time.monotonic() + GATEWAY_TIMEOUT_S
-        while not path.exists():  # appears by rename, so it is complete
+        while not path.exists():  # created by a rename, so it is complete
             if self._process.poll() is not None:
                 if self._archive and self._process.returncode in _CRASHES:
                     self._start_without_archive()
@@ -177,9 +177,10 @@ class Jvm:
         return port, data[8 : 8 + length].decode()
 
     def _start_without_archive(self) -> None:
-        """Java checks little of an archive; one that is damaged can end it. A slow start is better than none."""
+        """Java hardly checks an archive; a damaged one can crash it. A slow start is better than none."""
         log.warning(
-            "the class archive %s is damaged; starting without it. `streamling setup` makes it anew", self._archive
+            "the class archive %s is damaged; starting without it. Run `streamling setup` to create it again",
+            self._archive,
         )
         if self._archive:
             self._archive.unlink(missing_ok=True)
@@ -187,46 +188,47 @@ class Jvm:
         self._process = self._start()
 
     def ended(self) -> bool:
-        """Whether it is gone. A lost connection is noticed a little before the end of the process.
+        """Whether the process has ended. A lost connection is noticed shortly before the process ends.
 
-        Out of memory, Spark cancels its jobs first and ends Java when that is done.
+        When memory runs out, Spark first cancels its jobs and then ends Java.
         """
         dying = self._log is not None and out_of_memory(self._log.text()) is not None
         try:
-            self._process.wait(STOP_TIMEOUT_S if dying else _LAST_BREATH_S)
+            self._process.wait(STOP_TIMEOUT_S if dying else _EXIT_DELAY_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def failure(self, message: str) -> PermanentError:
-        """An error that says why, if it was memory, and else shows the end of what the JVM said."""
+        """An error with the reason if memory ran out, otherwise with the last lines of the JVM's log."""
         text = self._log.text() if self._log else ""
         reason = out_of_memory(text)
         if reason or self._process.poll() in _OUT_OF_MEMORY_CODES:
-            said = f": {reason}" if reason else ""
-            return PermanentError(JVM_FAILED, f"{message} because it ran out of memory{said}", hint=self._memory_hint())
+            detail = f": {reason}" if reason else ""
+            message = f"{message} because it ran out of memory{detail}"
+            return PermanentError(JVM_FAILED, message, hint=self._memory_hint())
         tail = last_lines(text)
         return PermanentError(
-            JVM_FAILED, message + (f"; it said:\n{tail}" if tail else ""), hint="-v shows its whole log"
+            JVM_FAILED, message + (f"; its last output:\n{tail}" if tail else ""), hint="-v shows its whole log"
         )
 
     def _memory_hint(self) -> str:
         heaps = [argument.removeprefix("-Xmx") for argument in self._command if argument.startswith("-Xmx")]
         return memory_hint(heaps[-1] if heaps else None)
 
-    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
-        """End it: close its input, wait, kill if it does not go."""
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End the process: close its input, wait, kill it if it does not exit in time."""
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
-            self._process.wait(patience_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
         self._clean_up()
 
     def kill(self) -> None:
         self._process.kill()
-        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel; nothing more can be done about it
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: nothing more can be done
             self._process.wait(STOP_TIMEOUT_S)
         self._clean_up()
 
@@ -237,6 +239,6 @@ class Jvm:
 
 
 def _local_jars(conf: Mapping[str, str]) -> list[str]:
-    """Jars the user adds; appended, so the class archive stays valid."""
-    listed = [*conf.get("spark.jars", "").split(","), *conf.get("spark.driver.extraClassPath", "").split(os.pathsep)]
-    return [jar.removeprefix("file:") for jar in listed if jar]
+    """The user's jars; they are appended, so the class archive stays valid."""
+    jars = [*conf.get("spark.jars", "").split(","), *conf.get("spark.driver.extraClassPath", "").split(os.pathsep)]
+    return [jar.removeprefix("file:") for jar in jars if jar]

@@ -1,7 +1,7 @@
 """Launching the JVM of a run, as early as possible.
 
-Java takes a second to boot, and loading the settings takes a third of one. Only a few settings concern the launch
-(memory, flags, jars), and they can only come from a file or the environment: where there is neither, the JVM starts
+Java takes a second to boot, and loading the settings takes a third of a second. Only a few settings matter for the
+launch (memory, flags, jars), and they can only come from a file or the environment: if neither has any, the JVM starts
 before anything else is imported.
 """
 
@@ -24,7 +24,7 @@ _early: Jvm | None = None
 
 
 def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
-    """The JVM of a run, which may be on its way already. In a training run it writes the class archive when it ends."""
+    """The JVM of a run, which may have been launched early. In a training run it writes the class archive on exit."""
     global _early
     jvm, _early = _early, None
     if jvm is not None:
@@ -36,22 +36,22 @@ def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
 
 
 def launch_early(arguments: Sequence[str]) -> None:
-    """Launch for `streamling run` with these arguments, if nothing can ask for another JVM than the default one.
+    """Launch for `streamling run` with these arguments, unless a setting could require another JVM than the default.
 
-    If the run then does not take place, the JVM ends with this process.
+    If the run then does not start, the JVM ends with this process.
     """
     global _early
     plain = all(not argument.startswith("-") or argument in ("-q", "--quiet", "--traceback") for argument in arguments)
     configured = any(Path(f"{DEFAULT_NAME}{suffix}").exists() for suffix in SUFFIXES)
     named = any(name.upper().startswith("STREAMLING__SPARK") for name in os.environ)
     if plain and not configured and not named and TRAIN_VARIABLE not in os.environ:
-        listen()  # a signal that comes before the run does must find somebody to hear it
+        listen()  # from now on, so that a signal before the run starts is not lost
         try:
             _early = launch(spark_conf({}), verbose=False)
         except StreamlingError:
-            return  # the run will say so, in its own form
+            return  # the run fails with the same error and reports it
 
 
-def stop_patience() -> float:
-    """How long the JVM may take to end; writing an archive takes it 20 s of a core."""
+def stop_timeout() -> float:
+    """Seconds that the JVM may take to end; writing an archive takes 20 s of CPU time."""
     return 180.0 if TRAIN_VARIABLE in os.environ else STOP_TIMEOUT_S

@@ -1,8 +1,8 @@
 """What executors on other hosts get from the driver: this package, and the plugins that were loaded by path.
 
-Both go as archives, which Spark unpacks in the working directory of an executor before its first task. A directory of
-the package is on the `PYTHONPATH` of the Python processes there; plugins are found by `plugin/loading.py`.
-Libraries are not shipped: they must be installed on the hosts, or come with `spark.archives`.
+Both are sent as archives, which Spark unpacks in the working directory of an executor before its first task. The
+directory of the package is on the `PYTHONPATH` of the Python processes there; `plugin/loading.py` finds the plugins.
+Libraries are not shipped: they must be installed on the hosts, or be listed in `spark.archives`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _PACKAGE = Path(streamling.__file__).parent
-# A task names the Python that computes it; which one a host has is known there.
+# A task names the Python that runs it; only the executor's host knows which one it has.
 _LAUNCHER = '#!/bin/sh\nexec "${PYSPARK_PYTHON:-python3}" "$@"\n'
 _LAUNCHER_NAME = "streamling-python"
-# In the environment of workers on the driver's host: what the plugins were when the pipeline began.
-_PLUGINS_SEEN = "STREAMLING_PLUGINS_SEEN"
+# In the environment of workers on the driver's host: identifies the plugin files as they were when the pipeline began.
+_PLUGINS_STAMP = "STREAMLING_PLUGINS_SEEN"
 
 
 def ship_package(context: SparkContext, conf: Mapping[str, str]) -> None:
-    """Make this package known to all executors, those that come later included. Call before the first job."""
-    # Removed by Spark when it ends; executors that come late still fetch from here.
+    """Ship this package to all executors, including those that start later. Call it before the first job."""
+    # Spark removes this directory when it ends; executors that start later fetch from here.
     drafts = Path(context._temp_dir)
     context.environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [_add(context, drafts, "streamling", _package()), context.environment.get("PYTHONPATH")])
@@ -42,22 +42,22 @@ def ship_package(context: SparkContext, conf: Mapping[str, str]) -> None:
 
 
 def ship_plugins(context: SparkContext) -> None:
-    """Make the plugins that are loaded now known to workers. Call before the first job of a pipeline.
+    """Ship the plugins that are loaded now to the workers. Call it before the first job of a pipeline.
 
-    Workers that have loaded others serve no more: Spark starts new ones where the environment has changed.
+    Workers that have loaded other plugins are not used again: Spark starts new ones if the environment has changed.
     """
     ship_by_value(MODULE_PREFIX)
     plugins = list(_plugins())
-    for variable in (SHIPPED_PLUGINS, _PLUGINS_SEEN):
+    for variable in (SHIPPED_PLUGINS, _PLUGINS_STAMP):
         context.environment.pop(variable, None)
     if plugins and is_local(context.master):
-        context.environment[_PLUGINS_SEEN] = _stamp(path for path, _ in plugins)
+        context.environment[_PLUGINS_STAMP] = _stamp(path for path, _ in plugins)
     elif plugins:
         context.environment[SHIPPED_PLUGINS] = _add(context, Path(context._temp_dir), "streamling-plugins", plugins)
 
 
 def ship_by_value(prefix: str) -> None:
-    """Let classes of modules whose name begins like this travel with the tasks: workers cannot import them."""
+    """Pickle classes of modules whose name has this prefix by value: workers cannot import them."""
     from pyspark import cloudpickle
 
     for module in [module for name, module in sys.modules.items() if name.startswith(prefix)]:
@@ -65,13 +65,13 @@ def ship_by_value(prefix: str) -> None:
 
 
 def _stamp(paths: Iterable[Path]) -> str:
-    """Another text whenever one of the files is another or has been written."""
-    seen = ((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
-    return hashlib.sha256(repr(list(seen)).encode()).hexdigest()
+    """A text that changes whenever the list of files changes or one of them is written."""
+    files = ((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
+    return hashlib.sha256(repr(list(files)).encode()).hexdigest()
 
 
 def _launcher(context: SparkContext, drafts: Path) -> str:
-    """The Python of an executor's host, as its environment names it. Spark makes the files it fetches executable."""
+    """A script that runs the Python named by the environment of the executor's host. Spark makes it executable."""
     script = drafts / _LAUNCHER_NAME
     script.write_text(_LAUNCHER)
     context.addFile(str(script))
@@ -79,7 +79,7 @@ def _launcher(context: SparkContext, drafts: Path) -> str:
 
 
 def _add(context: SparkContext, drafts: Path, name: str, files: Iterable[tuple[Path, str]]) -> str:
-    """Add files to the context as an archive. Returns the directory of an executor in which they are found."""
+    """Add files to the context as an archive. Returns the directory that contains them on an executor."""
     contents = [(inner, path.read_bytes()) for path, inner in files]
     digest = hashlib.sha256()
     for inner, content in contents:

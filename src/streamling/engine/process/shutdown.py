@@ -1,4 +1,4 @@
-"""How long a stop may take, and what becomes of rows in flight."""
+"""How long a stop may take, and what happens to rows in flight."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ log = logging.getLogger(__name__)
 
 
 def terminal_wait(budget: int) -> int:
-    """Longest wait for the last epoch after a signal, in seconds: it must leave time to close everything."""
+    """Seconds that the last epoch may take after a signal: enough of the budget must be left to close everything."""
     return max(min(budget - 10, budget // 2), min(5, budget - 2))
 
 
-def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool, loose: bool) -> bool:
+def drains(policy: DrainPolicy, *, job_mode: bool, bounded: bool, unreplayable: bool) -> bool:
     """Whether rows already read are still written and recorded after a signal.
 
-    `loose`: a source gives rows that it may not be able to give a second time.
+    `unreplayable`: a source gives rows that it may not be able to give a second time.
     """
     if policy is DrainPolicy.FAST and bounded:
-        log.warning("drain_policy fast is overridden: the pipeline has bounded work")
-    elif policy is DrainPolicy.FAST and loose:
-        log.warning("drain_policy fast leaves rows of a plugin source unwritten: whether they come again is up to it")
-    return policy is DrainPolicy.DRAIN or bounded or (policy is DrainPolicy.AUTO and (job_mode or loose))
+        log.warning("drain_policy fast is overridden: the pipeline has a bounded source")
+    elif policy is DrainPolicy.FAST and unreplayable:
+        log.warning(
+            "drain_policy fast: rows that a plugin source has given are not written; "
+            "only the plugin can give them again"
+        )
+    return policy is DrainPolicy.DRAIN or bounded or (policy is DrainPolicy.AUTO and (job_mode or unreplayable))
 
 
 class Watchdog:
-    """Ends the process hard when a stop takes longer than the budget."""
+    """Kills the process if a stop takes longer than the budget."""
 
-    def __init__(self, budget: float, before_exit: Callable[[], object], because: str = "") -> None:
-        self._timer = threading.Timer(budget, self._bite)
-        self._timer.daemon = True
+    def __init__(self, budget: float, before_exit: Callable[[], object], reason: str = "") -> None:
+        self._budget = budget
         self._before_exit = before_exit
-        self._budget, self._because = budget, because
+        self._reason = reason
+        self._timer = threading.Timer(budget, self._exit)
+        self._timer.daemon = True
         self._timer.start()
 
-    def _bite(self) -> None:
-        log.error("shutdown did not complete within %.0f s; ending the process. %s", self._budget, self._because)
+    def _exit(self) -> None:
+        log.error("shutdown did not complete within %.0f s; ending the process. %s", self._budget, self._reason)
         try:
             self._before_exit()
         finally:

@@ -1,4 +1,4 @@
-"""The request to stop, between the main thread, which hears signals, and those that work."""
+"""The request to stop, from the main thread, which receives signals, to the threads that work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 
 
 class StopRequest:
-    """Asks the loop to end; set from other threads. `heard` also wakes it when a source has rows."""
+    """Asks the loop to end; other threads make it. `wakeup` also wakes the loop when a source has rows."""
 
     def __init__(self) -> None:
-        self.heard = threading.Event()
+        self.wakeup = threading.Event()
         self.drains = True
         self._requested = threading.Event()
 
@@ -18,13 +18,13 @@ class StopRequest:
         return self._requested.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not beyond a stop."""
+        """Sleep until the time is over or a stop is requested."""
         self._requested.wait(seconds)
 
     def wake(self) -> None:
-        self.heard.set()
+        self.wakeup.set()
 
     def request(self, *, drains: bool) -> None:
         self.drains = drains
         self._requested.set()
-        self.heard.set()
+        self.wakeup.set()

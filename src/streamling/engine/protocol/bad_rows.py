@@ -1,7 +1,7 @@
-"""What becomes of bad rows: the `on_error` of the node they stand at.
+"""Bad rows: the `on_error` of their node decides what happens to them.
 
-`fail` ends the run and names the row. `skip` counts it, and says so now and then. `dead_letter` stores it, durable
-before the epoch is finalized: the positions never move past a row that is neither delivered nor kept.
+`fail` ends the run and names the row. `skip` counts it and logs it from time to time. `dead_letter` stores it durably
+before the epoch is finalized: positions never move past a row that was neither delivered nor stored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from streamling.spec.pipeline.options import OnError
 
 log = logging.getLogger(__name__)
 
-# A poisoned input must be noticed, and must not drown everything else.
+# Bad input must be noticed, but must not flood the log.
 _REMIND_S = 60.0
 
 
-class Stage(StrEnum):
+class RejectStage(StrEnum):
     DECODE = "decode"
     TRANSFORM = "transform"
     WRITE = "write"
@@ -34,7 +34,7 @@ class Stage(StrEnum):
 
 def rejection(node: str, bad: BadRow) -> PermanentError:
     """The error of a bad row under `on_error: fail`."""
-    text = f"{place}: {bad.message}" if (place := _place(bad)) else bad.message
+    text = f"{place}: {bad.message}" if (place := _format_place(bad)) else bad.message
     if bad.row is not None:
         text += f"; row: {bad.row}"
     hint = "fix the row at its source, or set on_error to skip or dead_letter"
@@ -43,17 +43,17 @@ def rejection(node: str, bad: BadRow) -> PermanentError:
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """The bad rows of one node and epoch, and a way to get all of them where the report has only the first ones."""
+    """The bad rows of one node and epoch. `find_all` finds all of them if the report has only the first ones."""
 
     report: Report
-    again: Callable[[], Iterator[BadRow]] | None = None
+    find_all: Callable[[], Iterator[BadRow]] | None = None
 
     def bad_rows(self) -> Iterator[BadRow]:
-        return iter(self.report.bad_rows) if self.again is None else self.again()
+        return iter(self.report.bad_rows) if self.find_all is None else self.find_all()
 
 
 class BadRows:
-    """Deals with the bad rows of a run, node by node."""
+    """Applies the `on_error` of every node to its bad rows."""
 
     def __init__(self, plan: Plan, application: str, progress: Progress) -> None:
         self._application = application
@@ -68,7 +68,7 @@ class BadRows:
     def keeps_letters(self) -> bool:
         return bool(self._boxes)
 
-    def keeps(self, node: str) -> bool:
+    def keeps_letters_of(self, node: str) -> bool:
         """Whether the bad rows of a node become dead letters."""
         return node in self._boxes
 
@@ -76,28 +76,28 @@ class BadRows:
         return self._nodes[node].options.on_error
 
     def check(self, node: str, rows: Iterable[BadRow]) -> None:
-        """Raises for the first of them, if one is enough to end the run."""
+        """Raises PermanentError for the first row if the node's `on_error` is `fail`."""
         if self.policy(node) is OnError.FAIL:
             for bad in rows:
                 raise rejection(self._nodes[node].name, bad)
 
-    def set_aside(self, epoch: Epoch, node: str, stage: Stage, rejects: Rejects) -> None:
-        """Skip or keep these rows; on return the letters are durable.
+    def reject(self, epoch: Epoch, node: str, stage: RejectStage, rejects: Rejects) -> None:
+        """Skip these rows, or store them as dead letters, which are durable on return.
 
-        Called again for the same epoch and node with the same rows, it leaves the same letters.
+        It is idempotent: called again for the same epoch and node with the same rows, it stores the same letters.
         """
-        kept = self.keep(epoch, node, stage, rejects.bad_rows())
-        self.note(node, kept if node in self._boxes else rejects.report.rejected, rejects.report.bad_rows)
+        stored = self.store_letters(epoch, node, stage, rejects.bad_rows())
+        self.count(node, stored if node in self._boxes else rejects.report.rejected, rejects.report.bad_rows)
 
-    def note(self, node: str, rejected: int, first: Iterable[BadRow]) -> None:
-        """Count rows that are skipped or kept, and tell of the skipped ones; `first` may be some of them."""
+    def count(self, node: str, rejected: int, first: Iterable[BadRow]) -> None:
+        """Count skipped or stored rows, and log skipped ones; `first` may be some of them."""
         if node not in self._boxes:
-            self._warnings[node].skipped(first, rejected)
+            self._warnings[node].add(first, rejected)
         if rejected:
-            self._progress.passed(node, set_aside=rejected)
+            self._progress.count_rows(node, rejected=rejected)
 
-    def keep(self, epoch: Epoch, node: str, stage: Stage, rows: Iterator[BadRow]) -> int:
-        """Store letters, if the node wants any; on return they are durable. Returns how many."""
+    def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:
+        """Store rows as dead letters, durable on return, if the node's `on_error` says so. Returns how many."""
         box = self._boxes.get(node)
         if box is None:
             return 0
@@ -105,40 +105,40 @@ class BadRows:
         if first is None:
             box.remove(epoch, stage)
             return 0
-        spec, kept = self._nodes[node], 0
+        spec, count = self._nodes[node], 0
         with box.file(epoch, stage) as file:
-            for kept, bad in enumerate(chain([first], rows), start=1):
-                file.write(letter(bad, spec, stage, epoch, self._application, among=file.id, ordinal=kept))
-        became = "1 row became a dead letter" if kept == 1 else f"{kept} rows became dead letters"
+            for count, bad in enumerate(chain([first], rows), start=1):
+                file.write(letter(bad, spec, stage, epoch, self._application, among=file.id, ordinal=count))
+        became = "1 row became a dead letter" if count == 1 else f"{count} rows became dead letters"
         log.warning("%s: %s, in %s", spec.described(), became, file.path)
-        return kept
+        return count
 
 
 class _Warnings:
-    """The first skipped row of every reason at once, then one line a minute with the number since."""
+    """Logs the first skipped row of every reason immediately, then one line a minute with the number since."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._told: dict[str, float] = {}
+        self._last_logged: dict[str, float] = {}
         self._since: dict[str, int] = {}
 
-    def skipped(self, rows: Iterable[BadRow], count: int) -> None:
-        """`rows` may be the first few of `count`."""
-        seen = 0
+    def add(self, rows: Iterable[BadRow], count: int) -> None:
+        """`rows` may be the first few of `count` skipped rows."""
+        number = 0
         last: BadRow | None = None
         for bad in rows:
-            seen, last = seen + 1, bad
-            self._note(bad, 1)
-        if last is not None and count > seen:
-            self._note(last, count - seen)
+            number, last = number + 1, bad
+            self._add_reason(bad, 1)
+        if last is not None and count > number:
+            self._add_reason(last, count - number)
 
-    def _note(self, bad: BadRow, rows: int) -> None:
+    def _add_reason(self, bad: BadRow, rows: int) -> None:
         reason, now = bad.reason, time.monotonic()
         self._since[reason] = self._since.get(reason, 0) + rows
-        told = self._told.get(reason)
-        if told is not None and now - told < _REMIND_S:
+        last_logged = self._last_logged.get(reason)
+        if last_logged is not None and now - last_logged < _REMIND_S:
             return
-        place = _place(bad)
+        place = _format_place(bad)
         log.warning(
             "node '%s' skipped %d %s (%s), the last%s: %s",
             self._node,
@@ -148,12 +148,13 @@ class _Warnings:
             f" at {place}" if place else "",
             bad.message,
         )
-        self._told[reason], self._since[reason] = now, 0
+        self._last_logged[reason] = now
+        self._since[reason] = 0
 
 
-def _place(bad: BadRow) -> str:
-    return ", ".join(f"{name} {_shown(value)}" for name, value in bad.source.items())
+def _format_place(bad: BadRow) -> str:
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in bad.source.items())
 
 
-def _shown(value: Json) -> str:
+def _format_value(value: Json) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)

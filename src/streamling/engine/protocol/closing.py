@@ -1,8 +1,8 @@
 """When an epoch closes.
 
-Sinks say what they would like to wait for (`batch_size`, `batch_flush_interval`); that is the least they wait, not a
-ceiling of the epoch. Sources may say the same of what they gather. A due checkpoint, a full buffer or the end of input
-closes it in any case.
+Sinks have batch policies (`batch_size`, `batch_flush_interval`): what they wait for at least, not a limit of the epoch.
+Sources may have one for the rows they gather. A due checkpoint, a full buffer or the end of input closes an epoch in
+any case.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 
 from streamling.connector import BatchPolicy
 
-# Rows wake the loop; without any there is nothing to look at.
+# New rows wake the loop; without rows there is nothing to check.
 _IDLE_S = 60.0
 _SHORTEST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class InHand:
-    """What the sources hold ready.
+class Buffered:
+    """Rows that sources have read ahead and no epoch has taken yet.
 
-    `waited` is the age of the oldest row; `full` means no source can take more before the epoch closes;
-    `last` that no more will come. `gathering` are the seconds that a source wants to go on gathering for, unless it has
-    enough rows before; None if it hands on what there is.
+    waited      the age of the oldest row
+    full        a source cannot buffer more before the epoch closes
+    last        no more rows will come
+    gathering   seconds that a source still wants to gather rows, 0 when it has enough; None if no source batches
     """
 
     rows: int
@@ -36,51 +37,51 @@ class InHand:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that decide: since the last epoch began, between checkpoints, of a source batch."""
+    """In seconds: the time since the last epoch began, the checkpoint interval, the interval of source batches."""
 
     since_last_epoch: float
     checkpoint_interval: float
     batch_interval: float
 
 
-Wishes = Sequence[tuple[BatchPolicy, float]]
-"""Each with the share of rows that arrives at its sink: a filter must not make batches smaller than asked for."""
+Policies = Sequence[tuple[BatchPolicy, float]]
+"""Batch policies of sinks, each with the share of rows that reaches its sink: filters must not make batches smaller."""
 
 
-def closes(hand: InHand, wishes: Wishes, timing: Timing) -> bool:
-    """Whether the rows in hand become an epoch now."""
-    if hand.rows == 0:
+def closes(buffered: Buffered, policies: Policies, timing: Timing) -> bool:
+    """Whether the buffered rows become an epoch now."""
+    if buffered.rows == 0:
         return False
-    if hand.full or hand.last or hand.waited >= timing.checkpoint_interval:
+    if buffered.full or buffered.last or buffered.waited >= timing.checkpoint_interval:
         return True
-    if hand.gathering:
+    if buffered.gathering:
         return False
-    if not wishes:
-        return hand.gathering is not None or timing.since_last_epoch >= timing.batch_interval
-    return all(_granted(wish, hand.rows * share, hand.waited) for wish, share in wishes)
+    if not policies:
+        return buffered.gathering is not None or timing.since_last_epoch >= timing.batch_interval
+    return all(_is_met(policy, buffered.rows * share, buffered.waited) for policy, share in policies)
 
 
-def patience(hand: InHand, wishes: Wishes, timing: Timing) -> float:
-    """How long to wait before looking again, unless new rows wake us: until the next thing falls due."""
-    if hand.rows == 0:
+def wait_seconds(buffered: Buffered, policies: Policies, timing: Timing) -> float:
+    """How long to wait for new rows before checking again: until the next interval is over."""
+    if buffered.rows == 0:
         return _IDLE_S
-    if hand.gathering:
-        return max(min(hand.gathering, timing.checkpoint_interval - hand.waited), _SHORTEST_S)
-    if not wishes:
+    if buffered.gathering:
+        return max(min(buffered.gathering, timing.checkpoint_interval - buffered.waited), _SHORTEST_S)
+    if not policies:
         return max(timing.batch_interval - timing.since_last_epoch, _SHORTEST_S)
-    dues = [timing.checkpoint_interval, *(wish.seconds for wish, _ in wishes if wish.seconds is not None)]
-    waits = [due - hand.waited for due in dues if due > hand.waited]
+    intervals = [timing.checkpoint_interval, *(policy.seconds for policy, _ in policies if policy.seconds is not None)]
+    waits = [interval - buffered.waited for interval in intervals if interval > buffered.waited]
     return max(min(waits, default=_SHORTEST_S), _SHORTEST_S)
 
 
-def still_gathering(wish: BatchPolicy, rows: int, waited: float) -> float:
-    """How long a source that waits for this goes on gathering; 0 when it has enough or never will wait longer."""
-    if _granted(wish, rows, waited):
+def seconds_to_gather(policy: BatchPolicy, rows: int, waited: float) -> float:
+    """How long a source with this policy still gathers rows; 0 when it has enough rows or has waited long enough."""
+    if _is_met(policy, rows, waited):
         return 0.0
-    return wish.seconds - waited if wish.seconds is not None else math.inf
+    return policy.seconds - waited if policy.seconds is not None else math.inf
 
 
-def _granted(wish: BatchPolicy, rows: float, waited: float) -> bool:
-    enough = wish.rows is not None and rows >= wish.rows
-    late = wish.seconds is not None and waited >= wish.seconds
+def _is_met(policy: BatchPolicy, rows: float, waited: float) -> bool:
+    enough = policy.rows is not None and rows >= policy.rows
+    late = policy.seconds is not None and waited >= policy.seconds
     return enough or late

@@ -1,4 +1,4 @@
-"""What the parts of the protocol share in one run."""
+"""What the steps of the protocol share in one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamling.retry import retry
 from streamling.spec.settings import Settings
 
 Result = TypeVar("Result")
-# Only the latest of the records of a process can still be in the journal.
+# Only the latest records of a process can still be in the journal.
 _REMEMBERED_IDS = 16
 
 
@@ -27,7 +27,7 @@ class RunContext:
 
     settings: Settings
     fingerprint: str
-    """Of the plan."""
+    """The fingerprint of the plan."""
     generation: str
     journal: Journal
     capacity: Capacity
@@ -35,12 +35,12 @@ class RunContext:
     outlets: Sequence[Outlet]
     stop: StopRequest
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
-    """Those that this process has made, the latest last."""
+    """The ids that this process has made, the latest last."""
 
     def new_epoch_id(self) -> str:
         self.epoch_ids.append(secrets.token_hex(16))
         return self.epoch_ids[-1]
 
     def retry(self, action: Callable[[], Result], what: str) -> Result:
-        """Repeat what fails transiently until it succeeds or the run is asked to stop."""
+        """Repeat an action that fails transiently until it succeeds or a stop is requested."""
         return retry(action, what=what, stopping=lambda: self.stop.requested, sleep=self.stop.pause)

@@ -1,4 +1,4 @@
-"""Flushing an epoch: every sink writes and commits, side by side; the epoch waits for all of them."""
+"""Flushing an epoch: all sinks write and commit in parallel; the epoch waits for all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows, Stage
+from streamling.engine.protocol.bad_rows import BadRows, RejectStage
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Often enough to be seen by a person who looks, seldom enough not to flood.
+# Often enough to be noticed, rarely enough not to flood the log.
 _REMIND_S = 10.0
-# From here on an open epoch counts as failed; its writes go on being retried all the same.
+# After this an open epoch is reported as overdue; its writes are still retried.
 _OVERDUE_S = 300.0
-_LOOK_UP_S = 0.5
+_CHECK_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
 class Outlet:
-    """A sink in its run: the node, the connector, and what it has written so far."""
+    """A sink in a run: the node, the connector, and what it has written so far."""
 
     node: PlannedNode
     sink: Sink
@@ -48,9 +48,9 @@ class Outlet:
     arrived: int = 0
     offered: int = 0
     bad_rows: tuple[BadRow, ...] = ()
-    """Rows of the epoch under way that the sink rejects."""
+    """Rows of the current epoch that the sink rejects."""
     trouble: str | None = None
-    """Why the sink does not take the epoch under way, while that is tried again."""
+    """Why the sink does not accept the current epoch, while its write is retried."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Outlet:
 
     @property
     def share(self) -> float:
-        """Of a row read, how many lately arrived here; 1 until something is known."""
+        """How many rows arrive at the sink per row read; 1 until the first epoch."""
         return self.arrived / self.offered if self.offered else 1.0
 
     @property
@@ -89,9 +89,10 @@ class Delivery:
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
     def flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
-        """Write and commit in all these sinks. On return every one of them has the epoch; else the first error.
+        """Write and commit in all these sinks. On return all of them have the epoch; otherwise the gravest error is
+        raised.
 
-        A sink that fails does not keep the others from finishing theirs.
+        A sink that fails does not keep the others from finishing.
         """
         began, epoch = time.monotonic(), results.epoch
         self._failed.clear()
@@ -111,14 +112,14 @@ class Delivery:
                     # Stop the retries of the other sinks and log every failure: the first error must not wait for a
                     # sink that retries forever.
                     self._failed.set()
-                    if not isinstance(error, EpochTooLarge):  # that is mended, not reported
-                        log.error("sink %s has failed, others finish what they can: %s", names, error)
+                    if not isinstance(error, EpochTooLarge):  # the loop cuts the epoch: nothing to report
+                        log.error("sink %s failed; the other sinks finish the epoch if they can: %s", names, error)
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
-                log.warning("epoch %d waits for missing sinks: %s", epoch.number, names)
+                log.warning("epoch %d is waiting for sinks: %s", epoch.number, names)
             if not overdue and time.monotonic() - began > _OVERDUE_S:
                 overdue = True
-                log.warning("epoch %d is open for more than %.0f s", epoch.number, _OVERDUE_S)
+                log.warning("epoch %d has been open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
             raise gravest(failures)
 
@@ -130,7 +131,7 @@ class Delivery:
         for outlet in lane:
             try:
                 self._deliver_one(outlet, results)
-            except BaseException as error:  # raised below, once the others have had their turn
+            except BaseException as error:  # raised below, after the other sinks of the lane
                 failures.append(error)
                 with suppress(StreamlingError):
                     outlet.sink.abort(results.epoch)
@@ -143,22 +144,22 @@ class Delivery:
         losses = Losses(outlet.name)
         retry(
             lambda: losses.guard(
-                lambda: self._try(outlet, results, exclusions), divisible=results.most_bytes is not None
+                lambda: self._attempt(outlet, results, exclusions), divisible=results.max_bytes is not None
             ),
             what=f"sink '{outlet.name}'",
             stopping=lambda: self._stop.requested or self._failed.is_set(),
             sleep=self._pause,
             clean_up=lambda: outlet.sink.abort(results.epoch),
-            tell=outlet.note_trouble,
+            on_trouble=outlet.note_trouble,
         )
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, but not much beyond a stop or the failure of another sink."""
+        """Sleep until the time is over, a stop is requested or another sink has failed."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
-            self._stop.pause(min(left, _LOOK_UP_S))
+            self._stop.pause(min(left, _CHECK_S))
 
-    def _try(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> None:
+    def _attempt(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> None:
         epoch, node = results.epoch, outlet.node
         with spark_errors(outlet.name):
             context = self._session.sparkContext
@@ -169,16 +170,16 @@ class Delivery:
         written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         outlet.written += written
         outlet.arrived += arrived
-        self._progress.passed(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
+        self._progress.count_rows(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
         outlet.offered += epoch.rows
         crash_point("after-commit", node.ref)
 
     def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> list[Report]:
-        """Let the sink write everything it does not reject; what it rejects is kept before anything is committed.
+        """Let the sink write everything it does not reject; rejected rows are stored before anything is committed.
 
-        Afterwards the sink would not be asked again for what it rejected. One that holds a transaction gives it up
-        while letters are stored, and writes once more, as if the rejected rows had never been there. They stay
-        excluded when the epoch is retried: a commit may have gone through though its answer was lost.
+        After a commit the epoch would not be written again, so they could not be found again. A sink with a
+        transaction rolls it back while letters are stored, and writes again without the rejected rows. They stay
+        excluded when the epoch is retried: a commit may have succeeded although its answer was lost.
         """
         epoch, node = results.epoch, outlet.node
         while True:
@@ -186,36 +187,37 @@ class Delivery:
             crash_point("after-write", node.ref)
             rejected = tuple(bad for report in reports for bad in report.bad_rows)
             if not all(report.complete for report in reports):
-                raise BugError(INTERNAL, "a writer does not name every row it rejects", node=outlet.name)
+                raise BugError(INTERNAL, "a writer's report lacks some of the rows it rejects", node=outlet.name)
             self._bad_rows.check(node.id, rejected)
             if not outlet.sink.capabilities.transactional:
                 outlet.bad_rows = rejected
-                self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(rejected))
+                self._bad_rows.store_letters(epoch, node.id, RejectStage.WRITE, iter(rejected))
                 return reports
             if not rejected:
                 if not exclusions:
-                    self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter(()))
+                    self._bad_rows.store_letters(epoch, node.id, RejectStage.WRITE, iter(()))
                 return reports
             outlet.sink.abort(epoch)
-            self._bad_rows.keep(epoch, node.id, Stage.WRITE, iter((*outlet.bad_rows, *rejected)))
+            self._bad_rows.store_letters(epoch, node.id, RejectStage.WRITE, iter((*outlet.bad_rows, *rejected)))
             outlet.bad_rows += rejected
             exclusions.add(rejected)
 
 
 def gravest(failures: Sequence[BaseException]) -> BaseException:
-    """What an epoch fails with. One that is cut smaller comes again, so errors that may pass do not count beside it."""
+    """The error with which an epoch fails. Permanent errors and Fenced come first, then EpochTooLarge: the rows are
+    read again in smaller epochs, which also retries what failed transiently."""
     too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
-    lasting = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
-    return ([error for error in lasting if error not in too_large] or too_large or list(failures))[0]
+    permanent = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
+    return ([error for error in permanent if error not in too_large] or too_large or list(failures))[0]
 
 
 def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:
-    """Sinks that flush side by side; those with one target flush one after the other, in file order."""
+    """Groups of sinks that flush in parallel; sinks with the same target flush one after the other, in file order."""
     lanes: dict[str, list[Outlet]] = {}
     for outlet in outlets:
         target = outlet.sink.target
         lanes.setdefault(f"target {target}" if target else f"node {outlet.node.ref}", []).append(outlet)
     for lane in lanes.values():
         if len(lane) > 1:
-            log.warning("sinks with one target flush one after the other: %s", ", ".join(o.name for o in lane))
+            log.warning("sinks with the same target flush one after the other: %s", ", ".join(o.name for o in lane))
     return list(lanes.values())

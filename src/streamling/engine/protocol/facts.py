@@ -1,4 +1,4 @@
-"""What is known of a node's running before it runs: where its work happens and what delivery it promises."""
+"""What is known about a node before it runs: where it runs, and a sink's delivery guarantee."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class NodeFacts:
 
 
 def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
-    """Builds the connector to ask it; building touches nothing."""
+    """Builds the connector to get its capabilities; building one has no effect outside."""
     kind = kinds.kind_of(node.spec)
     if not kind.runs:
-        return NodeFacts("not in this version yet")
+        return NodeFacts("not in this version")
     if kind.compiled:
         return NodeFacts("in Spark")
     connector = kinds.build(node.spec, settings)
-    both = f"on the driver up to {settings.epoch.driver_rows:,} rows an epoch, on the executors beyond"
+    both = f"on the driver up to {settings.epoch.driver_rows:,} rows per epoch, on the executors above that"
     if isinstance(connector, Source):
         return NodeFacts(both if connector.capabilities.replayable else "on the driver")
-    placed = both if connector.capabilities.placement is Placement.ANY else "on the driver"
+    place = both if connector.capabilities.placement is Placement.ANY else "on the driver"
     guarantee = connector.capabilities.guarantee.value if isinstance(connector, Sink) else None
-    return NodeFacts(placed, guarantee)
+    return NodeFacts(place, guarantee)

@@ -1,4 +1,4 @@
-"""How a run is getting on, for whoever wants to show it: a few numbers per node, read at any time from any thread."""
+"""The progress of a run, for displays: a few numbers per node, read at any time from any thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import Role
 
 
-class Troubled(Protocol):
-    """Something of a node that may be in trouble for a while."""
+class HasTrouble(Protocol):
+    """A source or sink that may be unable to make progress for a while."""
 
     @property
     def trouble(self) -> str | None: ...
@@ -30,28 +30,28 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """The rows of a node so far; None where nobody counts them. `extent`: how far a source has got."""
+    """The rows of a node so far; None if they are not counted. `extent`: how far a source has read."""
 
     name: str
     role: Role
     type: str
     rows_in: int | None = None
     rows_out: int | None = None
-    set_aside: int = 0
-    """Rows that `on_error` has taken out."""
+    rejected: int = 0
+    """Bad rows that were skipped or became dead letters."""
     extent: Extent | None = None
     trouble: str | None = None
-    """What keeps a source or a sink from getting on, at the moment."""
+    """Why a source or a sink makes no progress now."""
 
     @property
     def throughput(self) -> int | None:
-        """The rows whose number says how fast the node is: those a source gives, those another node gets."""
+        """The rows that measure the speed of a node: those that a source gives, those that another node gets."""
         return self.rows_out if self.role is Role.SOURCE else self.rows_in
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment. Nodes in the order of the plan: sources, transforms, sinks."""
+    """A run at one moment. The nodes are in the order of the plan: sources, transforms, sinks."""
 
     phase: Phase
     nodes: tuple[NodeProgress, ...]
@@ -65,12 +65,12 @@ class Snapshot:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What is wrong at the moment, node by node. Nothing: the run is healthy."""
+        """The current troubles, one line per node; empty if the run is healthy."""
         return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
 
 
 class Progress:
-    """Written by the engine, read by displays. Nodes go by their ids in the plan."""
+    """Written by the engine, read by displays. Nodes are identified by their ids in the plan."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,9 +80,10 @@ class Progress:
         self._plan: Plan | None = None
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
-        self._troubled: Mapping[str, Troubled] = {}
+        self._troubled: Mapping[str, HasTrouble] = {}
         self._bounded = False
-        self._epochs = self._rows = 0
+        self._epochs = 0
+        self._rows = 0
         self._last_epoch_ms: float | None = None
 
     def snapshot(self) -> Snapshot:
@@ -97,62 +98,66 @@ class Progress:
 
     @property
     def plan(self) -> Plan | None:
-        """What is being run, once that is known."""
+        """The plan of the run, once it is known."""
         return self._plan
 
     # The engine's side
 
-    def planned(self, plan: Plan) -> None:
-        """The nodes are known; all counts are zero."""
+    def set_plan(self, plan: Plan) -> None:
+        """Set the nodes; all counts start at zero."""
         with self._lock:
             self._plan = plan
             self._nodes = {n.id: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
             self._inputs = {n.id: n.inputs for n in plan.nodes}
 
-    def running(
+    def set_running(
         self,
         extents: Mapping[str, Callable[[], Extent | None]],
-        troubled: Mapping[str, Troubled],
+        troubled: Mapping[str, HasTrouble],
         *,
         bounded: bool,
     ) -> None:
         with self._lock:
-            self._phase, self._bounded = Phase.RUNNING, bounded
-            self._extents, self._troubled = extents, troubled
+            self._phase = Phase.RUNNING
+            self._bounded = bounded
+            self._extents = extents
+            self._troubled = troubled
 
-    def stopping(self) -> None:
+    def set_stopping(self) -> None:
         with self._lock:
             self._phase = Phase.STOPPING
 
-    def done(self) -> None:
+    def set_done(self) -> None:
         with self._lock:
             self._phase = Phase.DONE
 
-    def epoch_passed(self, given: Mapping[str, int]) -> None:
-        """What sources and transforms have given in an epoch, as far as anybody has counted it."""
+    def count_node_rows(self, counts: Mapping[str, int]) -> None:
+        """Count the rows that sources and transforms have given in an epoch, as far as they are known."""
         with self._lock:
             for id_, node in self._nodes.items():
                 if node.role is Role.SINK:
                     continue
-                got = [given.get(input_, 0) for input_ in self._inputs[id_]]
-                if id_ in given:
-                    node = replace(node, rows_out=(node.rows_out or 0) + given[id_])
-                if got:
-                    node = replace(node, rows_in=(node.rows_in or 0) + sum(got))
+                inputs = [counts.get(input_, 0) for input_ in self._inputs[id_]]
+                if id_ in counts:
+                    node = replace(node, rows_out=(node.rows_out or 0) + counts[id_])
+                if inputs:
+                    node = replace(node, rows_in=(node.rows_in or 0) + sum(inputs))
                 self._nodes[id_] = node
 
-    def passed(self, id_: str, *, rows_in: int = 0, rows_out: int = 0, set_aside: int = 0) -> None:
-        """Rows have passed a node."""
+    def count_rows(self, id_: str, *, rows_in: int = 0, rows_out: int = 0, rejected: int = 0) -> None:
+        """Count rows that a sink got and wrote, and bad rows of any node."""
         with self._lock:
             node = self._nodes[id_]
             self._nodes[id_] = replace(
                 node,
                 rows_in=(node.rows_in or 0) + rows_in if node.role is Role.SINK else node.rows_in,
                 rows_out=(node.rows_out or 0) + rows_out if node.role is Role.SINK else node.rows_out,
-                set_aside=node.set_aside + set_aside,
+                rejected=node.rejected + rejected,
             )
 
-    def epoch(self, rows: int, milliseconds: float) -> None:
-        """An epoch is durable everywhere."""
+    def count_epoch(self, rows: int, milliseconds: float) -> None:
+        """Count an epoch that was finalized."""
         with self._lock:
-            self._epochs, self._rows, self._last_epoch_ms = self._epochs + 1, self._rows + rows, milliseconds
+            self._epochs += 1
+            self._rows += rows
+            self._last_epoch_ms = milliseconds

@@ -1,7 +1,7 @@
-"""Recovery: what an interrupted epoch has left, and epochs that are given up.
+"""Recovery: epochs that were interrupted or abandoned.
 
-On start and on takeover every exactly-once sink is asked whether it has the recorded epoch. What some sinks have and
-others lack is replayed for those; what no sink has is read again, in smaller epochs.
+On start and on takeover every exactly-once sink is asked whether it has the recorded epoch. An epoch that some sinks
+have is replayed for the others; the rows of one that no sink has are read again, in smaller epochs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.pending import Pending
-from streamling.engine.protocol.state.store import patiently
+from streamling.engine.protocol.state.store import ask_state
 from streamling.engine.protocol.steps import Bounds, EpochSteps, bounds
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 
@@ -26,81 +26,81 @@ log = logging.getLogger(__name__)
 
 # A record of another owner that has not changed for this long belongs to a dead or suspended process.
 _TAKEOVER_S = 10.0
-# Fenced that often in a row while no position moves: the target is ahead of the state, for good.
-_FENCED_IN_VAIN = 3
+# Fenced this often in a row while no position moves: the target is ahead of the state, and will stay so.
+_FENCED_WITHOUT_PROGRESS = 3
 
 
 class Recovery:
-    """Brings sources and sinks back to one position."""
+    """Brings sources and sinks back to the same position."""
 
     def __init__(self, context: RunContext, steps: EpochSteps) -> None:
         self._context = context
         self._steps = steps
         self._fenced_at: tuple[int, Mapping[str, Json], list[Pending]] | None = None
-        """When it was last fenced: epochs finalized, positions, records of other processes."""
-        self._fenced_in_vain = 0
-        self.cut: Bounds = ()
-        """Of the last epoch that was too large. One that comes again as it was cannot be made smaller."""
+        """As of the last time this process was fenced: epochs finalized, positions, records of other processes."""
+        self._fenced_without_progress = 0
+        self.last_cut: Bounds = ()
+        """The bounds of the last epoch that was too large. One with the same bounds again cannot be made smaller."""
 
     def resume(self, sources: Sequence[ReadAhead]) -> None:
-        """Settle what an earlier owner left of their keys, then read on from the stored positions."""
+        """Recover the epochs that an earlier owner of the keys has left, then read from the stored positions on."""
         while True:
             for source in sources:
-                source.divide()
+                source.take_assignment()
             try:
-                for pending in self._unfinished():
-                    self._settle(pending)
+                for pending in self._find_pending():
+                    self._recover(pending)
                 break
             except Fenced as fenced:
                 self._check_progress(fenced)
                 self._wait_for_other_owner()
-        positions = patiently(self._context.journal.positions)
+        positions = ask_state(self._context.journal.positions)
         for source in sources:
             source.start(positions)
         if positions:
-            log.info("reading on from the stored positions")
+            log.info("resuming from the stored positions")
 
-    def _unfinished(self) -> list[Pending]:
-        return patiently(
+    def _find_pending(self) -> list[Pending]:
+        return ask_state(
             lambda: self._context.journal.pending(
-                self._context.settings.application_id, self._context.generation, self._mine
+                self._context.settings.application_id, self._context.generation, self._owns
             )
         )
 
-    def _mine(self, slice_: Slice) -> bool:
+    def _owns(self, slice_: Slice) -> bool:
         return any(source.node == slice_.node and source.owns(slice_.key) for source in self._context.sources)
 
-    def _settle(self, pending: Pending) -> None:
-        """Ask every sink before anything is repeated; what is repeated is repeated as it was.
+    def _recover(self, pending: Pending) -> None:
+        """Ask every sink before anything is replayed; a replay has the same rows.
 
-        Where no sink has anything the rows are cut anew, in smaller epochs: whatever ended the process is not
-        tried in the same way for ever. Before that every sink makes sure the old epoch cannot come late.
+        If no sink has anything, the rows are read again in smaller epochs: whatever ended the process must not be
+        repeated forever. Before that every sink makes sure that the old epoch cannot be committed late.
         """
         epoch = pending.epoch
         answers = self._ask(lambda sink: sink.applied(epoch.slices))
-        if Applied.UNKNOWN in answers.values() and self._disagree(epoch):
-            for part in pending.apart():
-                self._settle(part)
+        if Applied.UNKNOWN in answers.values() and self._is_partly_applied(epoch):
+            for part in pending.split():
+                self._recover(part)
             return
         if all(answer is Applied.NO for answer in answers.values()):
             answers |= self._ask(lambda sink: sink.abandon(epoch))
         if all(answer is Applied.NO for answer in answers.values()):
             log.info("epoch %d was interrupted before any sink had written it; reading its rows again", epoch.number)
-            patiently(lambda: self._context.journal.drop(pending))
+            ask_state(lambda: self._context.journal.drop(pending))
             self._context.capacity.shrink(epoch, crashed=True)
             return
         missing = [o for o in self._context.outlets if answers.get(o.node.ref) is not Applied.YES]
         self._replay(pending, missing)
 
-    def _disagree(self, epoch: Epoch) -> bool:
-        """Whether a sink has some slices of the epoch and lacks others: several owners have been at them."""
+    def _is_partly_applied(self, epoch: Epoch) -> bool:
+        """Whether a sink has some slices of the epoch and lacks others: several owners have written them."""
         answers = [self._ask(methodcaller("applied", (s,))) for s in epoch.slices]
         return any(len({answer.get(o.node.ref) for answer in answers}) > 1 for o in self._context.outlets)
 
     def _ask(self, question: Callable[[Sink], Applied]) -> dict[str, Applied]:
-        """What every exactly-once sink says, however long it takes: its target may be away as at any other time, or
-        locked by the very owner it is asked about. The others are not asked: they may have rows twice anyway, and must
-        not keep an epoch that was too large from being cut."""
+        """The answer of every exactly-once sink, however long it takes: its target may be down as at any other time, or
+        locked by the very owner in question. At-least-once sinks are not asked: they may get rows twice anyway, and
+        must not keep an epoch that was too large from being cut."""
         return {
             outlet.node.ref: self._context.retry(partial(question, outlet.sink), f"sink '{outlet.name}'")
             for outlet in self._context.outlets
@@ -108,83 +108,88 @@ class Recovery:
         }
 
     def _replay(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
-        """Deliver a recorded epoch to the sinks that lack it, with the same rows, under an id of its own."""
+        """Deliver a recorded epoch to the sinks that lack it, with the same rows, under a new id."""
         new_id = self._context.new_epoch_id()
-        pending = patiently(lambda: self._context.journal.rename(pending, new_id))
+        pending = ask_state(lambda: self._context.journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
         log.info("epoch %d was interrupted; replaying it for: %s", epoch.number, names)
         if pending.plan != self._context.fingerprint and outlets:
-            log.warning("the pipeline has changed since epoch %d; its rows are computed as it is now", epoch.number)
+            log.warning(
+                "the pipeline has changed since epoch %d; its rows are computed with the current pipeline", epoch.number
+            )
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._context.sources}
-        # Also when no sink lacks anything: the bad rows may not have been stored yet.
-        computed = bool(outlets) or self._steps.keeps_letters
+        # Needed even if every sink has the epoch: its bad rows may not have been stored yet.
+        needed = bool(outlets) or self._steps.keeps_letters
         intakes = {
-            source.node: source.replay(mine, epoch.chunk_rows.get(source.node))
-            for source, mine in slices.items()
-            if mine and computed
+            source.node: source.replay(source_slices, epoch.chunk_rows.get(source.node))
+            for source, source_slices in slices.items()
+            if source_slices and needed
         }
         self._steps.replay(pending, intakes, outlets)
 
-    def give_way(self, epoch: Epoch, fenced: Fenced) -> None:
-        """Another process has taken over: forget the epoch, look where things stand now, go on from there."""
+    def handle_takeover(self, epoch: Epoch, fenced: Fenced) -> None:
+        """Another process owns the slices now: drop the epoch, wait for that process, resume from stored positions."""
         for outlet in self._context.outlets:
             outlet.sink.abort(epoch)
         self._check_progress(fenced)
         self._wait_for_other_owner()
-        if self._context.stop.requested:  # leave the rest to the other owner; what we hold comes after what we lost
+        if self._context.stop.requested:  # leave the rest to the other owner: what is buffered follows the lost rows
             for source in self._context.sources:
                 source.discard()
         else:
             self.resume(self._context.sources)
 
     def cut_smaller(self, epoch: Epoch, error: EpochTooLarge) -> None:
-        """Give the epoch up, unless a sink has it already, and read its rows again in smaller ones."""
+        """Abandon the epoch, unless a sink has it already, and read its rows again in smaller ones."""
         for outlet in self._context.outlets:
             outlet.sink.abort(epoch)
         log.info("epoch %d is too large: %s; its rows are read again in smaller epochs", epoch.number, error)
-        self.cut = bounds(epoch)
+        self.last_cut = bounds(epoch)
         self._context.capacity.shrink(epoch, crashed=False)
-        # What a source holds that cannot give it a second time stays; nothing of it is in this epoch.
+        # Buffered rows of a source that cannot replay them stay; none of them is in this epoch.
         replayable = [source for source in self._context.sources if source.source.capabilities.replayable]
         for source in replayable:
             source.discard()
         self.resume(replayable)
 
     def _check_progress(self, fenced: Fenced) -> None:
-        """Being fenced again and again while no position moves means that nobody else is there to move them."""
-        log.warning("an epoch is abandoned: %s", fenced)
-        positions = patiently(self._context.journal.positions)
+        """Raises PermanentError if this process is fenced repeatedly while no other process moves a position."""
+        log.warning("an epoch was abandoned: %s", fenced)
+        positions = ask_state(self._context.journal.positions)
         owned = {
-            key: value for key, value in positions.items() if not any(s.foreign(key) for s in self._context.sources)
+            key: value for key, value in positions.items() if not any(s.is_foreign(key) for s in self._context.sources)
         }
-        seen = (self._steps.epochs, owned, self._others())
-        self._fenced_in_vain = self._fenced_in_vain + 1 if seen == self._fenced_at else 0
-        self._fenced_at = seen
-        if self._fenced_in_vain >= _FENCED_IN_VAIN:
+        situation = (self._steps.epochs, owned, self._foreign_records())
+        self._fenced_without_progress = self._fenced_without_progress + 1 if situation == self._fenced_at else 0
+        self._fenced_at = situation
+        if self._fenced_without_progress >= _FENCED_WITHOUT_PROGRESS:
             raise PermanentError(
                 STATE_MOVED,
                 f"{fenced.message}; but no other process moves the stored positions: sink and state disagree. Either "
-                "the state is older than what the sink holds, or the sink was out of the pipeline for a while",
+                "the state is older than the sink's data, or the sink was not in the pipeline for a while",
                 node=fenced.node,
-                hint="an older state: restore the newer one, or `streamling state reset` and an empty target; "
-                "a sink that was away: give it a new name, and it goes on from the stored positions",
+                hint="if the state is older: restore the newer one, or run `streamling state reset` and empty the "
+                "target; if the sink was not in the pipeline: rename it, and it continues from the stored positions",
             )
 
     def _wait_for_other_owner(self) -> None:
-        """While another owner works, its record changes; one that stays as it is belongs to nobody."""
+        """While another owner works, its records change; records that do not change have no live owner."""
         deadline = time.monotonic() + _TAKEOVER_S
-        seen = self._others()
-        while seen and time.monotonic() < deadline and not self._context.stop.requested and not self.redivided():
-            self._context.stop.heard.wait(0.2)
-            self._context.stop.heard.clear()
-            now = self._others()
-            if now != seen:
-                seen, deadline = now, time.monotonic() + _TAKEOVER_S
+        records = self._foreign_records()
+        while records and time.monotonic() < deadline and not self._context.stop.requested:
+            if self.assignment_changed():
+                return
+            self._context.stop.wakeup.wait(0.2)
+            self._context.stop.wakeup.clear()
+            latest = self._foreign_records()
+            if latest != records:
+                records = latest
+                deadline = time.monotonic() + _TAKEOVER_S
 
-    def redivided(self) -> bool:
-        return any(source.redivided for source in self._context.sources)
+    def assignment_changed(self) -> bool:
+        return any(source.assignment_changed for source in self._context.sources)
 
-    def _others(self) -> list[Pending]:
+    def _foreign_records(self) -> list[Pending]:
         """Records that this process has not made."""
-        return [pending for pending in self._unfinished() if pending.epoch.id not in self._context.epoch_ids]
+        return [pending for pending in self._find_pending() if pending.epoch.id not in self._context.epoch_ids]

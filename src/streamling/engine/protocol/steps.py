@@ -13,17 +13,17 @@ from streamling.connector import Epoch, Sink, Slice, Source, Transform
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
-from streamling.engine.protocol.bad_rows import BadRows, Rejects, Stage
+from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Delivery, Outlet
 from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
-from streamling.engine.protocol.state.store import patiently
+from streamling.engine.protocol.state.store import ask_state
 from streamling.testing.crash import crash_point
 
 log = logging.getLogger(__name__)
 
-# Spark's side of a DataFrame is freed when Python's collector finds its proxy, and nothing else would run it often.
+# Java frees a DataFrame when Python's collector frees its proxy, and nothing else makes the collector run often enough.
 _COLLECT_EVERY = 50
 _COLLECT_BYTES = 32 << 20
 
@@ -36,7 +36,7 @@ def bounds(epoch: Epoch) -> Bounds:
 
 
 class EpochSteps:
-    """Takes an epoch through its steps, and counts what is finalized."""
+    """Runs the steps of an epoch, and counts finalized epochs and rows."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class EpochSteps:
 
     @property
     def keeps_letters(self) -> bool:
-        """Whether bad rows are stored, and have to be found again when an epoch is replayed."""
+        """Whether bad rows are stored, so that a replay has to find them again."""
         return self._bad_rows.keeps_letters
 
     def run(self, epoch: Epoch, intakes: Mapping[str, Intake], max_bytes: int | None) -> None:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process."""
         began = time.monotonic()
-        record = patiently(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
+        record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
         crash_point("after-record")
         rows = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes)
         self._finish(record, rows, began)
@@ -79,66 +79,66 @@ class EpochSteps:
     def _deliver(
         self, epoch: Epoch, intakes: Mapping[str, Intake], outlets: Sequence[Outlet], max_bytes: int | None
     ) -> int:
-        """Returns the rows that were read. Beyond `max_bytes` in this process it raises EpochTooLarge."""
+        """Returns the number of rows read. Raises EpochTooLarge if this process has to hold more than `max_bytes`."""
         wanted = [outlet.node for outlet in outlets]
-        results = self._dataflow.compute(epoch, intakes, wanted=wanted, most_bytes=max_bytes)  # 3
+        results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes)  # 3
         try:
             self._delivery.flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, intakes)
-            counted, collected_bytes = dict(results.counted), results.collected_bytes
+            row_counts, collected_bytes = dict(results.row_counts), results.collected_bytes
             self._uncollected_bytes += collected_bytes
         finally:
             results.release()
-        self._set_aside(epoch, rejects, intakes, outlets)
+        self._handle_rejects(epoch, rejects, intakes, outlets)
         rows = sum(rejects[node].report.rows for node in intakes)
         for source in self._context.sources:
             if source.node in intakes:
-                source.delivered(rejects[source.node].report, collected_bytes / max(rows, 1))
+                source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
         self._dataflow.count(rejects)
-        self._progress.epoch_passed(counted | {node: reject.report.rows for node, reject in rejects.items()})
+        self._progress.count_node_rows(row_counts | {node: reject.report.rows for node, reject in rejects.items()})
         return rows
 
-    def _set_aside(
+    def _handle_rejects(
         self,
         epoch: Epoch,
         rejects: Mapping[str, Rejects],
         intakes: Mapping[str, Intake],
         outlets: Sequence[Outlet],
     ) -> None:
-        """Bad rows are durable, or counted, before the epoch is finalized."""
-        for node, rejected in rejects.items():
-            stage = Stage.DECODE if node in intakes else Stage.TRANSFORM
-            store = partial(self._bad_rows.set_aside, epoch, node, stage, rejected)
-            self._context.retry(store, f"bad rows of '{node}'")
+        """Store or count all bad rows before the epoch is finalized."""
+        for node, node_rejects in rejects.items():
+            stage = RejectStage.DECODE if node in intakes else RejectStage.TRANSFORM
+            reject = partial(self._bad_rows.reject, epoch, node, stage, node_rejects)
+            self._context.retry(reject, f"bad rows of '{node}'")
         for outlet in outlets:
-            self._bad_rows.note(outlet.node.id, len(outlet.bad_rows), outlet.bad_rows)
+            self._bad_rows.count(outlet.node.id, len(outlet.bad_rows), outlet.bad_rows)
             outlet.bad_rows = ()
 
     def _finish(self, record: Pending, rows: int, began: float) -> None:
         epoch = record.epoch
         crash_point("before-finalize")
-        patiently(lambda: self._context.journal.finalize(record))  # 5
+        ask_state(lambda: self._context.journal.finalize(record))  # 5
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._context.sources:  # 6
-            mine = [s for s in epoch.slices if s.node == source.node]
-            if mine:
-                self._tell(source, mine)
+            slices = [s for s in epoch.slices if s.node == source.node]
+            if slices:
+                self._notify_source(source, slices)
         for listener in self._listeners:
             listener.finalized(epoch.number)
-        self._account(epoch, rows, time.monotonic() - began)
+        self._count_epoch(epoch, rows, time.monotonic() - began)
 
-    def _tell(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
+    def _notify_source(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
         try:
             source.source.committed(slices)
-        except Exception as error:  # the rows are delivered and recorded; what the source does with it is extra
-            log.warning("source %s could not take note of what is delivered: %s", source.node, error)
+        except Exception as error:  # the epoch is delivered and recorded, whatever the source does
+            log.warning("source %s could not commit the delivered positions on its side: %s", source.node, error)
 
-    def _account(self, epoch: Epoch, rows: int, seconds: float) -> None:
+    def _count_epoch(self, epoch: Epoch, rows: int, seconds: float) -> None:
         self.epochs += 1
         self.rows += rows
         self._context.capacity.after_epoch(epoch.rows, epoch.bytes)
-        self._progress.epoch(rows, seconds * 1000)
+        self._progress.count_epoch(rows, seconds * 1000)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, seconds * 1000)
         self._uncollected_bytes += epoch.bytes
         if self.epochs % _COLLECT_EVERY == 0 or self._uncollected_bytes >= _COLLECT_BYTES:

@@ -157,7 +157,7 @@ class Control:
         """Find the topic, however long it takes. None if the run ends before."""
         what, closing = f"source {self._watching.name}: finding the topic", self._closing
         try:
-            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, tell=self._hear)
+            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, on_trouble=self._hear)
         except TransientError:
             if not closing.is_set():
                 raise

@@ -1,4 +1,4 @@
-"""The process step: a processor turns rows into rows, in this process or where the rows are."""
+"""The process step: a processor turns rows into rows, in this process or in the workers that have the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Epoch, Placement, Processor, Transform
 from streamling.engine.data.intake import chunk_rows
-from streamling.engine.data.reading import KEPT_BAD_ROWS, BadRowFilter
+from streamling.engine.data.reading import MAX_BAD_ROWS, BadRowFilter
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
 from streamling.engine.data.spark_rows import make_table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ProcessStep:
-    """A large epoch stays where it is, if the transform can go there. Adjacent processors share a task."""
+    """Rows of a large epoch stay in the workers if the transform may run there. Adjacent processors share a task."""
 
     def __init__(
         self,
@@ -55,36 +55,36 @@ class ProcessStep:
                 sender,
             )
             stages = (input_.stages or Stages(input_.frame, ())).then(stage)
-            answered = not self._capabilities.deterministic
-            rows = NodeRows(results, self.node, stages=stages, shared=shared, answered=answered)
-            if shared or answered:
-                rows.compute()  # once, in a job of its own: readers side by side would each ask the processor
+            unrepeatable = not self._capabilities.deterministic
+            rows = NodeRows(results, self.node, stages=stages, shared=shared, unrepeatable=unrepeatable)
+            if shared or unrepeatable:
+                rows.compute()  # once, in a separate job: concurrent readers would each call the processor
             return rows
-        return self._run_here(results, input_, shared=shared)
+        return self._run_in_driver(results, input_, shared=shared)
 
-    def _run_here(self, results: Results, input_: NodeRows, *, shared: bool) -> NodeRows:
-        kept = kept_bad_rows(self._on_error)
-        rows = BadRowFilter(self.node.spec.name, arrow_schema(self.node.schema), self._on_error, kept_bad_rows=kept)
-        # All rows before the first is handed over: a processor may remember what it gets, so that it must not get rows
-        # a second time because Spark failed in the middle of them.
-        arriving = list(input_.batches())
+    def _run_in_driver(self, results: Results, input_: NodeRows, *, shared: bool) -> NodeRows:
+        limit = max_bad_rows(self._on_error)
+        rows = BadRowFilter(self.node.spec.name, arrow_schema(self.node.schema), self._on_error, max_bad_rows=limit)
+        # Collect all rows before the processor gets the first: it may have state, so it must not get rows a second time
+        # because Spark failed in the middle of them.
+        input_batches = list(input_.batches())
         if not self._capabilities.deterministic:
-            results.most_bytes = None  # from here on the epoch cannot be given up, for the same reason
-        given: list[pa.RecordBatch] = []
-        for batch in rows.batches(self._processor.process(results.epoch, iter(arriving))):
-            given.append(batch)
-            if results.most_bytes is not None and rows.held_bytes > results.most_bytes:
-                raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.most_bytes >> 20} MB")
+            results.max_bytes = None  # for the same reason the epoch cannot be abandoned from here on
+        batches: list[pa.RecordBatch] = []
+        for batch in rows.batches(self._processor.process(results.epoch, iter(input_batches))):
+            batches.append(batch)
+            if results.max_bytes is not None and rows.held_bytes > results.max_bytes:
+                raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.max_bytes >> 20} MB")
         report = rows.report
         self._reports.add(results.epoch.id, self.node.id, report)
-        table = make_table(self.node.schema, given)
+        table = make_table(self.node.schema, batches)
         return NodeRows(results, self.node, table=table, chunk_rows=chunk_rows(report), shared=shared)
 
 
-def kept_bad_rows(on_error: OnError) -> int | None:
-    """How many bad rows are kept. They cannot be found again without asking the processor again, so all of them become
-    letters; of skipped ones the first tell enough."""
-    return None if on_error is OnError.DEAD_LETTER else KEPT_BAD_ROWS
+def max_bad_rows(on_error: OnError) -> int | None:
+    """How many bad rows are kept. All of them if they become dead letters, because finding them again would need a
+    second call of the processor; of skipped rows the first ones are enough for the log."""
+    return None if on_error is OnError.DEAD_LETTER else MAX_BAD_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class ProcessStage:
 
     def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.input_schema)
-        kept = kept_bad_rows(self.on_error)
-        rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, kept_bad_rows=kept)
-        arriving = (conform(batch, schema, self.node_name) for batch in batches)
-        yield from rows.batches(self.processor.process(self.epoch, arriving))
+        limit = max_bad_rows(self.on_error)
+        rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, max_bad_rows=limit)
+        input_batches = (conform(batch, schema, self.node_name) for batch in batches)
+        yield from rows.batches(self.processor.process(self.epoch, input_batches))
         self.sender.add({(self.epoch.id, self.node_id, partition, 0): rows.report})

@@ -1,6 +1,6 @@
 """The query step: Spark computes a compiled query over the rows of its inputs.
 
-How a small epoch is computed is nobody else's business: rows go in as frames or tables, and come out as `NodeRows`.
+The other steps do not know how: they give rows as frames or tables, and get `NodeRows`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
-# A line of a physical plan: branches of the tree, maybe the number of its generated code, then what it is.
+# A line of a physical plan: branches of the tree, optionally the number of its generated code, then the operator.
 _SHUFFLE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(?:Reused)?Exchange\b(?! .*BroadcastExchange)", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ class QueryStep:
         self._views = threading.Lock()
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
-        # Analysed, a frame needs the views no more: other steps may take their names.
+        # Once a frame is analysed it does not need the views any more: other steps may use their names.
         with self._views:
             for input_ in self._inputs:
                 results.rows(input_.id).frame.createOrReplaceTempView(input_.view)
@@ -48,7 +48,8 @@ class QueryStep:
         return NodeRows(results, self.node, frame=frame, shared=shared)
 
     def _check_order(self, frame: DataFrame) -> None:
-        """Rows keep their order only as long as none moves to another partition. Broadcasts move none."""
+        """Raises BugError for a shuffle: rows keep their order only if none moves to another partition. Broadcasts
+        move none."""
         physical = frame._jdf.queryExecution().executedPlan().toString()
         if has_shuffle(physical):
             text = f"the query is planned with a shuffle:\n{physical}"

@@ -49,7 +49,7 @@ class ReadStep:
         return NodeRows(results, self.node, frame=frame, shared=shared)
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:
-        """One Spark partition per part, in order; or fewer, each with several parts."""
+        """One Spark partition per part, in order; fewer if the source limits its readers."""
         sender = self._reports.sender(results.session.sparkContext)
         stage = ReadStage(
             self.reader, parts, self._source.columns, self.node.id, self._on_error, results.epoch.id, sender
@@ -68,7 +68,7 @@ class ReadStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadStage:
-    """Runs in an executor: row n of the input says "read part n"."""
+    """Runs in an executor: the value n in the input means "read part n"."""
 
     reader: Reader
     parts: list[Json]

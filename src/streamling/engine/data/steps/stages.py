@@ -1,4 +1,4 @@
-"""What a worker runs: one stage after the other in one task, without rows crossing to Java in between."""
+"""What a worker runs: one stage after the other in one task; rows do not pass through Java in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Protocol):
-    """Picklable. Gets the rows of a partition, gives rows, and sends its report when it is through."""
+    """Picklable. Gets the rows of a partition, yields rows, and sends its report at the end."""
 
     def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]: ...
 
@@ -34,9 +34,9 @@ class Stages:
         return replace(self, stages=(*self.stages, stage))
 
     def frame(self, session: SparkSession, schema: Schema) -> DataFrame:
-        """The rows that the last stage gives."""
+        """The rows of the last stage."""
         task = StageTask(self.stages, schema)
-        # Spark wants a plain function.
+        # Spark accepts only a plain function.
         return self.start.mapInArrow(lambda batches: task(batches), spark_schema(schema))
 
     def run(self, schema: StructType | str) -> DataFrame:
@@ -53,11 +53,11 @@ class StageTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        from streamling.engine.data.spark_errors import crossing
+        from streamling.engine.data.spark_errors import errors_to_driver
 
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-        with crossing():
+        with errors_to_driver():
             for stage in self.stages:
                 batches = stage.run(batches, partition, attempt)
             if self.schema is None:

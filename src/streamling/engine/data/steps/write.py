@@ -1,4 +1,4 @@
-"""The write step: a sink's writer gets the rows of the node it reads, in this process or where the rows are."""
+"""The write step: a sink's writer gets the rows of its input, in this process or in the workers that have the rows."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class WriteStep:
         self._sink = sink
 
     def write(self, results: Results, exclusions: Exclusions) -> list[Report]:
-        """Write an epoch, without the rows that are excluded; one report per writer."""
+        """Write an epoch without the excluded rows; returns one report per writer."""
         rows, capabilities = results.rows(self._input.id), self._sink.capabilities
         if results.large and not rows.in_process and not exclusions:
             if capabilities.discards:
                 return [Report(self._count(results, rows))]
             if capabilities.placement is Placement.ANY:
-                return self._write_there(results, rows)
+                return self._write_on_executors(results, rows)
         batches: Iterable[pa.RecordBatch] = rows.batches()
         return [self._sink.writer().write(results.epoch, Task(0, 0), exclusions.filter(batches))]
 
-    def _write_there(self, results: Results, rows: NodeRows) -> list[Report]:
-        """Let the executors write; the reports are those of the attempts that counted."""
+    def _write_on_executors(self, results: Results, rows: NodeRows) -> list[Report]:
+        """Let the executors write; the reports are those of the attempts that Spark counts as successful."""
         session, epoch, name = results.session, results.epoch, self.node.spec.name
         sender = results.reports.sender(session.sparkContext)
         stage = WriteStage(self._sink.writer(), epoch, self._input.schema, self.node.id, name, sender)
@@ -55,25 +55,25 @@ class WriteStep:
                 message = f"the report of partition {attempt['partition']} did not reach the driver"
                 raise TransientError(SPARK_FAILED, message, node=name)
             reports.append(report)
-        results.counted[self._input.id] = sum(report.rows + report.rejected for report in reports)
+        results.row_counts[self._input.id] = sum(report.rows + report.rejected for report in reports)
         return reports
 
     def _count(self, results: Results, rows: NodeRows) -> int:
-        """Let the executors compute the rows, every column of them, and drop them."""
+        """Let the executors compute all columns of the rows, and drop them."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import count, lit
 
-        seen = Observation()
+        observation = Observation()
         with spark_errors(self._input.spec.name):
-            counted = rows.frame.observe(seen, count(lit(1)).alias("rows"))
-            counted.write.format("noop").mode("overwrite").save()
-            results.counted[self._input.id] = int(seen.get["rows"])
-        return results.counted[self._input.id]
+            frame = rows.frame.observe(observation, count(lit(1)).alias("rows"))
+            frame.write.format("noop").mode("overwrite").save()
+            results.row_counts[self._input.id] = int(observation.get["rows"])
+        return results.row_counts[self._input.id]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
-    """Runs in an executor: writes its partition, sends the report, and says which attempt it was."""
+    """Runs in an executor: writes its partition, sends the report, and returns the number of its attempt."""
 
     writer: Writer
     epoch: Epoch
@@ -86,8 +86,8 @@ class WriteStage:
         import pyarrow as pa
 
         schema = arrow_schema(self.schema)
-        arriving = (conform(batch, schema, self.node_name) for batch in batches)
-        report = self.writer.write(self.epoch, Task(partition, attempt), arriving)
+        input_batches = (conform(batch, schema, self.node_name) for batch in batches)
+        report = self.writer.write(self.epoch, Task(partition, attempt), input_batches)
         self.sender.add({(self.epoch.id, self.node_id, partition, attempt): report})
         columns = [pa.array([partition], pa.int32()), pa.array([attempt], pa.int64())]
         yield pa.RecordBatch.from_arrays(columns, names=["partition", "attempt"])

@@ -1,4 +1,4 @@
-"""Where positions are kept."""
+"""The state backends, which store the positions of sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MemoryState", "PostgresState", "SqliteState", "StateStore", "claim",
 
 
 def open_state(settings: Settings) -> StateStore:
-    """The store the settings name, bound to the application id."""
+    """The store that the settings choose, bound to the application id."""
     backend = settings.state_backend
     match backend.backend_type:
         case BackendType.IN_MEMORY:

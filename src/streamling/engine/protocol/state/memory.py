@@ -1,4 +1,4 @@
-"""State that lives and dies with the process."""
+"""State in memory: it is lost when the process ends."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """State in Postgres: for processes that share positions, or have no disk of their own.
 
-Everything that writes to a namespace takes its lock first, so what was compared is what is replaced. The lock ends with
-the transaction: a process that dies or sleeps holds nobody up for longer than its connection lives.
+Every write to a namespace takes its lock first, so what was compared is what is replaced. The lock ends with the
+transaction: a process that dies or is suspended blocks others only as long as its connection exists.
 
-The answer to a COMMIT may be lost, and nobody knows whether it was done. Such an exchange is remembered. When tried
-again, the lock makes it wait until the first attempt has ended in one way or the other. If then what it expects is
-there, the first attempt came to nothing, and it is done now. If not, but all that it was to leave behind is there, the
-first attempt was done: it is ours, and nobody is fenced. Somebody else could have left the very same only by finishing
-our epoch for us, which is the same to us.
+The answer to a COMMIT may be lost, and then it is unknown whether the transaction was committed. Such an exchange is
+remembered. On the retry, the lock makes it wait until the first attempt has ended. If the expected values are still
+there, the first attempt was rolled back, and the retry does the exchange. If not, but all values that it was to write
+are there, the first attempt was committed: this process is not fenced. Another process could have written the same
+values only by finishing the same epoch, which is equivalent.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from streamling.retry import retry
 if TYPE_CHECKING:
     from streamling.spec.settings.blocks import PostgresState as Block
 
-# The engine tries for a minute; a server that does not answer must not take up all of it with one statement.
+# The engine retries for a minute; one statement on a server that does not answer must not use up that time.
 _STATEMENT_S = 10
-# A transaction takes milliseconds. One that stands still belongs to a process that sleeps, while others wait.
+# A transaction takes milliseconds. An idle one belongs to a suspended process, while others wait for its lock.
 _IDLE_IN_TRANSACTION_S = 10
 _HINT = (
     "check state_backend.postgres: host, port, db, user, password, sslmode. "
-    "The user needs the right to make the schema and the table, or to use them if they are there"
+    "The user needs the privilege to create the schema and the table, or to use them if they exist"
 )
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _CREATE_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (namespace TEXT, key TEXT, data JSONB NOT NULL, "
     "created_at TIMESTAMPTZ DEFAULT now(), PRIMARY KEY (namespace, key))"
 )
-# Named values: n the namespace, e and w expected keys and what they hold, k and v keys and values to put, r to remove.
+# Parameters: n the namespace, e and w expected keys and their values, k and v keys and values to put, r keys to remove.
 _SAME = """
     SELECT NOT EXISTS (
         SELECT FROM unnest(%(e)s::text[], %(w)s::text[]) AS wanted (key, data)
@@ -104,26 +104,25 @@ class PostgresState:
             self._session.execute(f"DELETE FROM {self._table.sql} WHERE namespace = %s", [self._namespace])
 
     def exchange(self, expected: Mapping[str, Json], values: Mapping[str, Json], removed: Collection[str] = ()) -> bool:
-        gone = [key for key in removed if key not in values]
-        given = {
+        parameters = {
             "n": self._namespace,
             "e": list(expected),
             "w": [json.dumps(value) for value in expected.values()],
             "k": list(values),
             "v": [json.dumps(value) for value in values.values()],
-            "r": gone,
+            "r": [key for key in removed if key not in values],
         }
         with self._lock, self._errors():
             try:
                 self._session.begin()
                 self._take_lock()
-                done = self._asked(_EXCHANGE, given)
-                if not done and given == self._unanswered:
-                    done = self._asked(_SAME, _effect(given))
+                done = self._ask(_EXCHANGE, parameters)
+                if not done and parameters == self._unanswered:
+                    done = self._ask(_SAME, _effect(parameters))
             except BaseException:
                 self._session.rollback()
                 raise
-            self._unanswered = given if done else None
+            self._unanswered = parameters if done else None
             self._session.commit()
             self._unanswered = None
             return done
@@ -137,19 +136,19 @@ class PostgresState:
             create_once(self._session, self._make)
 
     def _make(self) -> None:
-        """Who may not create anything can use what is there."""
+        """Create the table if it does not exist: a user without the privilege to create can use an existing one."""
         if is_there(self._session, self._table):
             return
         self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
-        if not is_there(self._session, self._table):  # nor has another process made it in the meantime
+        if not is_there(self._session, self._table):  # no other process has created it in the meantime
             make_schema(self._session, self._table.schema)
             self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
 
     def _take_lock(self) -> None:
         self._session.rows(_LOCK, [f"streamling state {self._table.sql} {self._namespace}"])
 
-    def _asked(self, statement: str, given: Mapping[str, Any]) -> bool:
-        ((answer,),) = self._session.rows(statement.format(table=self._table.sql), given)
+    def _ask(self, statement: str, parameters: Mapping[str, Any]) -> bool:
+        ((answer,),) = self._session.rows(statement.format(table=self._table.sql), parameters)
         return bool(answer)
 
     @contextmanager
@@ -163,13 +162,13 @@ class PostgresState:
             yield
         except RowRefused as error:
             text = f"{self._place}: {error}"
-            if error.state.startswith("23"):  # the table was made by somebody else at this very moment
+            if error.state.startswith("23"):  # another process creates the table at the same moment
                 raise TransientError(STATE_UNREADABLE, text, cause=error) from error
             raise PermanentError(STATE_UNREADABLE, text, cause=error) from error
 
 
 def state_session(block: Block, name: str) -> Session:
-    """How the server of the positions is spoken to."""
+    """A session with the server that stores the positions."""
     server = Server(
         host=block.host,
         port=block.port,
@@ -184,6 +183,7 @@ def state_session(block: Block, name: str) -> Session:
     return Session(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
 
 
-def _effect(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What an exchange leaves behind, as something to expect."""
-    return {**given, "e": [*given["k"], *given["r"]], "w": [*given["v"], *(None for _ in given["r"])]}
+def _effect(exchange: Mapping[str, Any]) -> dict[str, Any]:
+    """The state after an exchange, as expected keys and values."""
+    keys, values, removed = exchange["k"], exchange["v"], exchange["r"]
+    return {**exchange, "e": [*keys, *removed], "w": [*values, *(None for _ in removed)]}

@@ -1,4 +1,4 @@
-"""State in a SQLite file: the default, so that a restart resumes without anybody having to ask."""
+"""State in a SQLite file: the default, so that a restart resumes without any configuration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streamling.connector import Json
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
 from streamling.retry import retry
 
-# Another process may hold the write lock for a moment; one that was suspended while holding it, for longer.
-# The caller retries beyond this.
+# Another process may hold the write lock for a moment; a process that is suspended holds it for longer.
+# The caller retries after this.
 _BUSY_TIMEOUT_S = 5.0
-# Held by another process, disk full, I/O error: these may pass.
+# Errors that may pass: locked by another process, disk full, I/O error.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")
 
 
@@ -27,14 +27,16 @@ class SqliteState:
     def __init__(self, path: Path, namespace: str, table: str = "state") -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
             raise UserError(STATE_UNREADABLE, f"state table name {table!r} is not an identifier")
-        self._path, self._namespace, self._table = path, namespace, table
+        self._path = path
+        self._namespace = namespace
+        self._table = table
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
-            # The switch to WAL does not wait for others that open the file at the same moment.
+            # The switch to WAL fails, instead of waiting, if another process opens the file at the same moment.
             retry(self._prepare, what=f"opening {path}", stopping=lambda: False, budget_s=_BUSY_TIMEOUT_S)
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
@@ -47,7 +49,7 @@ class SqliteState:
 
     def _prepare(self) -> None:
         with self._errors():
-            # WAL lets a reader look (state list) while a run writes; FULL makes a commit survive a power cut.
+            # WAL lets `state list` read while a run writes; FULL makes a commit survive a power failure.
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(
@@ -106,28 +108,28 @@ class SqliteState:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._errors():
-            self._check_there()
+            self._check_file()
             # IMMEDIATE takes the write lock before the first read: what was compared is what is replaced.
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # a full disk has rolled back already
+                if self._connection.in_transaction:  # after a full disk SQLite has rolled back already
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _check_there(self) -> None:
-        """A file that was removed or replaced can still be written to, and nobody would ever read it."""
+    def _check_file(self) -> None:
+        """A removed or replaced file can still be written to, but no later run would read it."""
         try:
-            there = self._path.stat().st_ino == self._inode
+            same = self._path.stat().st_ino == self._inode
         except FileNotFoundError:
-            there = False
-        if not there:
+            same = False
+        if not same:
             raise PermanentError(
                 STATE_UNREADABLE,
-                f"the state file {self._path} was removed or replaced while the pipeline ran",
-                hint="bring it back; without it a run starts from the beginning, and the targets should be emptied",
+                f"the state file {self._path} was removed or replaced while the pipeline was running",
+                hint="restore it; without it a run starts from the beginning, and the targets should be emptied",
             )
 
     @contextmanager

@@ -1,8 +1,8 @@
 """The state backend: a small key/value store that alone decides where a run starts.
 
-A store is bound to one namespace, the application id. Values are JSON. The one write that matters is
-`exchange`: all or nothing, and only if what it builds on is still there. That is what keeps a stale
-owner, a process that was suspended and wakes up late, from moving anything.
+A store is bound to one namespace, the application id. Values are JSON. The write that matters is `exchange`, a
+compare-and-swap of several keys. It keeps a stale owner, such as a process that was suspended and wakes up late, from
+moving positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
-# State errors may pass within this time; then the run ends and a supervisor starts it again.
+# Errors of the state are retried for this long; then the run ends, and a supervisor can start it again.
 _BUDGET_S = 60.0
 
 
@@ -53,28 +53,28 @@ class StateStore(Protocol):
 
 
 def generation(store: StateStore) -> str:
-    """The identity of this namespace, made when it is first used."""
+    """The identity of this namespace, created when it is first used."""
     while True:
-        known = store.get(GENERATION_KEY)
-        if isinstance(known, str):
-            return known
+        stored = store.get(GENERATION_KEY)
+        if isinstance(stored, str):
+            return stored
         store.exchange({GENERATION_KEY: None}, {GENERATION_KEY: secrets.token_hex(8)})
 
 
 def claim(store: StateStore, pipeline: Path | PipelineText) -> str | None:
-    """Note which pipeline file uses the namespace; returns the file that used it before, if it was another one."""
-    known = store.get(PIPELINE_KEY)
+    """Store which pipeline file uses the namespace; returns the file that used it before, if it was another one."""
+    stored = store.get(PIPELINE_KEY)
     own = str(pipeline.absolute() if isinstance(pipeline, Path) else pipeline)
-    if known != own:
+    if stored != own:
         store.put({PIPELINE_KEY: own})
-    return known if isinstance(known, str) and known != own else None
+    return stored if isinstance(stored, str) and stored != own else None
 
 
 def reset(store: StateStore) -> None:
-    """Forget everything. The next start makes a new generation, so no ledger entry of before matches."""
+    """Delete everything. The next start creates a new generation, so no earlier ledger entry matches."""
     store.clear()
 
 
-def patiently(action: Callable[[], Result]) -> Result:
-    """Ask a state that is open. Tried on while stopping too: what the sinks have must still be recorded."""
+def ask_state(action: Callable[[], Result]) -> Result:
+    """Call an open state store, with retries, even while stopping: what the sinks have must still be recorded."""
     return retry(action, what="state backend", stopping=lambda: False, budget_s=_BUDGET_S)
