@@ -35,7 +35,7 @@ STATIONS = ("harbour", "hill", "wood")
 
 @register_source("weather.stations")
 class Stations(SourcePlugin):
-    """Readings of three stations, `readings` in all; a restart goes on behind the last delivered one."""
+    """Readings of three stations, `readings` in all; a restart continues after the last delivered one."""
 
     bounded = True
 
@@ -75,7 +75,7 @@ class Stations(SourcePlugin):
 
 @register_transform("weather.plausible")
 class Plausible(TransformPlugin):
-    """Refuses readings outside of `least` to `most` degrees."""
+    """Rejects readings outside of `least` to `most` degrees."""
 
     def __init__(self, context, options):
         super().__init__(context, options)
