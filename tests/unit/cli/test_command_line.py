@@ -208,7 +208,7 @@ def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) ->
     [
         ("valid.yml", "did you mean 'valid.yaml'?"),
         ("vald.yaml", "did you mean 'valid.yaml'?"),
-        ("orders.yaml", "`streamling init orders.yaml` writes one to start from"),
+        ("orders.yaml", "create one with `streamling init orders.yaml`"),
         ("nowhere/valid.yaml", "there is no directory 'nowhere'"),
     ],
 )
