@@ -16,7 +16,7 @@ from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
 from streamling.sources.patience import ATTEMPTS, asked_again
 from streamling.spec.secret import Secret
-from streamling.spec.settings.blocks import ClickHouseSource
+from streamling.spec.settings.blocks import ClickHouseSourceSettings
 
 ROWS = json.dumps({"data": [["a", 1]]})
 
@@ -57,7 +57,7 @@ def answering(status: int, body: str, **headers: str) -> Iterator[Requests]:
 
 
 def ask(url: str) -> list[list[object]]:
-    connection = ClickHouseSource(url=url, user="ann", password=Secret("pass"), database="shop")
+    connection = ClickHouseSourceSettings(url=url, user="ann", password=Secret("pass"), database="shop")
     with ClickHouse(connection, application_id="app 1", timeout=5) as server:
         return server.rows("SELECT {name:String}", name="a\tb\\c")
 

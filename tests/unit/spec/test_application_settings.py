@@ -245,8 +245,8 @@ def test_an_alias_of_a_key_is_the_key(here: Place) -> None:
         ("postgres_sink: {pasword: x}", "did you mean 'postgres_sink.pass'?"),
         ("postgres_sink_connections: {s: {password: x}}", "did you mean 'postgres_sink_connections.s.pass'?"),
         ("state_backend: {postgres: {pass: x}}", "did you mean 'state_backend.postgres.password'?"),
-        ("state_backend.backend_type: x", "a dot does not nest: write 'backend_type' below 'state_backend:'"),
-        ("spark.sql.x: 1", "a dot does not nest: write 'sql.x' below 'spark:'"),
+        ("state_backend.backend_type: x", "dots do not nest keys: write 'backend_type' under 'state_backend:'"),
+        ("spark.sql.x: 1", "dots do not nest keys: write 'sql.x' under 'spark:'"),
         (
             "job_mode: true\nJob_Mode: false",
             "'Job_Mode' (config.yaml:2:1) is the same setting as 'job_mode' (config.yaml:1:1), which is ignored",
