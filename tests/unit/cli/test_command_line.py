@@ -160,7 +160,7 @@ def test_an_invalid_pipeline_is_exit_1_and_shown(arguments: tuple[str, ...], cap
         "     2 |   numbers: {type: generator, rows: 3}",
         "           ^",
         "  hint: read it in a transform or sink, or remove it",
-        "Error: blackhole sink 'out': plan 'nobody' not found [NODE_NOT_FOUND]",
+        "Error: blackhole sink 'out': there is no source or transform named 'nobody' [NODE_NOT_FOUND]",
         "  at invalid.yaml:6:11",
         "     6 |     from: nobody",
         "                   ^",

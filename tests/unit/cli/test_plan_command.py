@@ -204,7 +204,7 @@ def test_a_wrong_pipeline_has_no_plan(format_: str, capsys: pytest.CaptureFixtur
     assert main(["plan", "--format", format_]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert "print sink 'lines': plan 'bigg' not found [NODE_NOT_FOUND]" in err
+    assert "print sink 'lines': there is no source or transform named 'bigg' [NODE_NOT_FOUND]" in err
     assert "Traceback" not in err
 
 

@@ -114,7 +114,7 @@ def test_a_query_may_fill_a_table_with_one_column_of_text(query: str) -> None:
     [
         ("SELECT id, name FROM orders", "it gives 2: id, name"),
         ("SELECT * FROM orders", "it gives 2: id, name"),
-        ("SELECT id FROM orders", "must be text, it is int64"),
+        ("SELECT id FROM orders", "must be text, but it is int64"),
         ("SELECT unnest(string_to_array(name, ',')) AS x FROM orders", "only Projection and Filter SQL queries"),
         ("SELECT name FROM orders UNION ALL SELECT name FROM orders", "only Projection and Filter SQL queries"),
         ("SELECT name FROM orders UNION ALL SELECT name FROM others", "only Projection and Filter SQL queries"),

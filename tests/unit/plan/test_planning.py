@@ -157,7 +157,8 @@ sinks:
 def test_a_sink_that_reads_a_node_that_does_not_exist() -> None:
     error = problem(pipeline(sinks="  a: {type: blackhole, from: numbers}\n  b: {type: blackhole, from: Nobody}\n"))
     assert (error.code, error.node, str(error.where)) == ("NODE_NOT_FOUND", "b", "p.yaml:5:30")
-    assert error.message == "blackhole sink 'b': plan 'Nobody' not found"
+    assert error.message == "blackhole sink 'b': there is no source or transform named 'Nobody'"
+    assert error.context == "blackhole sink 'b': plan 'Nobody' not found"
     assert "numbers" in (error.hint or "")
 
 
@@ -165,7 +166,7 @@ def test_a_query_that_reads_a_table_that_does_not_exist() -> None:
     text = sql("some", "SELECT n.id FROM numbers n UNION ALL SELECT id FROM Nobody")
     error = problem(pipeline(text, "  out: {type: blackhole, from: some}\n"))
     assert (error.code, error.node) == ("NODE_NOT_FOUND", "some")
-    assert "table 'nobody' not found" in error.message
+    assert "there is no source or transform named 'nobody'" in error.message
 
 
 def test_a_sink_cannot_be_read() -> None:
@@ -243,8 +244,8 @@ NO_KEY = "sources:\n  numbers: {type: generator}\nsinks:\n  out: {type: blackhol
 
 def test_nodes_without_any_key_are_warned_of() -> None:
     assert [(c.code, c.message, c.where and c.where.line) for c in planned(NO_KEY).cautions] == [
-        ("NO_KEY", "generator source 'numbers' has no primary key and none upstream", 2),
-        ("NO_KEY", "blackhole sink 'out' has no primary key and none upstream", 4),
+        ("NO_KEY", "generator source 'numbers' has no primary key, and no node upstream of it has one", 2),
+        ("NO_KEY", "blackhole sink 'out' has no primary key, and no node upstream of it has one", 4),
     ]
 
 
