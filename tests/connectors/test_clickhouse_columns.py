@@ -326,7 +326,9 @@ def test_a_server_that_is_down_is_asked_again_and_not_for_long() -> None:
 def test_a_server_that_never_answers_is_given_up() -> None:
     (node,) = pipeline("table_name: t").sources
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        settings = Settings(clickhouse_source=ClickHouseSourceSettings(url=f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        settings = Settings(
+            clickhouse_source=ClickHouseSourceSettings(url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        )
         started = time.monotonic()
         with pytest.raises(StreamlingError, match="does not answer: timed out"):
             look_up_table(node, "t", settings, 2.0)

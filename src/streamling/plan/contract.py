@@ -21,7 +21,7 @@ Finding = UserError | Caution
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """The result of probing a source: its columns, `_gs_op` last, and the primary key, if the outside system has one."""
+    """The result of probing a source: its columns, `_gs_op` last, and the primary key in the outside system, if any."""
 
     schema: Schema
     primary_key: Key = ()

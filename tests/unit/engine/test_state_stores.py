@@ -23,8 +23,7 @@ from streamling.engine.protocol.state import (
 )
 from streamling.errors import PermanentError, TransientError, UserError
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import BackendType, StateBackend
-from streamling.spec.settings.blocks import SqliteStateSettings
+from streamling.spec.settings.blocks import BackendType, SqliteStateSettings, StateBackend
 
 ON_SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgres", "pooler")]
 

@@ -27,7 +27,7 @@ SELECT a FROM pair; -- done
 """.strip().split("\n")
 
 REFUSED = {
-    "SELECT a FROM pair UNION SELECT a FROM pair": ["UNION (distinct)"],
+    "SELECT a FROM pair UNION SELECT a FROM pair": ["UNION without ALL"],
     "SELECT a FROM pair INTERSECT SELECT a FROM pair": ["INTERSECT"],
     "SELECT a FROM pair EXCEPT SELECT a FROM pair": ["EXCEPT"],
     "SELECT a FROM pair UNION ALL BY NAME SELECT a FROM pair": ["BY NAME"],

@@ -262,7 +262,9 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value is None
 
 
-def _texts(entries: Iterable[MapEntry], path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _texts(
+    entries: Iterable[MapEntry], path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for entry in entries:
         yield from _texts_in(entry.value, (*path, entry.key))
 

@@ -1,4 +1,4 @@
-"""The parser's scanner, extended to accept the tabs that YAML 1.2 allows: between and after tokens, not as indentation."""
+"""The parser's scanner, extended by the tabs that YAML 1.2 allows: between and after tokens, not as indentation."""
 
 from __future__ import annotations
 
