@@ -1,4 +1,4 @@
-"""A pipeline file becomes a plan, or a list of everything that is wrong between its nodes."""
+"""A pipeline file becomes a plan, or a list of all problems between its nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem(text: str, **more: bool) -> StreamlingError:
 
 
 def pipeline(transforms: str = "", sinks: str = "  out: {type: blackhole, from: numbers}\n") -> str:
-    """The source `numbers` and what is given, one node per line."""
+    """The source `numbers` and these transforms and sinks, one node per line."""
     return f"sources:\n{NUMBERS}" + (f"transforms:\n{transforms}" if transforms else "") + f"sinks:\n{sinks}"
 
 
@@ -36,7 +36,7 @@ def sql(name: str, text: str, more: str = "primary_key: id") -> str:
     return f'  {name}: {{type: sql, {more}, sql: "{text}"}}\n'
 
 
-# What a plan holds
+# Contents of a plan
 
 
 def test_nodes_stand_behind_what_they_read() -> None:
@@ -123,7 +123,7 @@ def test_a_query_may_read_several_nodes() -> None:
     assert plan.node("both").inputs == ("one", "numbers")
 
 
-# What can be wrong
+# Problems
 
 
 def test_all_problems_are_reported_at_once_in_the_order_of_their_lines() -> None:
@@ -301,7 +301,7 @@ def test_how_a_sink_batches_does_not_change_the_fingerprint() -> None:
     assert planned(batched).fingerprint == planned(pipeline()).fingerprint
 
 
-# Around nodes that are broken
+# Nodes around nodes with problems
 
 
 def test_a_query_is_checked_although_its_node_lacks_a_field() -> None:

@@ -1,4 +1,4 @@
-"""Whatever stands in a pipeline file, checking it ends soon, with a plan or with errors of ours."""
+"""Whatever a pipeline file contains, the check ends soon, with a plan or with our own errors."""
 
 from __future__ import annotations
 

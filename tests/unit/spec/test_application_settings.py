@@ -168,7 +168,7 @@ def test_a_test_block_and_keys_of_plugins_are_not_unknown(here: Place) -> None:
         ("job_mode: maybe", "'job_mode' must be true or false, not 'maybe'"),
         ("drain_policy: slow", "'drain_policy' is 'slow'; accepted: auto, drain, fast"),
         ("state_backend: sqlite", "'state_backend' must be a map"),
-        ("application_id: {a: 1}", "'application_id' is one value"),
+        ("application_id: {a: 1}", "'application_id' is a single value"),
         ("application_id: [a]", "'application_id' must be text, not a list"),
         ("clickhouse_sink: {batch_flush_interval: 5}", "'clickhouse_sink.batch_flush_interval' is '5'"),
         ("postgres_sink: {batch_flush_interval: soon}", "'postgres_sink.batch_flush_interval' is 'soon'"),

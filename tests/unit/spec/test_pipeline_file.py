@@ -1,4 +1,4 @@
-"""The pipeline file becomes nodes with typed options, or a list of everything that is wrong with it."""
+"""The pipeline file becomes nodes with typed options, or a list of all its problems."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def problem(text: str) -> StreamlingError:
 
 
 def node(fields: str) -> str:
-    """A pipeline with one source, whose fields are given."""
+    """A pipeline with one source that has these fields."""
     return f"sources:\n  s: {{type: kafka, {fields}}}\nsinks: {{}}\n"
 
 

@@ -172,7 +172,7 @@ REFUSED = {
     "'2024'::date": "'2024' is not a valid date32",
     "at > '12:30'": "'12:30' is not a valid timestamp",
     "name.city": "a value of type string has no field `city`",
-    "tags['x']": "a position in a list is an integer, got string",
+    "tags['x']": "a position in a list must be an integer, got string",
     "id[1]": "a value of type int64 has no element [1]",
     "interval '5'": "'5' is not a valid interval",
     "interval '1 parsec'": "`parsec` in the interval '1 parsec' is not a unit of time",

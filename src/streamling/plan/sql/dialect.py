@@ -176,21 +176,21 @@ class Streamling(Postgres):
     Parser = _Parser
 
 
-def tokens(sql: str) -> list[Token]:
+def tokenize(sql: str) -> list[Token]:
     """The tokens of `sql`; keywords in dotted names after FROM are plain names."""
-    listed = Streamling().tokenize(sql)
-    for index, token in enumerate(listed):
+    tokens = Streamling().tokenize(sql)
+    for index, token in enumerate(tokens):
         if token.token_type == TokenType.FROM:
-            _make_dotted_name_plain(listed, index + 1)
-    return listed
+            _make_dotted_name_plain(tokens, index + 1)
+    return tokens
 
 
-def _make_dotted_name_plain(listed: list[Token], index: int) -> None:
-    while index + 1 < len(listed) and listed[index + 1].token_type == TokenType.DOT and _is_word(listed[index]):
-        _make_plain(listed[index])
+def _make_dotted_name_plain(tokens: list[Token], index: int) -> None:
+    while index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.DOT and _is_word(tokens[index]):
+        _make_plain(tokens[index])
         index += 2
-        if index < len(listed) and _is_word(listed[index]):
-            _make_plain(listed[index])
+        if index < len(tokens) and _is_word(tokens[index]):
+            _make_plain(tokens[index])
 
 
 def _is_word(token: Token) -> bool:
@@ -202,10 +202,10 @@ def _make_plain(token: Token) -> None:
         token.token_type = TokenType.VAR
 
 
-def parse_tokens(listed: list[Token], sql: str, *, expression: bool = False) -> exp.Expr:
+def parse_tokens(tokens: list[Token], sql: str, *, expression: bool = False) -> exp.Expr:
     """The tree of one statement or one expression. Raises sqlglot's ParseError."""
     parser = Streamling().parser()
-    trees = parser.parse_into(exp.Condition, listed, sql) if expression else parser.parse(listed, sql)
+    trees = parser.parse_into(exp.Condition, tokens, sql) if expression else parser.parse(tokens, sql)
     if len(trees) != 1 or trees[0] is None:
         raise ParseError("nothing to parse")
     return trees[0]

@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, UserError
 from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.dialect import parse_tokens, tokens
+from streamling.plan.sql.dialect import parse_tokens, tokenize
 from streamling.plan.sql.grammar import are_adjacent, first_flaw, is_word
 from streamling.plan.sql.origin import SqlOrigin
 
@@ -28,32 +28,32 @@ _TEMPLATE = re.compile(r"\{\{|\{%|\{#|\$\{")
 def checked_tokens(origin: SqlOrigin) -> list[Token]:
     """The tokens of one statement, without a semicolon at the end."""
     try:
-        listed = tokens(origin.sql)
+        tokens = tokenize(origin.sql)
     except SqlglotError as error:
         raise _token_error(origin, error) from None
-    while listed and listed[-1].token_type == TokenType.SEMICOLON:
-        listed.pop()
-    if not listed:
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
         raise origin.error(SQL_SYNTAX, "the SQL is empty")
-    _refuse_templates(origin, listed)
-    for token, following in pairwise(listed):
+    _refuse_templates(origin, tokens)
+    for token, following in pairwise(tokens):
         if token.token_type == TokenType.SEMICOLON:
             raise unsupported(origin, "several statements", following.start)
-    flaw = first_flaw(listed)
+    flaw = first_flaw(tokens)
     if flaw is not None:
         if flaw.condition is SQL_UNSUPPORTED:
             raise unsupported(origin, flaw.reason, flaw.token.start)
-        hint = flaw.hint or _misspelling_hint(listed, flaw.token.start)
+        hint = flaw.hint or _misspelling_hint(tokens, flaw.token.start)
         raise syntax_error(origin, flaw.token, flaw.reason, hint=hint)
-    return listed
+    return tokens
 
 
-def tree_of(origin: SqlOrigin, listed: list[Token], *, expression: bool = False) -> exp.Expr:
+def tree_of(origin: SqlOrigin, tokens: list[Token], *, expression: bool = False) -> exp.Expr:
     """The tree of a query or of an expression."""
     try:
-        return parse_tokens(listed, origin.sql, expression=expression)
+        return parse_tokens(tokens, origin.sql, expression=expression)
     except ParseError as error:
-        raise _parse_error(origin, listed, error) from None
+        raise _parse_error(origin, tokens, error) from None
     except SqlglotError as error:
         raise origin.error(SQL_SYNTAX, "the SQL does not parse", cause=error) from None
 
@@ -67,8 +67,8 @@ def similar_keyword(word: str) -> str | None:
     return swapped or next(iter(get_close_matches(text, _KEYWORDS, n=1, cutoff=0.75)), None)
 
 
-def _refuse_templates(origin: SqlOrigin, listed: Sequence[Token]) -> None:
-    for token in listed:
+def _refuse_templates(origin: SqlOrigin, tokens: Sequence[Token]) -> None:
+    for token in tokens:
         opening = token.text in ("{", "{%", "$") and token.token_type != TokenType.STRING
         if opening and _TEMPLATE.match(origin.sql, token.start):
             hint = "this looks like a template placeholder; the file is not templated"
@@ -76,21 +76,21 @@ def _refuse_templates(origin: SqlOrigin, listed: Sequence[Token]) -> None:
             raise origin.error(SQL_SYNTAX, f"the SQL does not parse at `{end}`", at=token.start, hint=hint)
 
 
-def _parse_error(origin: SqlOrigin, listed: Sequence[Token], error: ParseError) -> UserError:
+def _parse_error(origin: SqlOrigin, tokens: Sequence[Token], error: ParseError) -> UserError:
     details = error.errors[0] if error.errors else {}
     line, column, near = details.get("line"), details.get("col"), str(details.get("highlight") or "")
     if not line or not column:
         return origin.error(SQL_SYNTAX, "the SQL does not parse", cause=error)
     offset = origin.offset(int(line), int(column) - len(near) + 1)
-    at = next((n for n, token in enumerate(listed) if token.start <= offset <= token.end), len(listed) - 1)
-    misspelling = _misspelling(listed, at)
+    at = next((n for n, token in enumerate(tokens) if token.start <= offset <= token.end), len(tokens) - 1)
+    misspelling = _misspelling(tokens, at)
     if misspelling is not None:
         token, keyword = misspelling
         return syntax_error(
             origin, token, f"{_expected(keyword)} was expected here", hint=f"did you mean {keyword}?", cause=error
         )
     reason = _reason(str(details.get("description") or ""))
-    return syntax_error(origin, listed[at], reason, hint=_dash_hint(listed, at), cause=error)
+    return syntax_error(origin, tokens[at], reason, hint=_dash_hint(tokens, at), cause=error)
 
 
 def syntax_error(
@@ -104,35 +104,35 @@ def _expected(keyword: str) -> str:
     return "FROM or a comma" if keyword == "FROM" else keyword
 
 
-def _misspelling(listed: Sequence[Token], at: int) -> tuple[Token, str] | None:
+def _misspelling(tokens: Sequence[Token], at: int) -> tuple[Token, str] | None:
     """The token at an index, or right before it, that may be a misspelt keyword, and the keyword."""
     for index in (at, at - 1):
-        token = listed[max(0, index)]
-        is_call = index + 1 < len(listed) and listed[index + 1].token_type == TokenType.L_PAREN
+        token = tokens[max(0, index)]
+        is_call = index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
         keyword = similar_keyword(token.text) if token.token_type == TokenType.VAR and not is_call else None
         if keyword is not None:
             return token, keyword
     return None
 
 
-def _misspelling_hint(listed: Sequence[Token], offset: int) -> str | None:
-    at = next((n for n, token in enumerate(listed) if token.start == offset), 0)
-    misspelling = _misspelling(listed, at)
+def _misspelling_hint(tokens: Sequence[Token], offset: int) -> str | None:
+    at = next((n for n, token in enumerate(tokens) if token.start == offset), 0)
+    misspelling = _misspelling(tokens, at)
     return f"did you mean {misspelling[1]}?" if misspelling else None
 
 
-def _dash_hint(listed: Sequence[Token], at: int) -> str | None:
+def _dash_hint(tokens: Sequence[Token], at: int) -> str | None:
     """The hint for `FROM my-src`."""
-    if listed[at].token_type != TokenType.DASH or at < 1:
+    if tokens[at].token_type != TokenType.DASH or at < 1:
         return None
     first, last = at - 1, at
-    while last + 1 < len(listed) and are_adjacent(listed[last], listed[last + 1]) and _is_name_part(listed[last + 1]):
+    while last + 1 < len(tokens) and are_adjacent(tokens[last], tokens[last + 1]) and _is_name_part(tokens[last + 1]):
         last += 1
-    while first > 0 and are_adjacent(listed[first - 1], listed[first]) and _is_name_part(listed[first - 1]):
+    while first > 0 and are_adjacent(tokens[first - 1], tokens[first]) and _is_name_part(tokens[first - 1]):
         first -= 1
-    if not are_adjacent(listed[at - 1], listed[at]) or listed[first - 1].token_type != TokenType.FROM:
+    if not are_adjacent(tokens[at - 1], tokens[at]) or tokens[first - 1].token_type != TokenType.FROM:
         return None
-    name = "".join(token.text for token in listed[first : last + 1])
+    name = "".join(token.text for token in tokens[first : last + 1])
     return f"a name with '-' needs double quotes: \"{name}\""
 
 

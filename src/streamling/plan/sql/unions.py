@@ -26,10 +26,10 @@ class Branch:
 
     def select(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
         """The columns at the indexes `order`, cast and renamed to `targets`; itself if nothing changes."""
-        chosen = [self.fields[index] for index in (order or range(len(self.fields)))]
-        if [(f.name, f.type) for f in chosen] == [(f.name, f.type) for f in targets] and tuple(chosen) == self.fields:
+        fields = [self.fields[index] for index in (order or range(len(self.fields)))]
+        if [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in targets] and tuple(fields) == self.fields:
             return self
-        columns = (_cast_column(field, target) for field, target in zip(chosen, targets, strict=True))
+        columns = (_cast_column(field, target) for field, target in zip(fields, targets, strict=True))
         return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.needs, self.appended)
 
     def rename(self, names: Sequence[str]) -> Branch | str:

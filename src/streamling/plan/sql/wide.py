@@ -118,7 +118,7 @@ def _round(text: str, scale: int) -> str:
     """
     whole = "substring_index(n, '.', 1)"
     fraction = f"substring(n, char_length({whole}) + 2)"
-    kept = f"concat('0', ltrim('+-', {whole}), rpad({fraction}, {scale}, '0'))"
+    digits_ = f"concat('0', ltrim('+-', {whole}), rpad({fraction}, {scale}, '0'))"
     rest = f"rtrim('0', substring({fraction}, {scale + 1}))"
     up = f"({rest} > '5' OR ({rest} = '5' AND right(d, 1) IN ('1', '3', '5', '7', '9')))"
     head = "rtrim('9', d)"
@@ -130,7 +130,7 @@ def _round(text: str, scale: int) -> str:
     point = f", '.', right(r, {scale})" if scale else ""
     sign = "CASE WHEN startswith(n, '-') THEN '-' ELSE '' END"
     result = f"CASE WHEN ltrim('0', r) = '' THEN '0' ELSE concat({sign}, {above}{point}) END"
-    return bind(text, "n", bind(kept, "d", bind(f"CASE WHEN {up} THEN {more} ELSE d END", "r", result)))
+    return bind(text, "n", bind(digits_, "d", bind(f"CASE WHEN {up} THEN {more} ELSE d END", "r", result)))
 
 
 # Types

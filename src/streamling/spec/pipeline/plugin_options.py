@@ -38,7 +38,7 @@ class PluginOptions(NodeOptions):
     identity_labels = ("type",)
     opaque = ("options",)
     owned: ClassVar[tuple[str, ...]] = ("type", "primary_key", "telemetry", "parallelism")
-    """Names that are never passed to the plugin. `on_error` and `dead_letter` are passed if they are under `options:`."""
+    """Names that are never passed to the plugin. `on_error` and `dead_letter` are passed if they are in `options`."""
 
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Options of the plugin; an option on the node itself overrides the one here."

@@ -43,19 +43,19 @@ class SettingTree:
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._model = model
-        self._given: dict[Key, SettingValue] = {}
+        self._settings: dict[Key, SettingValue] = {}
         self.values: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.problems: list[UserError] = []
 
     def put_all(self, layer: Iterable[SettingValue]) -> None:
         """Add the values of one layer; they override those of earlier layers."""
-        for given in layer:
-            self._put(given)
+        for setting in layer:
+            self._put(setting)
 
     def suggest(self, key: Key, value: object) -> None:
         """Set a default that depends on other settings."""
-        if key not in self._given:
+        if key not in self._settings:
             self._set(key, value)
 
     def inherit(self, base: Key, heirs: Key, model: type[BaseModel]) -> None:
@@ -63,48 +63,48 @@ class SettingTree:
         common: Any = self.values
         for part in base:
             common = common.get(part, {}) if isinstance(common, dict) else {}
-        for name in {key[len(heirs)] for key in self._given if key[: len(heirs)] == heirs}:
+        for name in {key[len(heirs)] for key in self._settings if key[: len(heirs)] == heirs}:
             for field in _names(model, ()):
-                if (*heirs, name, field) not in self._given and field in common:
+                if (*heirs, name, field) not in self._settings and field in common:
                     self._set((*heirs, name, field), common[field])
 
     def problem(self, fault: Fault) -> UserError | None:
         """The fault of a model as an error with the origin of the value. None if it is reported for another key."""
         key = tuple(str(part) for part in fault.path)
-        given = next((self._given[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._given), None)
-        if given is None and key[0] == "postgres_sink_connections":
+        setting = next((self._settings[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._settings), None)
+        if setting is None and key[0] == "postgres_sink_connections":
             return None  # inherited, so reported for the key it comes from
-        origin = f" (from {given.variable})" if given is not None and given.variable else ""
+        origin = f" (from {setting.variable})" if setting is not None and setting.variable else ""
         return UserError(
-            SETTING_INVALID, fault.sentence + origin, where=given.where if given else None, hint=fault.hint
+            SETTING_INVALID, fault.sentence + origin, where=setting.where if setting else None, hint=fault.hint
         )
 
-    def _put(self, given: SettingValue) -> None:
-        if given.path[0].lower() == _IGNORED:
+    def _put(self, setting: SettingValue) -> None:
+        if setting.path[0].lower() == _IGNORED:
             return
-        if is_limit(given.path):
-            variable = "STREAMLING__" + "__".join(given.path).upper()
-            self.warnings.append(f"'{_dotted(given.path)}' ({given.origin}) is ignored; set {variable} instead")
+        if is_limit(setting.path):
+            variable = "STREAMLING__" + "__".join(setting.path).upper()
+            self.warnings.append(f"'{_dotted(setting.path)}' ({setting.origin}) is ignored; set {variable} instead")
             return
-        if given.value is None:
+        if setting.value is None:
             # Any key under `plugin` may be the name of a plugin.
-            if given.path[0].lower() != "plugin" and _known_depth(self._model, given.path) < len(given.path):
-                self._unknown(given)
+            if setting.path[0].lower() != "plugin" and _known_depth(self._model, setting.path) < len(setting.path):
+                self._unknown(setting)
             return
-        key = self._key(given)
+        key = self._key(setting)
         if key is not None:
-            self._check_spelling(key, given)
-            value = given.value
+            self._check_spelling(key, setting)
+            value = setting.value
             if key[0] == "spark" and isinstance(value, list):
                 value = ",".join(str(part) for part in value)
             self._set(key, value)
-            self._given[key] = given
+            self._settings[key] = setting
 
-    def _check_spelling(self, key: Key, given: SettingValue) -> None:
+    def _check_spelling(self, key: Key, setting: SettingValue) -> None:
         """Warns if a file has one key in two spellings: the later one counts, which is probably not intended."""
-        first = self._given.get(key)
-        if first is not None and first.variable is None and given.variable is None:
-            names = f"'{_dotted(given.path)}' ({given.origin}) is the same setting as '{_dotted(first.path)}'"
+        first = self._settings.get(key)
+        if first is not None and first.variable is None and setting.variable is None:
+            names = f"'{_dotted(setting.path)}' ({setting.origin}) is the same setting as '{_dotted(first.path)}'"
             self.warnings.append(f"{names} ({first.origin}), which is ignored")
 
     def _set(self, key: Key, value: object) -> None:
@@ -116,67 +116,67 @@ class SettingTree:
             inner = below
         inner[key[-1]] = value
 
-    def _key(self, given: SettingValue) -> Key | None:
-        """The key of a value: field names are those of the model, names of map entries those of `given`."""
+    def _key(self, setting: SettingValue) -> Key | None:
+        """The key of a value: field names are those of the model, names of map entries those of `setting`."""
         model = self._model
         key: Key = ()
-        rest = given.path
+        rest = setting.path
         while rest:
             names = _names(model, key)
             part = _ALIASES.get((*key, rest[0].lower()), rest[0].lower())
             if part not in names:
                 if key == ("plugin",) and len(rest) > 1:
                     return ("plugin", "own", part, "__".join(rest[1:]).lower())
-                return self._unknown(given)
+                return self._unknown(setting)
             key, rest, annotation = (*key, part), rest[1:], names[part]
             if isinstance(annotation, type) and issubclass(annotation, BaseModel):
                 model = annotation
             elif _is_map(key):
-                return self._entry(key, rest, given)
+                return self._entry(key, rest, setting)
             else:
-                return self._leaf(key, rest, given)
-        return self._refuse(given, "must be a map")
+                return self._leaf(key, rest, setting)
+        return self._refuse(setting, "must be a map")
 
-    def _leaf(self, key: Key, rest: tuple[str, ...], given: SettingValue) -> Key | None:
+    def _leaf(self, key: Key, rest: tuple[str, ...], setting: SettingValue) -> Key | None:
         if not rest:
             return key
-        if given.variable is not None:
-            return self._unknown(given)
-        return self._refuse(given, f"is not a setting: '{_dotted(key)}' is a single value, not a map")
+        if setting.variable is not None:
+            return self._unknown(setting)
+        return self._refuse(setting, f"is not a setting: '{_dotted(key)}' is a single value, not a map")
 
-    def _entry(self, key: Key, rest: tuple[str, ...], given: SettingValue) -> Key | None:
+    def _entry(self, key: Key, rest: tuple[str, ...], setting: SettingValue) -> Key | None:
         """The key of one entry of a map whose names the user chooses."""
         least = 1 if key == ("spark",) or key[0] in _SECRET_MAPS else 2
         if len(rest) < least:
             return self._refuse(
-                given, "must be a map" if not rest else f"must be a map: '{_dotted(key)}' is a map of maps"
+                setting, "must be a map" if not rest else f"must be a map: '{_dotted(key)}' is a map of maps"
             )
         if key == ("spark",):
             name = conf_name(rest)
             names = self.values.get("spark", {})
-            return (*key, restore_case(name, names) if given.variable is not None else name)
+            return (*key, restore_case(name, names) if setting.variable is not None else name)
         if key[0] in _SECRET_MAPS:
             return (*key, secret_name("__".join(rest)))
         if key == ("postgres_sink_connections",):
             if rest[-1].lower() not in _CONNECTION:
-                return self._unknown(given)
+                return self._unknown(setting)
             return (*key, connection_name("_".join(rest[:-1])), rest[-1].lower())
-        return (*key, *self._as_written(key, rest[0], "__".join(rest[1:]), given))
+        return (*key, *self._as_written(key, rest[0], "__".join(rest[1:]), setting))
 
-    def _as_written(self, key: Key, name: str, option: str, given: SettingValue) -> Key:
+    def _as_written(self, key: Key, name: str, option: str, setting: SettingValue) -> Key:
         """Variables have no case: they override the entry that a file wrote with case, if there is one."""
-        if given.variable is None:
+        if setting.variable is None:
             return (name, option)
-        for other in self._given:
+        for other in self._settings:
             if other[:-2] == key and other[-2].lower() == name and other[-1].lower() == option:
                 return other[-2:]
-        names = [other[-2] for other in self._given if other[:-2] == key and other[-2].lower() == name]
+        names = [other[-2] for other in self._settings if other[:-2] == key and other[-2].lower() == name]
         return (names[0] if names else name, option)
 
-    def _unknown(self, given: SettingValue) -> Key | None:
-        name = _dotted(given.path)
-        hint = self._hint(given.path)
-        message = f"unknown setting '{name}' ({given.origin}) is ignored"
+    def _unknown(self, setting: SettingValue) -> Key | None:
+        name = _dotted(setting.path)
+        hint = self._hint(setting.path)
+        message = f"unknown setting '{name}' ({setting.origin}) is ignored"
         self.warnings.append(f"{message}; {hint}" if hint else message)
         return None
 
@@ -188,9 +188,11 @@ class SettingTree:
         suggestion = _nearest_key(self._model, tuple(part.lower() for part in path))
         return f"did you mean '{suggestion}'?" if suggestion is not None else None
 
-    def _refuse(self, given: SettingValue, text: str) -> Key | None:
-        origin = f" (from {given.variable})" if given.variable else ""
-        self.problems.append(UserError(SETTING_INVALID, f"'{_dotted(given.path)}' {text}{origin}", where=given.where))
+    def _refuse(self, setting: SettingValue, text: str) -> Key | None:
+        origin = f" (from {setting.variable})" if setting.variable else ""
+        self.problems.append(
+            UserError(SETTING_INVALID, f"'{_dotted(setting.path)}' {text}{origin}", where=setting.where)
+        )
         return None
 
 

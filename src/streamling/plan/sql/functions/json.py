@@ -80,8 +80,8 @@ def _exists(arguments: Sequence[Value]) -> Value:
     text, path, *mode = arguments
     on_error = _word(mode[0], "the mode on error", ("FALSE", "TRUE", "UNKNOWN", "ERROR")) if mode else "FALSE"
     otherwise = {"UNKNOWN": "NULL", "ERROR": _error("json_exists: the text is not JSON")}.get(on_error, on_error)
-    found = f"get_json_object({text.text}, {path.text}) IS NOT NULL"
-    whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {otherwise} END"
+    exists = f"get_json_object({text.text}, {path.text}) IS NOT NULL"
+    whole = f"CASE WHEN {is_json(text.text)} THEN {exists} ELSE {otherwise} END"
     return Value(unless_null((text, path), whole), BOOLEAN, text.nullable or on_error == "UNKNOWN")
 
 
@@ -101,8 +101,8 @@ def _value(arguments: Sequence[Value]) -> Value:
     at = f"try_variant_get(try_parse_json({text.text}), {path.text}, 'variant')"
     kind = f"schema_of_variant({at})"
     scalar = f"{kind} <> 'VOID' AND NOT startswith({kind}, 'OBJECT') AND NOT startswith({kind}, 'ARRAY')"
-    found = f"CASE WHEN {scalar} THEN CAST({at} AS STRING) ELSE {on_empty} END"
-    whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {on_error} END"
+    scalar_text = f"CASE WHEN {scalar} THEN CAST({at} AS STRING) ELSE {on_empty} END"
+    whole = f"CASE WHEN {is_json(text.text)} THEN {scalar_text} ELSE {on_error} END"
     return Value(unless_null((text, path), whole), STRING)
 
 
@@ -114,9 +114,9 @@ def _otherwise(failure: str, mode: Value, default: Value) -> str:
 
 
 _WRAPPERS = {
-    "WITHOUT ARRAY": "CASE WHEN {container} THEN {found} END",
-    "WITH CONDITIONAL ARRAY": "CASE WHEN {container} THEN {found} ELSE concat('[', {scalar}, ']') END",
-    "WITH UNCONDITIONAL ARRAY": "concat('[', CASE WHEN {container} THEN {found} ELSE {scalar} END, ']')",
+    "WITHOUT ARRAY": "CASE WHEN {container} THEN {json_text} END",
+    "WITH CONDITIONAL ARRAY": "CASE WHEN {container} THEN {json_text} ELSE concat('[', {scalar}, ']') END",
+    "WITH UNCONDITIONAL ARRAY": "concat('[', CASE WHEN {container} THEN {json_text} ELSE {scalar} END, ']')",
 }
 _QUERY_MODES = ("NULL", "EMPTY ARRAY", "EMPTY OBJECT", "ERROR")
 
@@ -131,11 +131,11 @@ def _query(arguments: Sequence[Value]) -> Value:
         returned = _word(rest[0], "the type returned", ("STRING", "ARRAY"))
         wrapper = _wrapper(rest[1])
         on_empty, on_error = (_word(mode, "a mode", _QUERY_MODES) for mode in rest[2:])
-    found = f"get_json_object({text.text}, {path.text})"
+    json_text = f"get_json_object({text.text}, {path.text})"
     at = f"schema_of_variant(try_variant_get(try_parse_json({text.text}), {path.text}, 'variant'))"
     container = f"(startswith({at}, 'OBJECT') OR startswith({at}, 'ARRAY'))"
-    scalar = f"CASE WHEN {at} = 'STRING' THEN {quote_json(found)} ELSE {found} END"
-    result = _WRAPPERS[wrapper].format(container=container, found=found, scalar=scalar)
+    scalar = f"CASE WHEN {at} = 'STRING' THEN {quote_json(json_text)} ELSE {json_text} END"
+    result = _WRAPPERS[wrapper].format(container=container, json_text=json_text, scalar=scalar)
     empty = _instead("json_query: nothing at the path", on_empty)
     broken = _instead("json_query: the text is not JSON", on_error)
     whole = f"CASE WHEN {is_json(text.text)} THEN coalesce({result}, {empty}) ELSE {broken} END"

@@ -40,8 +40,8 @@ def _trunc(arguments: Sequence[Value]) -> Value:
     if not isinstance(places, int):
         raise AssertionError("a literal was admitted")
     if value.type.kind == "decimal":
-        kept = f"{value.text}, {min(places, digits(value.type)[1])}"
-        cut = f"CASE WHEN {value.text} < 0 THEN ceil({kept}) ELSE floor({kept}) END"
+        operands = f"{value.text}, {min(places, digits(value.type)[1])}"
+        cut = f"CASE WHEN {value.text} < 0 THEN ceil({operands}) ELSE floor({operands}) END"
         return Value(f"CAST({cut} AS {spark_type(value.type)})", value.type, value.nullable)
     if places == 0 or (places > 0 and is_integer(value.type)):
         return _on_doubles("CAST(CAST({0} AS BIGINT) AS DOUBLE)", value)

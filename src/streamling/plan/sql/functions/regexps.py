@@ -78,10 +78,10 @@ def _group(arguments: Sequence[Value], *, default: int) -> tuple[str, str]:
     most = groups_of(str(arguments[1].constant))
     if len(arguments) < 3 or arguments[2].type == NULL:
         return str(default), "true" if default <= most else "false"
-    chosen = arguments[2]
-    if isinstance(chosen.constant, int):
-        return str(chosen.constant), "true" if 0 <= chosen.constant <= most else "false"
-    number = f"coalesce({chosen.text}, {default}L)"
+    group = arguments[2]
+    if isinstance(group.constant, int):
+        return str(group.constant), "true" if 0 <= group.constant <= most else "false"
+    number = f"coalesce({group.text}, {default}L)"
     return f"CAST({number} AS INT)", f"{number} BETWEEN 0 AND {most}"
 
 
