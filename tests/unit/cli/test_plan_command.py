@@ -222,7 +222,7 @@ def test_an_empty_pipeline_has_an_empty_plan(capsys: pytest.CaptureFixture[str])
 def test_a_code_is_explained_however_it_is_copied(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", code]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("SQL_TYPES\n\nAn operator or function of the SQL")
+    assert out.startswith("SQL_TYPES\n\nAn operator or function in the SQL")
     assert "TRY_CAST" in out
 
 
