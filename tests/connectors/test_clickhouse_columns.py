@@ -22,7 +22,7 @@ from streamling.sources.clickhouse.columns import Table, look_up_table
 from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import ClickHouseSource
+from streamling.spec.settings.blocks import ClickHouseSourceSettings
 
 pytestmark = pytest.mark.servers
 
@@ -103,7 +103,7 @@ def pipeline(options: str) -> PipelineSpec:
 
 
 def asked(url: str, options: str, **connection: Any) -> Discovery | StreamlingError:
-    settings = Settings(application_id="über app", clickhouse_source=ClickHouseSource(url=url, **connection))
+    settings = Settings(application_id="über app", clickhouse_source=ClickHouseSourceSettings(url=url, **connection))
     return probe_sources(pipeline(options), settings)["s"]
 
 
@@ -121,7 +121,7 @@ def refused(clickhouse: ClickHouseServer, options: str, **connection: Any) -> St
 
 def looked_up(clickhouse: ClickHouseServer, name: str) -> Table:
     (node,) = pipeline(f"table_name: {name}").sources
-    return look_up_table(node, name, Settings(clickhouse_source=ClickHouseSource(url=clickhouse.url)), 10)
+    return look_up_table(node, name, Settings(clickhouse_source=ClickHouseSourceSettings(url=clickhouse.url)), 10)
 
 
 def columns(discovery: Discovery) -> dict[str, str]:
@@ -326,7 +326,9 @@ def test_a_server_that_is_down_is_asked_again_and_not_for_long() -> None:
 def test_a_server_that_never_answers_is_given_up() -> None:
     (node,) = pipeline("table_name: t").sources
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        settings = Settings(clickhouse_source=ClickHouseSource(url=f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        settings = Settings(
+            clickhouse_source=ClickHouseSourceSettings(url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        )
         started = time.monotonic()
         with pytest.raises(StreamlingError, match="does not answer: timed out"):
             look_up_table(node, "t", settings, 2.0)

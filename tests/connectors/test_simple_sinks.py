@@ -12,7 +12,7 @@ from connector_samples import epoch, opened, rows
 from streamling.connector import Applied, Guarantee, Placement, Report, Sink, Task
 from streamling.errors import PermanentError, TransientError
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import PrintSink
+from streamling.spec.settings.blocks import PrintSinkSettings
 
 FIRST, SECOND = epoch(1, 0, 2), epoch(2, 2, 4)
 TASK = Task(0, 0)
@@ -54,7 +54,7 @@ def test_of_a_sample_every_nth_row_over_all_epochs_is_printed_and_counted(capsys
 
 
 def test_the_sample_of_the_settings_holds_where_the_node_has_none(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = Settings(print_sink=PrintSink(sample_every=2))
+    settings = Settings(print_sink=PrintSinkSettings(sample_every=2))
     assert delivered(opened("type: print", settings=settings), FIRST, rows(["a", "b"])) == 1
     assert delivered(opened("type: print, sample_every: 1", settings=settings), FIRST, rows(["a", "b"])) == 2
 

@@ -289,5 +289,5 @@ transforms: {{some: {{type: sql, primary_key: id, sql: SELECT id FROM amounts WH
 sinks: {{out: {{type: blackhole, from: some}}}}
 """)
     finished = place.run(**ran.settings).failed()
-    assert "float64 does not go together with a number of more than 38 digits" in finished.stderr
+    assert "float64 is not compatible with a number of more than 38 digits" in finished.stderr
     assert "write a number with decimal places as text: '1.5'" in finished.stderr

@@ -394,7 +394,7 @@ def test_filters_of_sources_are_planned_without_a_broker(condition: str, tmp_pat
         ("block + 60", "SQL_TYPES", "it gives int64, not true or false"),
         ("block > 60 AND", "SQL_SYNTAX", "the SQL does not parse"),
         ("sum(block) > 60", "SQL_UNSUPPORTED", "unsupported SQL: aggregate function `sum`"),
-        ("block > DATE '2024-01-01'", "SQL_TYPES", "types int64 and date32 do not go together"),
+        ("block > DATE '2024-01-01'", "SQL_TYPES", "types int64 and date32 are not compatible"),
     ],
 )
 def test_filters_that_cannot_be_used_are_refused_with_their_source(

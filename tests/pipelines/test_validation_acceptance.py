@@ -86,7 +86,7 @@ sinks:
 """
     finished = run(place, pipeline, registry).failed()
     assert "SQL" in finished.stderr
-    assert "sql transform 'some': a query begins with SELECT or WITH, not with `SELCT`" in finished.stderr
+    assert "sql transform 'some': a query must begin with SELECT or WITH, not with `SELCT`" in finished.stderr
 
 
 def test_va_04_a_report_of_a_user_error(place: Workspace, registry: SchemaRegistry) -> None:

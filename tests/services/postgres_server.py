@@ -17,7 +17,7 @@ from local_stack import LocalServer
 from streamling.dev.postgres import password
 from streamling.dev.postgres_program import USER
 from streamling.dev.stack import Stack
-from streamling.spec.settings.blocks import PostgresState
+from streamling.spec.settings.blocks import PostgresStateSettings
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Database:
         named = {f"STATE_BACKEND__POSTGRES__{key}": value for key, value in self._connection("PASSWORD").items()}
         return {"STATE_BACKEND__BACKEND_TYPE": "Postgres", **named}
 
-    def state_block(self, **more: object) -> PostgresState:
+    def state_block(self, **more: object) -> PostgresStateSettings:
         """As `state_backend.postgres` of the settings, for positions in this database."""
         named = {key.lower(): value for key, value in self._connection("PASSWORD").items()}
-        return PostgresState.model_validate(named | more)
+        return PostgresStateSettings.model_validate(named | more)
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self.connect() as connection:

@@ -21,7 +21,7 @@ from streamling.cli.table import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.spec.secret import MASK, SECRETIVE, mask, mask_url
 from streamling.spec.settings import LoadedSettings, Settings, load_settings
-from streamling.spec.settings.blocks import BackendType, Plugin, PostgresState
+from streamling.spec.settings.blocks import BackendType, Plugin, PostgresStateSettings
 from streamling.spec.settings.environment_only import PREFIX
 
 NEEDED = {
@@ -258,7 +258,7 @@ def _unreadable(path: Path) -> str | None:
     return None
 
 
-def _unreachable(server: PostgresState) -> StreamlingError | None:
+def _unreachable(server: PostgresStateSettings) -> StreamlingError | None:
     """Why the server of the positions does not let us in. Nothing is made there."""
     from streamling.engine.protocol.state.postgres import state_session
 

@@ -1,15 +1,15 @@
-"""Every error a user can meet, classified once, at the seam where it enters.
+"""Every error a user can meet, classified once, where it enters the program.
 
     StreamlingError
       UserError         the author of the pipeline or of the settings can fix it
         InvalidPipeline several of them, found in one pass
-      TransientError    the same action may succeed later without anybody changing anything
-        Fenced          another owner has moved on; what we hold is stale
-      PermanentError    repeating the action cannot help (refused by a target, broken environment)
-      BugError          a fault of ours
+      TransientError    a retry may succeed without any change
+        Fenced          another process owns the slices now; our positions are stale
+      PermanentError    a retry cannot succeed (rejected by a target, broken environment)
+      BugError          a bug in streamling
 
-An error is a *condition* (a stable code with one explanation) plus what is particular to this
-occurrence: the message, the node, the place in the user's file, a hint, the cause.
+An error is a *condition* (a stable code with one explanation) plus the details of this occurrence: the message,
+the node, the place in the user's file, a hint, the cause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """Something a user should know that stops nothing."""
+    """A warning: something the user should know that does not stop the pipeline."""
 
     condition: Condition
     message: str
@@ -66,8 +66,11 @@ class StreamlingError(Exception):
         context: str | None = None,
         quote: str | None = None,
     ) -> None:
-        """For reports that show one text and no excerpt: `context` says what was being attempted, `quote` repeats
-        what the user wrote."""
+        """`context` and `quote` are for reports that show one text and no excerpt of the file.
+
+        context   what was being attempted
+        quote     what the user wrote
+        """
         super().__init__(message)
         self.context = context
         self.quote = quote
@@ -91,7 +94,7 @@ class UserError(StreamlingError):
 
 
 class InvalidPipeline(UserError):
-    """All problems of a file at once, and what else was noticed while looking for them."""
+    """All problems of a file at once, and the warnings found in the same pass."""
 
     def __init__(self, problems: Sequence[StreamlingError], cautions: Sequence[Caution] = ()) -> None:
         if not problems:
@@ -103,26 +106,26 @@ class InvalidPipeline(UserError):
 
 
 class TransientError(StreamlingError):
-    """May succeed later; retried as the place that raised it says."""
+    """A retry may succeed; the caller of the failed action decides how often to retry."""
 
     kind = "transient error"
     remedied = False
-    """Whether what was in the way is already gone, as a connection that was thrown away: no need to wait long."""
+    """Whether the cause is already gone, for example a broken connection that was closed: the retry need not wait."""
 
 
 class Fenced(TransientError):
-    """Another owner moved a position we hold. The epoch is abandoned, positions are read anew."""
+    """Another process moved a position that we own. The epoch is abandoned and the positions are read again."""
 
     kind = "fenced"
 
 
 class PermanentError(StreamlingError):
-    """Cannot succeed by repetition."""
+    """A retry cannot succeed."""
 
     kind = "permanent error"
 
 
 class BugError(StreamlingError):
-    """A fault of ours: an invariant does not hold."""
+    """A bug in streamling: an invariant does not hold."""
 
     kind = "internal error"

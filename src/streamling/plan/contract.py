@@ -1,7 +1,7 @@
-"""What the options of a node can tell the planner.
+"""Methods that an options model may have for the planner.
 
-A kind of node adds the methods that concern it to its options model; nothing has to be registered. All of them
-are pure: no network, no files, neither Arrow nor Spark.
+A kind of node adds the methods that apply to it to its options model; nothing has to be registered. All of them are
+pure: no network, no files, neither Arrow nor Spark.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from streamling.spec.pipeline import NodeSpec
 
 Key = tuple[str, ...]
 Finding = UserError | Caution
-"""A problem that refuses the pipeline, or one that is only said."""
+"""A problem that makes the pipeline invalid, or a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What the outside world says of a source: its columns, `_gs_op` last, and the key it knows of."""
+    """The result of probing a source: its columns, `_gs_op` last, and the primary key in the outside system, if any."""
 
     schema: Schema
     primary_key: Key = ()
@@ -29,42 +29,42 @@ class Discovery:
 
 @runtime_checkable
 class DeclaresColumns(Protocol):
-    """A source that may know its columns from the file alone."""
+    """A source whose columns may follow from its options alone."""
 
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        """The columns, `_gs_op` last; None when only the outside world knows them. Raises UserError."""
+        """The columns, `_gs_op` last; None if only a probe can find them. Raises UserError."""
 
 
 @runtime_checkable
 class ReshapesRows(Protocol):
-    """A transform that gives other columns than it gets."""
+    """A transform whose output columns differ from its input columns."""
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
-        """The columns it gives when it gets `rows`. Raises UserError."""
+        """The output columns for the input columns `rows`. Raises UserError."""
 
 
 @runtime_checkable
 class ChecksInput(Protocol):
-    """A transform with rules about the columns it gets."""
+    """A transform with rules about its input columns."""
 
     def check_input(self, node: NodeSpec, rows: Schema) -> Iterable[Finding]:
-        """What is wrong, everything at once."""
+        """All problems at once."""
 
 
 @runtime_checkable
 class ChecksColumns(Protocol):
-    """A node with rules about the columns it gives (source, transform) or gets (sink)."""
+    """A node with rules about its output columns (source, transform) or input columns (sink)."""
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterable[Finding]:
-        """What is wrong, everything at once. `key` is the node's resolved primary key, empty if there is none."""
+        """All problems at once. `key` is the node's resolved primary key, empty if there is none."""
 
 
 @runtime_checkable
 class ChecksAlone(Protocol):
-    """A source with rules that hold whatever its columns are, while these are not known."""
+    """A source with rules that can be checked while its columns are not known."""
 
     def check_alone(self, node: NodeSpec) -> Iterable[Finding]:
-        """What is wrong, everything at once."""
+        """All problems at once."""
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class ReadsFiles(Protocol):
     """A source that reads files of this machine."""
 
     def would_read(self, file: str) -> bool:
-        """Whether a file of this absolute path would be one of its own, by its name alone."""
+        """Whether the source would read a file of this absolute path, judged by the path alone."""
 
 
 @runtime_checkable
@@ -80,15 +80,15 @@ class WritesFiles(Protocol):
     """A sink that writes files on this machine."""
 
     def example_file(self, node: NodeSpec) -> str:
-        """The absolute path of a file as it might write one."""
+        """The absolute path of a file that it might write."""
 
 
 @runtime_checkable
 class ChoosesWidth(Protocol):
-    """A node that says itself on how many streams it runs."""
+    """A node that computes its own number of streams."""
 
     def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
-        """The number of streams. `rows` is what it gets, None for sources; `upstream` the width of its input.
+        """The number of streams. `rows` are the input columns, None for sources; `upstream` is the width of the input.
 
         Raises UserError.
         """

@@ -1,4 +1,4 @@
-"""Rules about dynamic tables: who asks them, and what fills them."""
+"""Rules about dynamic tables: the queries that look values up in them, and the queries that fill them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from streamling.spec.pipeline import NodeSpec, PipelineSpec
 
 @runtime_checkable
 class DynamicTable(Protocol):
-    """Options of a node that keeps texts for queries to ask."""
+    """Options of a node that stores texts which queries can look up."""
 
     same_input: bool
-    """Whether only queries over the input that fills the table may ask it."""
+    """Whether only queries that read the input which fills the table may look values up in it."""
 
     @property
     def filled_first(self) -> bool:
@@ -27,7 +27,7 @@ class DynamicTable(Protocol):
 
 
 def table_findings(pipeline: PipelineSpec, graph: Graph) -> Iterator[Finding]:
-    """What is wrong with the calls of `dynamic_table_check`."""
+    """Problems and warnings about calls of `dynamic_table_check`."""
     tables = {node.ref: node for node in pipeline.transforms if not is_stream(node)}
     for node, statement in graph.statements.items():
         for check in statement.checked_tables:
@@ -51,25 +51,26 @@ def _call_findings(
     if others and table.options.same_input:
         message = (
             f"{node.described()}: it reads '{others[0]}', but the dynamic table '{table.name}' is filled from "
-            f"'{fills[0]}': the two are not in step"
+            f"'{fills[0]}': the table may be ahead of its rows or behind them"
         )
-        hint = "let both read one input, or allow it with 'same_input: false' on the table"
+        hint = "let both read the same input, or allow it with 'same_input: false' on the table"
         yield UserError(DYNAMIC_TABLE, message, node=node.name, where=where, hint=hint)
     elif others:
         message = (
-            f"{node.described()}: the dynamic table '{table.name}' may be ahead of or behind the rows of '{others[0]}'"
+            f"{node.described()}: the dynamic table '{table.name}' may be ahead of the rows of '{others[0]}' "
+            "or behind them"
         )
         yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where)
     elif check.negated and table.options.filled_first:
         message = (
             f"{node.described()}: no row passes: the dynamic table '{table.name}' is filled from the same input, and "
-            "a row's own value is in it before the row is tested, unless the table has 'populate: after'"
+            "the value of a row is added before the row is tested, unless the table has 'populate: after'"
         )
         yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where, hint="set 'populate: after' on the table")
 
 
 def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) -> Iterator[UserError]:
-    """Why a query cannot fill a dynamic table; `query` is None where its columns are not known."""
+    """Why a query cannot fill a dynamic table; `query` is None if its columns are not known."""
     if not statement.plain:
         yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {PLAIN_ONLY}", "sql")
         return
@@ -78,8 +79,8 @@ def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) 
     columns = [f for f in query.schema if f.name != OPERATION_COLUMN]
     if len(columns) != 1:
         names = ", ".join(f.name for f in columns) or "none"
-        message = f"the query must give exactly one column of text, it gives {len(columns)}: {names}; {PLAIN_ONLY}"
+        message = f"the query must give exactly one text column, but it gives {len(columns)}: {names}; {PLAIN_ONLY}"
         yield node.error(DYNAMIC_TABLE, message, "sql")
     elif columns[0].type != STRING:
-        message = f"the column '{columns[0].name}' must be text, it is {columns[0].type}"
+        message = f"the column '{columns[0].name}' must be text, but it is {columns[0].type}"
         yield node.error(DYNAMIC_TABLE, message, "sql", hint=f"CAST({columns[0].name} AS TEXT)")

@@ -1,4 +1,4 @@
-"""Pipelines that would read what they write: every run would multiply their rows."""
+"""Finds pipelines that would read what they write: every run would multiply their rows."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from streamling.plan.contract import ReadsFiles, WritesFiles
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters
 
-_HINT = "write to a directory that is not below the one that is read"
+_HINT = "write to a directory outside the one that the source reads"
 
 
 def feedback_problems(nodes: Sequence[NodeSpec]) -> Iterator[UserError]:
-    """Nodes whose files, rows or dead letters, a source of the same pipeline takes for its own."""
+    """Nodes that write files, with rows or dead letters, which a source of the same pipeline would read."""
     for node in nodes:
         if not node.sound:
             continue
         for file, *field in _files_of(node):
             reader = _reader_of(file, nodes)
             if reader is not None:
-                place = f"'{'.'.join(field)}' lies where {reader.described()} reads"
-                message = f"{place}: the pipeline would read what it writes"
+                directory = f"'{'.'.join(field)}' is a directory that {reader.described()} reads"
+                message = f"{directory}: the pipeline would read what it writes"
                 yield node.error(INVALID_VALUE, message, *field, hint=_HINT)
 
 
 def _files_of(node: NodeSpec) -> Iterator[tuple[str, ...]]:
-    """A file that the node may write, of each sort, and the field that says where."""
+    """An example of each kind of file that the node may write, and the field that sets its directory."""
     if isinstance(node.options, WritesFiles):
         yield node.options.example_file(node), "path"
     if isinstance(node.options.dead_letter, FileLetters):

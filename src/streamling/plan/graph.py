@@ -1,7 +1,7 @@
-"""Who reads whom, and in which order nodes can be computed.
+"""The graph of a pipeline: what each node reads, and in which order nodes can be computed.
 
-Nodes with problems of their own take part as far as they can be read, so that one mistake does not hide the
-next and does not bring about others.
+Nodes with problems take part as far as they are readable, so that one mistake neither hides others nor causes
+further messages.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from streamling.spec.yaml import ListNode
 
 PLAIN_ONLY = "only Projection and Filter SQL queries are supported for dynamic tables"
 
-# Names listed in a message; more would hide what it says.
-_NAMED = 10
+# Number of names that a message lists.
+_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The shape of a pipeline.
+    """The edges and the order of the nodes of a pipeline.
 
     inputs       what each transform and sink reads, as reference names of existing nodes
     statements   the queries that parse
-    order        transforms, each behind what it reads; those on a circle are not in it
-    problems     everything wrong between the nodes
+    order        transforms, each after the nodes it reads; those in a cycle are not in it
+    problems     all problems with the edges between nodes
     """
 
     inputs: Mapping[NodeSpec, tuple[str, ...]]
@@ -58,7 +58,7 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
 
 
 def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[StreamlingError]:
-    """The problems in an error, each with the node in its message and a place, if only that of the field."""
+    """The problems in an error, each with the node in its message and a position, at least that of the field."""
     for problem in error.problems if isinstance(error, InvalidPipeline) else (error,):
         if not problem.message.startswith(node.described()):
             problem.message = f"{node.described()}: {problem.message}"
@@ -69,7 +69,7 @@ def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[
 
 
 def is_stream(node: NodeSpec) -> bool:
-    """Whether other nodes can read it; kinds with a namespace of their own cannot be read."""
+    """Whether other nodes can read it; nodes in a namespace of their own (dynamic tables) cannot be read."""
     return node.role is not Role.SINK and _namespace(node) == NodeOptions.namespace
 
 
@@ -88,8 +88,8 @@ class _Builder:
         streams = [n for n in (*pipeline.sources, *pipeline.transforms) if is_stream(n)]
         self._streams = {n.ref: n for n in reversed(streams)}
         self._others = {n.ref: n for n in reversed(self.readers) if not is_stream(n)}
-        self._meant: set[str] = set()
-        # A section that is missing or misspelt takes all its nodes with it: who they are and read is anybody's guess.
+        self._suggested: set[str] = set()
+        # The nodes of a missing or misspelt section, and what they read, are not known.
         self._complete = all(problem.node is not None for problem in pipeline.problems)
         self.problems: list[StreamlingError] = []
 
@@ -105,7 +105,7 @@ class _Builder:
                 self.problems.extend(problems_of(error, node, "sql"))
 
     def inputs(self, node: NodeSpec, statement: Statement | None) -> Iterator[str]:
-        """What the node reads; names nobody has are reported and left out."""
+        """What the node reads; names that no node has are reported and left out."""
         if reads_by_query(node):
             names = [(ref, ref) for ref in statement.tables] if statement else []
         else:
@@ -124,50 +124,55 @@ class _Builder:
             what = "a sink" if other.role is Role.SINK else "a dynamic table"
             if statement is not None:
                 message = f"unsupported SQL: '{written}' is {what} and cannot be read as a table"
-                return _placed(node.error(SQL_UNSUPPORTED, message, "sql"), where)
-            hint = f"'{written}' is {what}; only sources and transforms that give rows can be read"
+                return _with_position(node.error(SQL_UNSUPPORTED, message, "sql"), where)
+            message = f"'{written}' is {what} and cannot be read"
+            hint = "only sources and transforms that give rows can be read"
         else:
+            message = f"there is no source or transform named '{written}'"
             names = {ref: n.name for ref, n in self._streams.items() if n is not node}
-            meant = nearest(written, names)
-            self._meant.update((meant,) if meant else ())
+            suggestion = nearest(written, names)
+            self._suggested.update((suggestion,) if suggestion else ())
             known = ", ".join(sorted(names.values())) or "none"
-            hint = f"did you mean '{names[meant]}'?" if meant else f"nodes that can be read: {known}"
+            hint = f"did you mean '{names[suggestion]}'?" if suggestion else f"nodes that can be read: {known}"
+        problem = node.error(NODE_NOT_FOUND, message, "sql", hint=hint)
+        # Tools that read the report of `--validate` look for these words.
         what = "table" if statement else "plan" if node.role is Role.SINK else "source"
-        return _placed(node.error(NODE_NOT_FOUND, f"{what} '{written}' not found", "sql", hint=hint), where)
+        problem.context = f"{node.described()}: {what} '{written}' not found"
+        return _with_position(problem, where)
 
     def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
-        """Ties stand by name, nodes that are no streams first. Circles are reported."""
+        """The transforms in dependency order; ties by name, dynamic tables first. Cycles are reported."""
         waiting = sorted(self._transforms, key=lambda n: (is_stream(n), n.ref))
         order: list[NodeSpec] = []
         while waiting:
-            # Of two nodes with one name the first is the one that is read.
+            # If two nodes have the same name, other nodes read the first.
             missing = {n.ref for n in waiting if self._streams.get(n.ref) is n}
             ready = [n for n in waiting if not any(ref in missing for ref in inputs[n])]
             if not ready:
-                self._report_circles(waiting, inputs)
+                self._report_cycles(waiting, inputs)
                 break
             order.extend(ready)
             waiting = [n for n in waiting if n not in ready]
         return order
 
-    def _report_circles(self, waiting: Iterable[NodeSpec], inputs: Mapping[NodeSpec, tuple[str, ...]]) -> None:
+    def _report_cycles(self, waiting: Iterable[NodeSpec], inputs: Mapping[NodeSpec, tuple[str, ...]]) -> None:
         edges = {n.ref: inputs[n] for n in waiting if self._streams.get(n.ref) is n}
-        reach = {ref: _reached(ref, edges) for ref in edges}
-        told: set[str] = set()
+        reachable = {ref: _reachable(ref, edges) for ref in edges}
+        reported: set[str] = set()
         for node in waiting:
-            if node.ref in told or self._streams.get(node.ref) is not node:
+            if node.ref in reported or self._streams.get(node.ref) is not node:
                 continue
-            circle = [n for n in waiting if n.ref in reach[node.ref] and node.ref in reach.get(n.ref, ())]
-            if not circle:
+            cycle = [n for n in waiting if n.ref in reachable[node.ref] and node.ref in reachable.get(n.ref, ())]
+            if not cycle:
                 continue
-            told.update(n.ref for n in circle)
-            names = ", ".join(f"'{n.name}'" for n in circle[:_NAMED])
-            names += f" and {len(circle) - _NAMED} more" if circle[_NAMED:] else ""
-            message = f"the transforms {names} read each other in a circle" if circle[1:] else f"{names} reads itself"
-            self.problems.append(UserError(CYCLE, message, node=circle[0].name, where=circle[0].where))
+            reported.update(n.ref for n in cycle)
+            names = ", ".join(f"'{n.name}'" for n in cycle[:_LISTED])
+            names += f" and {len(cycle) - _LISTED} more" if cycle[_LISTED:] else ""
+            message = f"the transforms {names} read each other in a cycle" if cycle[1:] else f"{names} reads itself"
+            self.problems.append(UserError(CYCLE, message, node=cycle[0].name, where=cycle[0].where))
 
-    def _listed(self) -> Iterator[str]:
-        """The names in a `from` that is a list: not accepted, but no node of them is unread."""
+    def _names_in_lists(self) -> Iterator[str]:
+        """The names in a `from` that is a list: a list is an error, but its nodes do not count as unread."""
         for node in self.readers:
             names = node.tree.get("from")
             if isinstance(names, ListNode):
@@ -176,18 +181,18 @@ class _Builder:
     def check_consumers(
         self, inputs: Mapping[NodeSpec, tuple[str, ...]], statements: Mapping[NodeSpec, Statement]
     ) -> None:
-        # Who is most likely meant by a misspelt name is not unread as well.
-        read = {ref for refs in inputs.values() for ref in refs} | self._meant | set(self._listed())
-        # A query that does not parse reads at most the nodes its text mentions.
+        # A node that was suggested for a misspelt name does not count as unread.
+        read = {ref for refs in inputs.values() for ref in refs} | self._suggested | set(self._names_in_lists())
+        # A query that does not parse reads at most the nodes that its text mentions.
         broken = [n.text("sql") or "" for n in self._transforms if reads_by_query(n) and n not in statements]
         unread = [
             node
             for ref, node in sorted(self._streams.items())
             if ref not in read and not any(_mentions(text, ref) for text in broken)
         ]
-        # Each node that does not say what it reads may read one of them; only more than that are certainly unread.
-        blind = sum(1 for n in self.readers if not n.sound and not n.text("sql" if reads_by_query(n) else "from"))
-        if self._complete and len(unread) > blind:
+        # Each reader whose input is not known may read one of them; only if there are more, some are surely unread.
+        unclear = sum(1 for n in self.readers if not n.sound and not n.text("sql" if reads_by_query(n) else "from"))
+        if self._complete and len(unread) > unclear:
             self.problems.extend(_unread(node) for node in unread)
 
 
@@ -197,7 +202,7 @@ def _unread(node: NodeSpec) -> UserError:
     return UserError(NO_CONSUMERS, message, node=node.name, where=node.where, hint=hint)
 
 
-def _placed(problem: UserError, where: Where | None) -> UserError:
+def _with_position(problem: UserError, where: Where | None) -> UserError:
     problem.where = where or problem.where
     return problem
 
@@ -206,7 +211,7 @@ def _mentions(sql: str, ref: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(ref)}(?![\w.])", re.sub(r'["`]', "", sql.lower())) is not None
 
 
-def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+def _reachable(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     seen: set[str] = set()
     stack = [start]
     while stack:

@@ -1,7 +1,7 @@
-"""From the pipeline file to a plan: who reads whom, in which order, with which columns and keys.
+"""From the pipeline file to a plan: the nodes in order, with their inputs, columns and keys.
 
-Every check that needs no data and no outside system happens here, and all problems are reported at once: a
-node whose own description is wrong does not hide what is wrong elsewhere.
+All checks that need neither data nor an outside system are made here, and all problems are reported at once: a node
+with problems does not hide problems of other nodes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from streamling.spec.pipeline import NodeSpec, PipelineSpec, Role, in_file_order
 from streamling.spec.pipeline.options import EventTime, Keyed, RequiredKey, SingleStream, SinkOptions, SourceOptions
 
 Discoveries = Mapping[str, Discovery | StreamlingError]
-"""What the outside world said of sources, by reference name; an error where it could not be asked."""
+"""The results of probing sources, by reference name; an error if a probe failed."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,21 @@ class Plan:
         return tuple(n for n in self.transforms if _is_table(n.spec))
 
     def node(self, ref: str) -> PlannedNode:
-        """A node by name; dynamic tables have names of their own and are found with `dynamic_table`."""
+        """A node by name; dynamic tables are in a namespace of their own, see `dynamic_table`."""
         return self._by_ref[ref]
 
     def dynamic_table(self, ref: str) -> PlannedNode:
         return next(n for n in self.dynamic_tables if n.ref == ref)
 
     def node_by_id(self, id_: str) -> PlannedNode:
-        """Any node, also a dynamic table, by `PlannedNode.id`."""
+        """Any node, including dynamic tables, by `PlannedNode.id`."""
         return self._by_id[id_]
 
     def consumers(self, ref: str) -> tuple[PlannedNode, ...]:
         return self._consumers.get(ref, ())
 
     def columns_read(self, ref: str) -> frozenset[str]:
-        """The columns of a node that its readers look at; all of them where a reader is no query."""
+        """The columns of a node that its readers use; all of them if a reader is not a query."""
         columns = self.node(ref).schema.names
         queries = [reader.query for reader in self.nodes if ref in reader.inputs]
         if not queries or None in queries:
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when rows of one input could come out differently."""
+        """Changes if the same input could give other rows."""
         texts = [
             f"{n.ref}|{n.inputs}|{n.columns}|{n.query.text if n.query else n.spec.options!r}"
             for n in (*self.sources, *self.transforms)
@@ -154,7 +154,7 @@ class _Planner:
             where = Where(self.pipeline.file, 1, 1)
             self.cautions.append(Caution(NOTHING_TO_DO, "the pipeline has no sinks: nothing to do", where=where))
         for finding in table_findings(self.pipeline, self.graph):
-            self._note(finding)
+            self._add(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
         self.problems.extend(feedback_problems(self.pipeline.nodes))
@@ -166,25 +166,25 @@ class _Planner:
     def _plan_node(self, node: NodeSpec) -> None:
         inputs = self.graph.inputs.get(node, ())
         statement = self.graph.statements.get(node)
-        noted = len(self.problems)
+        problems_before = len(self.problems)
         columns: Schema | None = None
         query: Query | None = None
         try:
             if statement is not None:
-                query = self._compiled(node, statement)
+                query = self._compile(node, statement)
                 columns = query.schema if query else None
                 if columns is not None and _is_table(node):
                     columns = Schema(tuple(f for f in columns if f.name != OPERATION_COLUMN))
             else:
                 columns = self._columns(node, inputs)
         except StreamlingError as error:
-            self._refused(node, error)
-        key = self._key(node, columns, inputs, certain=len(self.problems) == noted)
+            self._add_problems(node, error)
+        key = self._key(node, columns, inputs, certain=len(self.problems) == problems_before)
         if node.sound and (columns is not None or _is_table(node)):
             self._check(node, columns or Schema(()), key)
         elif isinstance(node.options, ChecksAlone):
             for finding in node.options.check_alone(node):
-                self._note(finding)
+                self._add(finding)
         asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
         width = self._width(node, inputs, columns, key)
         planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks, width)
@@ -192,8 +192,8 @@ class _Planner:
         if is_stream(node):
             self.streams.setdefault(node.ref, planned)
 
-    def _compiled(self, node: NodeSpec, statement: Statement) -> Query | None:
-        """The query, or None where the columns of an input are not known; then what needs no types is checked."""
+    def _compile(self, node: NodeSpec, statement: Statement) -> Query | None:
+        """The query; None if the columns of an input are not known: then only what needs no types is checked."""
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
         query: Query | None = None
@@ -210,7 +210,7 @@ class _Planner:
         return query
 
     def _columns(self, node: NodeSpec, inputs: tuple[str, ...]) -> Schema | None:
-        """The columns of a node that is no query; None where they cannot be told."""
+        """The columns of a node that is not a query; None if they are not known."""
         if not node.sound:
             return None
         if node.role is Role.SOURCE:
@@ -220,43 +220,43 @@ class _Planner:
             return None
         if isinstance(node.options, ChecksInput):
             for finding in node.options.check_input(node, upstream.columns):
-                self._note(finding)
+                self._add(finding)
         if isinstance(node.options, ReshapesRows):
             return node.options.reshaped(node, upstream.columns)
         return upstream.columns
 
     def _source_columns(self, node: NodeSpec) -> Schema | None:
-        found = self.discoveries.get(node.ref)
-        if isinstance(found, StreamlingError):
-            raise found
-        if found is not None:
-            return found.schema
+        discovery = self.discoveries.get(node.ref)
+        if isinstance(discovery, StreamlingError):
+            raise discovery
+        if discovery is not None:
+            return discovery.schema
         declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
         if declared is None:
-            message = "its columns were not looked up; queries on them were checked in part"
-            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="--probe looks them up"))
+            message = "its columns were not looked up; queries that use them were checked only in part"
+            self.cautions.append(node.caution(SCHEMA_UNKNOWN, message, hint="use --probe to look them up"))
         return declared
 
-    def _refused(self, node: NodeSpec, error: StreamlingError) -> None:
+    def _add_problems(self, node: NodeSpec, error: StreamlingError) -> None:
         for problem in problems_of(error, node, *(("sql",) if reads_by_query(node) else ())):
             if problem.condition is SQL_TYPES:
-                sinks = ", ".join(sorted(self._sinks_behind(node)))
+                sinks = ", ".join(sorted(self._sinks_downstream(node)))
                 problem.context = f"SQL validation failed for sink [{sinks}]"
             self.problems.append(problem)
 
-    def _sinks_behind(self, node: NodeSpec) -> set[str]:
-        found: set[str] = set()
-        behind = {node.ref}
+    def _sinks_downstream(self, node: NodeSpec) -> set[str]:
+        sinks: set[str] = set()
+        downstream = {node.ref}
         for reader in (*self.graph.order, *self.pipeline.sinks):
-            if any(ref in behind for ref in self.graph.inputs[reader]):
+            if any(ref in downstream for ref in self.graph.inputs[reader]):
                 if reader.role is Role.SINK:
-                    found.add(reader.name)
+                    sinks.add(reader.name)
                 elif is_stream(reader):
-                    behind.add(reader.ref)
-        return found
+                    downstream.add(reader.ref)
+        return sinks
 
     def _width(self, node: NodeSpec, inputs: tuple[str, ...], columns: Schema | None, key: Key) -> int:
-        """What the node asks for; else one stream for a source, and the width of its input for others."""
+        """The streams that the node sets; else one for a source, and the width of its input for other nodes."""
         read = [stream for ref in inputs if (stream := self.streams.get(ref)) is not None]
         upstream = max((stream.width for stream in read), default=1)
         if isinstance(node.options, ChoosesWidth):
@@ -272,16 +272,16 @@ class _Planner:
     # Keys
 
     def _key(self, node: NodeSpec, columns: Schema | None, inputs: tuple[str, ...], *, certain: bool) -> Key:
-        """The node's own key, else the one the outside world knows, else that of the node it reads."""
+        """The node's own key, else the one that a probe found, else that of the node it reads."""
         own = node.options.own_key
         if own:
             self._check_key(node, own, columns)
             return own
         if not node.sound or _is_table(node):
             return ()
-        found = self.discoveries.get(node.ref)
+        discovery = self.discoveries.get(node.ref)
         upstream = self.streams.get(inputs[0]) if inputs else None
-        key = found.primary_key if isinstance(found, Discovery) else upstream.primary_key if upstream else ()
+        key = discovery.primary_key if isinstance(discovery, Discovery) else upstream.primary_key if upstream else ()
         if columns is None:
             return key
         if key and all(column in columns for column in key):
@@ -307,12 +307,12 @@ class _Planner:
         if required is not None:
             self.problems.append(node.error(required, "requires a primary key", hint=hint))
             return
-        # Of sinks that ask for a number of streams only those that place rows by key have one by default.
+        # Only sinks that distribute rows by key have a default number of streams (`SingleStream`).
         if node.role is Role.SINK and isinstance(node.options, SingleStream) and node.options.parallelism > 1:
-            message = "'parallelism' of more than 1 requires a primary key: rows of one key stay in order"
+            message = "'parallelism' above 1 requires a primary key: it keeps the rows of one key in order"
             self.problems.append(node.error(KEY_REQUIRED, message, "parallelism", hint=hint))
             return
-        text = f"{node.described()} has no primary key and none upstream"
+        text = f"{node.described()} has no primary key, and no node upstream of it has one"
         if self.enforce_primary_keys:
             self.problems.append(UserError(NO_KEY, text, node=node.name, where=node.where, hint=hint))
         else:
@@ -323,7 +323,7 @@ class _Planner:
     def _check(self, node: NodeSpec, columns: Schema, key: Key) -> None:
         if isinstance(node.options, ChecksColumns):
             for finding in node.options.check_columns(node, columns, key):
-                self._note(finding)
+                self._add(finding)
         event_time = node.options.telemetry.event_time
         if event_time is not None:
             self._check_event_time(node, columns.get(event_time.column), event_time)
@@ -331,17 +331,17 @@ class _Planner:
     def _check_event_time(self, node: NodeSpec, column: Column | None, event_time: EventTime) -> None:
         name = event_time.column
         if column is None:
-            wrong = f"column '{name}' does not exist"
+            reason = f"column '{name}' does not exist"
         elif column.type.kind not in ("int64", "uint64", "timestamp"):
-            wrong = f"column '{name}' is {column.type}, neither a timestamp nor a 64-bit integer"
+            reason = f"column '{name}' is {column.type}, neither a timestamp nor a 64-bit integer"
         elif column.type.kind != "timestamp" and event_time.unit is None:
-            wrong = f"column '{name}' is {column.type} and needs a unit"
+            reason = f"column '{name}' is {column.type} and needs a unit"
         else:
             return
-        message = f"event-time instrumentation is skipped: {wrong}"
+        message = f"event-time instrumentation is skipped: {reason}"
         self.cautions.append(node.caution(EVENT_TIME, message, "telemetry", "event_time", "column"))
 
-    def _note(self, finding: Finding) -> None:
+    def _add(self, finding: Finding) -> None:
         if isinstance(finding, Caution):
             self.cautions.append(finding)
         else:
@@ -353,10 +353,10 @@ class _Planner:
         if self.job_mode and endless:
             names = ", ".join(f"'{n.name}'" for n in endless)
             message = f"job_mode does not support sources that never end: {names}"
-            hint = "bound them, or run without job_mode"
+            hint = "limit these sources, or run without job_mode"
             self.problems.append(UserError(JOB_MODE, message, where=endless[0].where, hint=hint))
 
 
 def _is_table(node: NodeSpec) -> bool:
-    """Whether the node is a dynamic table: a transform that nobody reads, only asks."""
+    """Whether the node is a dynamic table: a transform whose values are looked up, but whose rows are not read."""
     return node.role is Role.TRANSFORM and not is_stream(node)

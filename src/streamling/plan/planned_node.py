@@ -14,20 +14,20 @@ from streamling.spec.pipeline import NodeSpec, Role
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node and all that is known of it before a row is read."""
+    """A node and everything known about it before the first row is read."""
 
     spec: NodeSpec
     inputs: tuple[str, ...]
     columns: Schema | None
-    """What it gives; for a sink, what it gets. None while the source behind it was not asked."""
+    """Its output columns; for a sink, its input columns. None if the source upstream has not been probed."""
     primary_key: Key
     view: str
-    """The name its rows have in Spark."""
+    """The name of the Spark view with its rows."""
     query: Query | None = None
     asks: tuple[str, ...] = ()
-    """The dynamic tables its query asks."""
+    """The dynamic tables in which its query looks values up."""
     width: int = 1
-    """On how many streams it runs, as far as it is known before it does."""
+    """The number of streams, as far as it is known before the run."""
 
     @property
     def ref(self) -> str:
@@ -35,9 +35,9 @@ class PlannedNode:
 
     @property
     def id(self) -> str:
-        """Unique in the plan, while a dynamic table may have the reference name of another node.
+        """Unique in the plan; a dynamic table may have the same reference name as another node.
 
-        Reference names are in lower case: none of them equals the id of a dynamic table.
+        Reference names are in lower case, so none of them equals the id of a dynamic table.
         """
         named = self.spec.role is Role.SINK or is_stream(self.spec)
         return self.ref if named else f"Dynamic table {self.ref}"

@@ -1,4 +1,4 @@
-"""The settings of a Spark session that the compiled texts rely on."""
+"""The settings of a Spark session that the compiled texts need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SESSION_SETTINGS = MappingProxyType(
         "spark.sql.ansi.enabled": "true",
         "spark.sql.caseSensitive": "true",
         "spark.sql.session.timeZone": "UTC",
-        # A decimal result keeps its scale, a value with too many digits is an error: nothing is rounded in silence.
+        # A decimal result keeps its scale, and a value with too many digits is an error: nothing is rounded silently.
         "spark.sql.decimalOperations.allowPrecisionLoss": "false",
         "spark.sql.timeType.enabled": "true",
     }

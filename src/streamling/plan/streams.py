@@ -1,4 +1,4 @@
-"""How rows are spread over the streams of nodes, as far as it is known before they run."""
+"""How rows are distributed over the streams of nodes, as far as it is known before the run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from streamling.spec.pipeline.options import SingleStream
 
 
 def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
-    """Groups of sinks that cannot have the streams they ask for.
+    """Groups of sinks that cannot have the number of streams that they set.
 
-    Sinks that read one node share the placement of its rows, so one that asks for a single stream, or has another
-    key, takes the streams from all of them.
+    Sinks that read the same node share the distribution of its rows. If one of them sets a single stream or has
+    another key, all of them run on one stream.
     """
     groups: dict[str, list[PlannedNode]] = {}
     for node in nodes:
@@ -28,13 +28,13 @@ def placement_cautions(nodes: Sequence[PlannedNode]) -> Iterator[Caution]:
         single = next((n for n in group if _width(n) == 1 and "parallelism" in n.spec.options.model_fields_set), None)
         other = next((n for n in group if n.primary_key != widest.primary_key), None)
         if single is not None:
-            because = f"'{single.spec.name}' asks for a single stream"
+            reason = f"'{single.spec.name}' has 'parallelism: 1'"
         elif other is not None:
-            because = f"'{other.spec.name}' has another key"
+            reason = f"'{other.spec.name}' has another key"
         else:
             continue
         names = ", ".join(f"'{n.spec.name}'" for n in group)
-        message = f"the sinks {names} read one node and run on one stream, not {_width(widest)}: {because}"
+        message = f"the sinks {names} read the same node and run on one stream, not {_width(widest)}: {reason}"
         yield widest.spec.caution(PLACEMENT, message, "parallelism")
 
 

@@ -1,7 +1,7 @@
-"""The planner's own types: what every column of every node and every expression is.
+"""The planner's own types, for every column of every node and for every expression.
 
-Spark and Arrow carry the values; these types say what they mean (see `formats`). They are plain
-values without behaviour that needs either library, so validation runs without both.
+Spark and Arrow carry the values; these types define what they mean (see `formats`). They need neither library, so
+validation runs without both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class DataType:
     precision, scale   of `decimal` (up to 76 digits) and of `decimal_arb` (up to 65,535)
     native     of `decimal_arb` (78,0): the 256-bit integer it came from, `u256` or `i256`
     zone       of `timestamp`: None = wall clock without zone, else an instant
-    unit       of `timestamp`: how fine the origin was, `s`, `ms` or `ns`; None = microseconds, as Spark carries it
-    length     of `binary`: the number of bytes every value has; None = any
+    unit       of `timestamp`: the resolution at its source, `s`, `ms` or `ns`; None = microseconds, as in Spark
+    length     of `binary`: the number of bytes of every value; None = any
     item       of `list`; value type of `map`
     key        key type of `map`
     fields     of `struct`
@@ -45,7 +45,7 @@ class DataType:
 
     @property
     def wide(self) -> bool:
-        """Whether values have more digits than Spark's own decimals: they travel as canonical decimal text."""
+        """Whether values have more digits than Spark's decimals: Spark carries them as canonical decimal text."""
         return self.kind == "decimal_arb" or (self.kind == "decimal" and (self.precision or 0) > SPARK_DIGITS)
 
     def __str__(self) -> str:

@@ -17,20 +17,20 @@ def _from_text(value: object) -> DataType:
     if isinstance(value, DataType):
         return value
     if not isinstance(value, str):
-        raise wrong_type("must be the name of a type, as text")
+        raise wrong_type("must be the name of a type as text")
     try:
         return declared_type(value)
     except UnknownType as error:
-        raise invalid_value(f"does not name a type: {error}", hint=error.hint) from error
+        raise invalid_value(f"has an invalid type: {error}", hint=error.hint) from error
 
 
 def check_operation(columns: Mapping[str, DataType | None]) -> None:
-    """To call from a validator: rows carry their operation as text, whoever declares the column."""
+    """To call from a validator: the operation column of every node is text, also if it is declared."""
     if OPERATION_COLUMN in columns and columns[OPERATION_COLUMN] != STRING:
-        raise invalid_value("must stay text: it says what happened to the row", field=OPERATION_COLUMN)
+        raise invalid_value("must be text: it is the operation of the row", field=OPERATION_COLUMN)
 
 
-def _checked(columns: dict[str, DataType]) -> dict[str, DataType]:
+def _check_columns(columns: dict[str, DataType]) -> dict[str, DataType]:
     if "" in columns:
         raise invalid_value("has a column without a name")
     check_operation(columns)
@@ -45,10 +45,10 @@ DeclaredType = Annotated[
 ]
 """A type in an options model."""
 
-DeclaredColumns = Annotated[dict[str, DeclaredType], OptionField(min_length=1), AfterValidator(_checked)]
-"""A map of column names to types in an options model; it names at least one column."""
+DeclaredColumns = Annotated[dict[str, DeclaredType], OptionField(min_length=1), AfterValidator(_check_columns)]
+"""A map of column names to types in an options model, with at least one column."""
 
 
 def declared_fields(columns: Mapping[str, DataType]) -> tuple[Field, ...]:
-    """The columns in alphabetical order. Nobody promises that a declared column has a value."""
+    """The columns in alphabetical order. All are nullable: a declaration does not promise values."""
     return tuple(Field(name, columns[name]) for name in sorted(columns))

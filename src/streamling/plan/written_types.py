@@ -69,8 +69,8 @@ _UNITS = {"second": "s", "millisecond": "ms", "microsecond": None, "nanosecond":
 _INTERVALS = ("yearmonth", "daytime", "monthdaynano")
 _PARAMETERS = re.compile(r"([A-Za-z0-9_]+)\s*(?:\((.*)\))?", re.DOTALL)
 
-# What other systems call them.
-_ELSEWHERE = {
+# The names of types in other systems.
+_OTHER_SYSTEMS = {
     "tinyint": "int8",
     "smallint": "int16",
     "short": "int16",
@@ -105,19 +105,19 @@ NAMES = (*_NAMED, "decimal(p,s)", "decimal128(p,s)", "decimal256(p,s)")
 
 
 class UnknownType(ValueError):
-    """The text names no type; the message says why and what may stand there, the hint what was meant."""
+    """The text is not the name of a type; the message has the reason and the accepted names, the hint a suggestion."""
 
     hint: str | None = None
 
 
 def declared_type(text: str) -> DataType:
-    """The type a text names, whatever its case. Raises UnknownType."""
+    """The type with this name, ignoring case. Raises UnknownType."""
     if "(" in text and ")" not in text:
         raise UnknownType(f"'{text}' is cut off: between braces a comma ends the value; put the type in quotes")
-    found = _PARAMETERS.fullmatch(text.strip())
-    if found is None:
+    parts = _PARAMETERS.fullmatch(text.strip())
+    if parts is None:
         raise _unknown(text)
-    name, inner = found[1].lower(), found[2]
+    name, inner = parts[1].lower(), parts[2]
     if name in _DECIMALS:
         return _decimal(text, inner, most=_DECIMALS[name])
     if inner is not None:
@@ -143,7 +143,7 @@ def _decimal(text: str, inner: str | None, *, most: int) -> DataType:
 
 
 def _with_unit(text: str, name: str, parts: list[str]) -> DataType:
-    """Arrow's spelling of temporal types; Spark carries microseconds, so only timestamps remember their unit."""
+    """A temporal type in Arrow's spelling. Only timestamps keep their unit: Spark carries all in microseconds."""
     if name == "interval" and len(parts) == 1 and parts[0].lower() in _INTERVALS:
         return INTERVAL
     unit = parts[0].lower()
@@ -167,7 +167,7 @@ def _unknown(text: str) -> UnknownType:
         error.hint = "only flat types can be declared"
         return error
     word = re.sub(r"\(.*|[\W_]", "", text.lower())
-    meant = nearest(word, (*_NAMED, *_ELSEWHERE))
-    if meant is not None:
-        error.hint = f"did you mean '{_ELSEWHERE.get(meant, meant)}'?"
+    suggestion = nearest(word, (*_NAMED, *_OTHER_SYSTEMS))
+    if suggestion is not None:
+        error.hint = f"did you mean '{_OTHER_SYSTEMS.get(suggestion, suggestion)}'?"
     return error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, PermanentError, StreamlingError, UserError
 from streamling.plan.sql import Function, Parameter, Value
-from streamling.plan.sql.coercions import common_type, converted, is_integer
+from streamling.plan.sql.coercions import cast_to, common_type, is_integer
 from streamling.plan.sql.functions import ADDED
 from streamling.plan.sql.spark_types import computed_type
 from streamling.plan.sql.values import NULL_VALUE, Refusal, string_literal
@@ -70,7 +70,7 @@ def offered() -> list[Udf]:
 
 
 def _planned(udf: Udf, arguments: Sequence[DataType], result: DataType, node: str) -> Function:
-    nulls = {converted(NULL_VALUE, computed_type(type_)).text for type_ in arguments}
+    nulls = {cast_to(NULL_VALUE, computed_type(type_)).text for type_ in arguments}
 
     def build(values: Sequence[Value]) -> Value:
         marks = "".join(_LITERAL if value.constant is not None or value.text in nulls else _COLUMN for value in values)
@@ -90,7 +90,7 @@ def _parameter(type_: DataType) -> Parameter:
         literal_integer = isinstance(value.constant, int) and is_integer(value.type) and is_integer(carried)
         if not widened and not literal_integer:
             raise Refusal(f"expected {type_}, got {value.type}")
-        return replace(converted(value, carried), constant=value.constant)
+        return replace(cast_to(value, carried), constant=value.constant)
 
     return Parameter(str(type_), admit)
 

@@ -1,7 +1,7 @@
 """Types of the application settings, whose values always arrive as text.
 
-A file and the environment are read alike: a value is the text somebody wrote, and its type is the type of
-the key it is given to.
+A file and the environment are read in the same way: a value is the text the user wrote, and the key decides to which
+type it is cast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]{1,30}")
 
 
 class Choice(StrEnum):
-    """One of a few words, compared without regard to case and to blanks around it."""
+    """One of a few words; case and surrounding spaces are ignored."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -32,7 +32,7 @@ def _boolean(value: object) -> object:
     word = value.strip().casefold() if isinstance(value, str) else ""
     if word in _TRUE | _FALSE:
         return word in _TRUE
-    raise ValueError(f"must be true or false, not {_shown(value)}")
+    raise ValueError(f"must be true or false, not {_describe(value)}")
 
 
 def _whole(value: object) -> object:
@@ -40,17 +40,17 @@ def _whole(value: object) -> object:
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
-    raise ValueError(f"must be a whole number, not {_shown(value)}")
+    raise ValueError(f"must be a whole number, not {_describe(value)}")
 
 
 def _names(value: object) -> object:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError("must be a list of names, or one text with commas")
+        raise ValueError("must be a list of names, or one text with the names separated by commas")
     return tuple(part.strip() for part in parts if part.strip())
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"'{value}'" if isinstance(value, str) else "a list" if isinstance(value, list | tuple) else "a map"
 
 

@@ -1,4 +1,4 @@
-"""What the settings file may be called."""
+"""The names that the settings file may have."""
 
 DEFAULT_NAME = "config"
 SUFFIXES = ("", ".yaml", ".yml", ".json")

@@ -1,4 +1,4 @@
-"""Connections the settings give to single nodes, by the names of these."""
+"""Connections that the settings define for single nodes, under the names of the nodes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from streamling.spec.settings.names import connection_name
 
 
 def shared_connections(pipeline: PipelineSpec) -> Iterator[UserError]:
-    """Sinks with different names that the settings could not tell apart."""
+    """Sinks whose names differ but have the same key in the settings."""
     first: dict[str, NodeSpec] = {}
     for node in filter(_has_own_connection, pipeline.sinks):
         other = first.setdefault(name := connection_name(node.name), node)
         if other.ref != node.ref:
             message = (
                 f"it would share the connection '{name}' with {other.described()} in line {other.where.line}: "
-                "in settings only letters and digits of a name count"
+                "settings compare only the letters and digits of a name"
             )
             yield node.error(NAME_CLASH, message, hint="rename one of them")
 
 
 def unused_connections(pipeline: PipelineSpec, settings: Settings) -> Iterator[Caution]:
     """Connections under names that no node has."""
-    names = [connection_name(node.name) for node in pipeline.nodes if _has_own_connection(node) or _keeps_letters(node)]
+    names = [connection_name(n.name) for n in pipeline.nodes if _has_own_connection(n) or _stores_dead_letters(n)]
     for name in settings.postgres_sink_connections:
         if name not in names:
-            message = f"'postgres_sink_connections.{name}' fits no Postgres sink of the pipeline"
+            message = f"'postgres_sink_connections.{name}' does not match any Postgres sink of the pipeline"
             yield Caution(UNKNOWN_SETTING, message, hint=did_you_mean(name, names))
 
 
@@ -38,5 +38,5 @@ def _has_own_connection(node: NodeSpec) -> bool:
     return node.model is not None and issubclass(node.model, SinkOptions) and node.model.own_connection
 
 
-def _keeps_letters(node: NodeSpec) -> bool:
+def _stores_dead_letters(node: NodeSpec) -> bool:
     return isinstance(node.options.dead_letter, PostgresLetters)

@@ -1,4 +1,4 @@
-"""Durations as people write them: `500ms`, `1s`, `1m 30s`."""
+"""Durations as text: `500ms`, `1s`, `1m 30s`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-# Nanoseconds per unit; the first name of each is the one we print.
+# Nanoseconds per unit; `format_duration` prints the first name of each.
 _UNITS = {
     1: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
     1_000: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
@@ -21,13 +21,13 @@ _UNITS = {
 }
 _NANOSECONDS = {name: size for size, names in _UNITS.items() for name in names}
 _PART = re.compile(r"([0-9]{1,18})\s*([a-zA-Zµμ]+)\s*")
-ACCEPTED = "parts like 500ms, 1s, 1m 30s with the units ns, us, ms, s, m, h, d, w"
+ACCEPTED = "durations like 500ms, 1s, 1m 30s with the units ns, us, ms, s, m, h, d, w"
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration written in `text`. Raises ValueError, whose text continues a sentence after the field's name.
+    """The duration written in `text`. Raises ValueError; its message continues a sentence after the field's name.
 
-    Time below a microsecond is rounded up, so that no positive duration becomes zero.
+    Fractions of a microsecond are rounded up, so that no positive duration becomes zero.
     """
     stripped = text.strip()
     if stripped == "0":

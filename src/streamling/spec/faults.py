@@ -1,8 +1,8 @@
-"""What a model found wrong, in our own sentences.
+"""Validation errors of pydantic models, reworded for users.
 
-Models raise pydantic's `ValidationError`; its texts never reach a user. A validator of ours raises
-`ValueError`, or one of `wrong_type`, `missing_field`, `invalid_value` of this module. Its text continues a
-sentence that begins with the field's name: `must be at least 1`.
+Models raise pydantic's `ValidationError`; its texts never reach a user. Our own validators raise `ValueError`, or
+one of `wrong_type`, `missing_field`, `invalid_value` of this module. Their text continues a sentence that begins
+with the field's name: `must be at least 1`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.model_shape import ModelShape, Path
 from streamling.spec.secret import SECRETIVE
-from streamling.spec.shape import Path, Shape
 
 _EXPECTED = {
     "string_type": "text",
@@ -50,9 +50,9 @@ _BOUNDS = {
 }
 _OURS = {"wrong_type": WRONG_TYPE, "missing_field": MISSING_FIELD, "invalid_value": INVALID_VALUE}
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
-# What YAML 1.1 took for truth values is text in YAML 1.2.
+# These words are booleans in YAML 1.1 and text in YAML 1.2.
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
-# Names that stand for one thing in different places: what somebody used to the one writes in the other.
+# Fields of the same meaning that have different names in different nodes and tools: users mix them up.
 _ALIASES = (
     ("pass", "password", "passwd"),
     ("user", "username"),
@@ -63,14 +63,14 @@ _ALIASES = (
     ("fn", "function"),
     ("sql", "query"),
 )
-# Below this, what two names have in common is chance.
+# Below this ratio the similarity of two names is a coincidence.
 _CLOSE = 0.7
-# Names that begin with the same word need less of it.
+# Names that begin with the same word need less similarity.
 _RELATED = 0.6
-_WORDS_OF_A_NAME = re.compile(r"[^\W_]+_")
+_FIRST_WORD = re.compile(r"[^\W_]+_")
 _PUNCTUATION = re.compile(r"[\W_]+")
 MERGE_KEY = "<<"
-NOT_MERGED = "'<<' merge keys are not applied; write the fields out, or use an alias for a whole value"
+NOT_MERGED = "'<<' merge keys are not supported; write the fields out, or use an alias for a whole value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,72 +89,72 @@ def wrong_type(text: str, *, field: str | None = None) -> PydanticCustomError:
 
 
 def missing_field(text: str, *, field: str | None = None) -> PydanticCustomError:
-    """To raise from a validator: a field is missing that other fields ask for."""
+    """To raise from a validator: a field is missing that other fields require."""
     return _ours("missing_field", text, field)
 
 
 def invalid_value(text: str, *, field: str | None = None, hint: str | None = None) -> PydanticCustomError:
-    """To raise from a validator. `field` names the culprit when the validator looks at the whole model."""
+    """To raise from a validator. `field` names the wrong field when the validator checks the whole model."""
     return _ours("invalid_value", text, field, hint)
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """Everything `error` says about a map validated as `model`, one fault per place and sort."""
-    shape = Shape.of(model)
-    found: dict[tuple[Path, str], Fault] = {}
+    """All faults in `error` about a map validated as `model`, one per path and condition."""
+    shape = ModelShape.of(model)
+    by_place: dict[tuple[Path, str], Fault] = {}
     expected: dict[Path, list[str]] = {}
     for detail in error.errors(include_url=False):
         if (word := _EXPECTED.get(detail["type"])) is not None:
-            # Each member of a union reports on its own; together they are one sentence.
+            # Each member of a union reports separately; one sentence covers them all.
             path = shape.path(detail["loc"])
             words = expected.setdefault(path, [])
             if word not in words:
                 words.append(word)
-            sentence = f"{_subject(path)} must be {_either(words)}, not {_shown(path, detail)}"
-            fault = Fault(WRONG_TYPE, path, sentence, _retyped(path, detail))
+            sentence = f"{_subject(path)} must be {_either(words)}, not {_describe_input(path, detail)}"
+            fault = Fault(WRONG_TYPE, path, sentence, _type_hint(path, detail))
         else:
             fault = _fault(detail, shape)
-        found[(fault.path, fault.condition.code)] = fault
-    for fault in [fault for fault in found.values() if fault.condition is UNKNOWN_FIELD]:
-        _drop_consequences(fault, found)
-    return list(found.values())
+        by_place[(fault.path, fault.condition.code)] = fault
+    for fault in [fault for fault in by_place.values() if fault.condition is UNKNOWN_FIELD]:
+        _drop_consequences(fault, by_place)
+    return list(by_place.values())
 
 
-def _drop_consequences(unknown: Fault, found: dict[tuple[Path, str], Fault]) -> None:
-    """A field under a wrong name is missing under its right one; a merge key may have given any that are missing."""
+def _drop_consequences(unknown: Fault, by_place: dict[tuple[Path, str], Fault]) -> None:
+    """A misspelt field is also missing under its right name; a merge key may stand for any missing field."""
     around = unknown.path[:-1]
-    missing = [fault.path for fault in found.values() if fault.condition is MISSING_FIELD and fault.path[:-1] == around]
-    meant = missing
+    missing = [f.path for f in by_place.values() if f.condition is MISSING_FIELD and f.path[:-1] == around]
+    consequences = missing
     if unknown.path[-1] != MERGE_KEY:
-        meant = [path for path in missing if unknown.hint == f"did you mean '{path[-1]}'?"]
-    for path in meant:
-        del found[(path, MISSING_FIELD.code)]
+        consequences = [path for path in missing if unknown.hint == f"did you mean '{path[-1]}'?"]
+    for path in consequences:
+        del by_place[(path, MISSING_FIELD.code)]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name a typing error, or a habit from elsewhere, most likely meant."""
-    by_folded = {_folded(candidate): candidate for candidate in known}
-    for alike in _ALIASES:
-        there = [alias for alias in alike if _folded(alias) in by_folded]
-        if len(there) == 1:
-            by_folded |= {_folded(alias): by_folded[_folded(there[0])] for alias in alike}
-    if (same := by_folded.get(_folded(name))) is not None:
+    """The known name that was most likely meant: a typing error, or the name used by another tool."""
+    by_folded = {_fold(candidate): candidate for candidate in known}
+    for synonyms in _ALIASES:
+        accepted = [alias for alias in synonyms if _fold(alias) in by_folded]
+        if len(accepted) == 1:
+            by_folded |= {_fold(alias): by_folded[_fold(accepted[0])] for alias in synonyms}
+    if (same := by_folded.get(_fold(name))) is not None:
         return same
-    close = difflib.get_close_matches(_folded(name), by_folded, n=1, cutoff=_CLOSE)
-    if not close and (found := _WORDS_OF_A_NAME.match(name.casefold())) is not None:
-        related = [folded for folded in by_folded if by_folded[folded].casefold().startswith(found[0])]
-        close = difflib.get_close_matches(_folded(name), related, n=1, cutoff=_RELATED)
+    close = difflib.get_close_matches(_fold(name), by_folded, n=1, cutoff=_CLOSE)
+    if not close and (first_word := _FIRST_WORD.match(name.casefold())) is not None:
+        related = [folded for folded in by_folded if by_folded[folded].casefold().startswith(first_word[0])]
+        close = difflib.get_close_matches(_fold(name), related, n=1, cutoff=_RELATED)
     return by_folded[close[0]] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the nearest known name, if one is near."""
-    found = nearest(name, known)
-    return None if found is None else f"did you mean '{found}'?"
+    """A hint with the nearest known name, if one is similar enough."""
+    suggestion = nearest(name, known)
+    return None if suggestion is None else f"did you mean '{suggestion}'?"
 
 
-def _folded(name: str) -> str:
-    """Without case and punctuation: `batchSize`, `batch-size` and `batch_size` are one."""
+def _fold(name: str) -> str:
+    """The name without case and punctuation: `batchSize`, `batch-size` and `batch_size` become the same."""
     return _PUNCTUATION.sub("", name.casefold()) or name
 
 
@@ -163,7 +163,7 @@ def _ours(code: str, text: str, field: str | None, hint: str | None = None) -> P
     return PydanticCustomError(code, "{text}", {"text": text, "field": field, "hint": hint})
 
 
-def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
+def _fault(detail: ErrorDetails, shape: ModelShape) -> Fault:
     kind, path = detail["type"], shape.path(detail["loc"])
     context: Mapping[str, object] = detail.get("ctx", {})
     subject = _subject(path)
@@ -181,9 +181,9 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
             return Fault(MISSING_FIELD, path, f"missing field {_subject((*path, _bare(context['discriminator'])))}")
         case "union_tag_invalid":
             tag = (*path, _bare(context["discriminator"]))
-            return _not_accepted(tag, str(context["tag"]), _listed(str(context["expected_tags"])))
+            return _not_accepted(tag, str(context["tag"]), _accepted_values(str(context["expected_tags"])))
         case "enum" | "literal_error":
-            return _not_accepted(path, detail["input"], _listed(str(context["expected"])))
+            return _not_accepted(path, detail["input"], _accepted_values(str(context["expected"])))
         case "value_error" | "assertion_error":
             return Fault(INVALID_VALUE, path, f"{subject} {context['error']}" if path else str(context["error"]))
         case "string_too_short" | "too_short":
@@ -193,9 +193,8 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
             return Fault(INVALID_VALUE, path, f"{subject} must be no longer than {context['max_length']}")
         case _ if kind in _BOUNDS:
             key, words = _BOUNDS[kind]
-            return Fault(
-                INVALID_VALUE, path, f"{subject} must be {words} {_plain(context[key])}, not {_shown(path, detail)}"
-            )
+            wrong = _describe_input(path, detail)
+            return Fault(INVALID_VALUE, path, f"{subject} must be {words} {_plain(context[key])}, not {wrong}")
         case _ if kind in _OURS:
             hint = context.get("hint")
             fault = Fault(_OURS[kind], path, str(context["text"]), hint if isinstance(hint, str) else None)
@@ -203,7 +202,8 @@ def _fault(detail: ErrorDetails, shape: Shape) -> Fault:
                 fault = replace(fault, path=(*path, field))
             return replace(fault, sentence=f"{_subject(fault.path)} {fault.sentence}") if fault.path else fault
         case _:
-            return Fault(INVALID_VALUE, path, f"{subject} has a value that is not accepted: {_shown(path, detail)}")
+            wrong = _describe_input(path, detail)
+            return Fault(INVALID_VALUE, path, f"{subject} has a value that is not accepted: {wrong}")
 
 
 def _not_accepted(path: Path, value: object, accepted: Sequence[str]) -> Fault:
@@ -219,7 +219,7 @@ def _subject(path: Path) -> str:
     return f"'{text}'" if text else "the value"
 
 
-def _shown(path: Path, detail: ErrorDetails) -> str:
+def _describe_input(path: Path, detail: ErrorDetails) -> str:
     value = detail["input"]
     match value:
         case dict():
@@ -234,8 +234,8 @@ def _shown(path: Path, detail: ErrorDetails) -> str:
             return f"the number {_value(path, value)}" if detail["type"] in _EXPECTED else _value(path, value)
 
 
-def _retyped(path: Path, detail: ErrorDetails) -> str | None:
-    """How to write the same value as the type that is asked for, where there is no doubt."""
+def _type_hint(path: Path, detail: ErrorDetails) -> str | None:
+    """How to write the same value with the required type, if that is clear."""
     value = detail["input"]
     if _is_secretive(path):
         return None
@@ -256,7 +256,7 @@ def _is_secretive(path: Path) -> bool:
 
 
 def _value(path: Path, value: object) -> str:
-    """The offending value, short, and never one that may be a secret."""
+    """The wrong value, shortened; masked if it may be a secret."""
     if _is_secretive(path):
         return "*****"
     match value:
@@ -282,8 +282,8 @@ def _either(words: Sequence[str]) -> str:
     return " or ".join(words) if len(words) < 3 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _listed(text: str) -> list[str]:
-    """Pydantic hands the accepted values over as prose: `'a', 'b' or 'c'`, `0 or 1`."""
+def _accepted_values(text: str) -> list[str]:
+    """The values in pydantic's enumeration `'a', 'b' or 'c'` or `0 or 1`."""
     return re.findall(r"'([^']*)'", text) or re.split(r", | or ", text)
 
 

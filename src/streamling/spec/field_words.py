@@ -1,6 +1,6 @@
-"""A field of an options or settings model in words: its type as authors of YAML think of it, and its default.
+"""The type and the default of a field of an options or settings model, in the words of YAML authors.
 
-Values stand in backquotes, as in Markdown.
+Values are put in backquotes, as in Markdown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamling.spec.duration import format_duration
 from streamling.spec.secret import Secret
 
 ANY = "any value"
-"""The type of a field that takes what it gets, as options of plugins may."""
+"""The type of a field that accepts every value, for example an option of a plugin."""
 _SIGNS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _PLAIN: dict[type, str] = {
     str: "text",
@@ -47,7 +47,7 @@ def type_name(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is tuple:
-        # Names of columns are the only lists of text, and they are written with commas.
+        # The only tuples of text are column names, which are written as one text with commas.
         return "text" if arguments[0] is str else f"list of {type_name(arguments[0])}s"
     if origin is dict:
         inner = type_name(arguments[1])
@@ -60,18 +60,18 @@ def type_name(annotation: Any) -> str:
         return "map"
     if isinstance(annotation, type) and annotation in _PLAIN:
         return _PLAIN[annotation]
-    # Types of columns are classes of the planner, which this package does not know.
+    # Column types are a class of the planner, which this package must not import.
     return "type" if getattr(annotation, "__name__", "") == "DataType" else ANY
 
 
 def default_of(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return shown(field.get_default(call_default_factory=True))
+    return format_value(field.get_default(call_default_factory=True))
 
 
-def shown(value: object) -> str:
-    """A value as it would stand in a file."""
+def format_value(value: object) -> str:
+    """A value as it would be written in a file."""
     match value:
         case None:
             return "none"
@@ -82,7 +82,7 @@ def shown(value: object) -> str:
         case timedelta():
             return f"`{format_duration(value)}`"
         case BaseModel():
-            return "`{" + ", ".join(f"{k}: {shown(v).strip('`')}" for k, v in value) + "}`"
+            return "`{" + ", ".join(f"{k}: {format_value(v).strip('`')}" for k, v in value) + "}`"
         case dict() | tuple() if not value:
             return "none"
         case dict():

@@ -1,4 +1,4 @@
-"""Values that must not be seen, and how what may be printed of them looks."""
+"""Secret values, and the masked form in which they may be printed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SECRETIVE = re.compile(
     r"|(?:api|access)[-_.]?key|keystore",
     re.IGNORECASE,
 )
-"""Found in names whose values must not be shown."""
+"""Matches names of fields, options and parameters whose values must be masked."""
 _PARAMETER = re.compile(r"(?<=[?&;])([^=&;?\s]+=)([^&\s\"',}\]]+)")
-# One slash is a slip, which is no reason to show the password.
+# A URL with one slash is a typing error; its password must be masked all the same.
 _USERINFO = re.compile(r"(:/{1,3}[^/@:]*):([^/@]*)@")
 
 
 class Secret:
-    """A text that shows itself only to who asks for it by `reveal`."""
+    """A text that is printed as `*****`; only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -32,7 +32,7 @@ class Secret:
         return self._text
 
     def masked(self) -> str:
-        """The form for logs: the last five characters help to tell two secrets apart."""
+        """The form for logs, with the last five characters: they tell two secrets apart."""
         return mask(self._text)
 
     def __bool__(self) -> bool:
@@ -61,14 +61,14 @@ class Secret:
 
 
 def mask(text: str) -> str:
-    """`*****` and, of a text longer than that, the last five characters."""
+    """`*****`, followed by the last five characters if the text is longer than five."""
     return MASK + text[-5:] if len(text) > 5 else MASK
 
 
 def mask_url(text: str) -> str:
-    """A URL, or a list of them, without the passwords it carries, before the host or in the query."""
-    return _PARAMETER.sub(_masked_parameter, _USERINFO.sub(rf"\1:{MASK}@", text))
+    """A URL, or a list of URLs, with the passwords masked, both before the host and in the query."""
+    return _PARAMETER.sub(_mask_parameter, _USERINFO.sub(rf"\1:{MASK}@", text))
 
 
-def _masked_parameter(found: re.Match[str]) -> str:
-    return found[1] + MASK if SECRETIVE.search(found[1]) else found[0]
+def _mask_parameter(parameter: re.Match[str]) -> str:
+    return parameter[1] + MASK if SECRETIVE.search(parameter[1]) else parameter[0]

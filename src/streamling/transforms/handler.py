@@ -15,10 +15,10 @@ from streamling.plan.written_columns import DeclaredType, check_operation
 from streamling.spec.faults import did_you_mean, invalid_value
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.endpoint import Endpoint
-from streamling.spec.pipeline.options import Batched, Parallel, Reading, RequiredKey, TransformOptions
+from streamling.spec.pipeline.options import Batched, Parallel, ReadsNode, RequiredKey, TransformOptions
 
 
-class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, Reading, TransformOptions):
+class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, TransformOptions):
     """The endpoint gets the input rows unchanged and answers with rows of the output columns, more or fewer."""
 
     schema_override: dict[str, DeclaredType | None] = Field(

@@ -13,10 +13,10 @@ from streamling.plan.types import Field as Column
 from streamling.plan.written_columns import DeclaredColumns, declared_fields
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
-from streamling.spec.pipeline.options import Parallel, Reading, RequiredKey, TransformOptions
+from streamling.spec.pipeline.options import Parallel, ReadsNode, RequiredKey, TransformOptions
 
 
-class ScriptOptions(Parallel, RequiredKey, Reading, TransformOptions):
+class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
     """The function gets a row as an object and returns an object, a list of objects, or `null` for no row."""
 
     identity_labels = ("language",)

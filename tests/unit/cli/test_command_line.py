@@ -160,7 +160,7 @@ def test_an_invalid_pipeline_is_exit_1_and_shown(arguments: tuple[str, ...], cap
         "     2 |   numbers: {type: generator, rows: 3}",
         "           ^",
         "  hint: read it in a transform or sink, or remove it",
-        "Error: blackhole sink 'out': plan 'nobody' not found [NODE_NOT_FOUND]",
+        "Error: blackhole sink 'out': there is no source or transform named 'nobody' [NODE_NOT_FOUND]",
         "  at invalid.yaml:6:11",
         "     6 |     from: nobody",
         "                   ^",
@@ -208,7 +208,7 @@ def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) ->
     [
         ("valid.yml", "did you mean 'valid.yaml'?"),
         ("vald.yaml", "did you mean 'valid.yaml'?"),
-        ("orders.yaml", "`streamling init orders.yaml` writes one to start from"),
+        ("orders.yaml", "create one with `streamling init orders.yaml`"),
         ("nowhere/valid.yaml", "there is no directory 'nowhere'"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_wrong_pipeline_has_no_plan(format_: str, capsys: pytest.CaptureFixtur
     assert main(["plan", "--format", format_]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert "print sink 'lines': plan 'bigg' not found [NODE_NOT_FOUND]" in err
+    assert "print sink 'lines': there is no source or transform named 'bigg' [NODE_NOT_FOUND]" in err
     assert "Traceback" not in err
 
 
@@ -222,7 +222,7 @@ def test_an_empty_pipeline_has_an_empty_plan(capsys: pytest.CaptureFixture[str])
 def test_a_code_is_explained_however_it_is_copied(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", code]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("SQL_TYPES\n\nAn operator or function of the SQL")
+    assert out.startswith("SQL_TYPES\n\nAn operator or function in the SQL")
     assert "TRY_CAST" in out
 
 

@@ -77,7 +77,10 @@ def test_warnings_are_told_beside_errors(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_text_without_its_hint_would_tell_half(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys, SOURCE + "sinks:\n  o: {type: memory, from: sss, primary_key: id}\n")
-    assert found["errors"][-1:] == ["memory sink 'o': plan 'sss' not found (hint: nodes that can be read: s)"]
+    assert found["errors"][-1:] == [
+        "memory sink 'o': plan 'sss' not found; caused by: memory sink 'o': there is no source or transform named 'sss'"
+        " (hint: nodes that can be read: s)"
+    ]
 
 
 def test_a_plugin_path_that_does_not_exist_is_an_error_of_the_user(

@@ -275,7 +275,7 @@ class Rig:
 
     def loop(self) -> EpochLoop:
         settings = Settings(
-            application_id="app", record_batch_interval_ms=1, epoch=blocks.Epoch(driver_rows=self.driver_rows)
+            application_id="app", record_batch_interval_ms=1, epoch=blocks.EpochSettings(driver_rows=self.driver_rows)
         )
         plan = plan_of(self.sources, self.sinks, self.column, self.more)
         outlets = [Outlet(node, self.sinks[node.ref], self.limit) for node in plan.sinks]

@@ -12,12 +12,12 @@ from streamling.engine.data.capacity import Capacity
 from streamling.spec.settings import Settings, blocks
 
 MB = 1 << 20
-LIMITS = blocks.Epoch(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=32 * MB)
+LIMITS = blocks.EpochSettings(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=32 * MB)
 
 
 def capacity(
     *,
-    limits: blocks.Epoch = LIMITS,
+    limits: blocks.EpochSettings = LIMITS,
     collects: bool = False,
     limit: int | None = None,
     sources: int = 1,
@@ -120,7 +120,7 @@ def test_what_the_driver_has_to_collect_is_bounded_by_itself() -> None:
 
 
 def test_with_no_rows_for_the_driver_everything_is_large_from_the_start() -> None:
-    assert capacity(limits=blocks.Epoch(driver_rows=0, rows=10_000)).caps().rows == 10_000
+    assert capacity(limits=blocks.EpochSettings(driver_rows=0, rows=10_000)).caps().rows == 10_000
 
 
 def test_large_epochs_are_cut_into_a_part_for_every_core() -> None:

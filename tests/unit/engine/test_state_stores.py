@@ -23,8 +23,7 @@ from streamling.engine.protocol.state import (
 )
 from streamling.errors import PermanentError, TransientError, UserError
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import BackendType, StateBackend
-from streamling.spec.settings.blocks import SqliteState as SqliteBlock
+from streamling.spec.settings.blocks import BackendType, SqliteStateSettings, StateBackend
 
 ON_SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgres", "pooler")]
 
@@ -261,7 +260,7 @@ def test_a_file_that_is_no_database_is_permanent(file: Path) -> None:
 
 
 def test_sqlite_is_the_default_and_is_bound_to_the_application(tmp_path: Path) -> None:
-    block = SqliteBlock(database_path=str(tmp_path / "deep" / "s.db"), state_table_name="t")
+    block = SqliteStateSettings(database_path=str(tmp_path / "deep" / "s.db"), state_table_name="t")
     store = open_state(Settings(application_id="mine", state_backend=StateBackend(sqlite=block)))
     store.put({"k": 1})
     assert store.durable

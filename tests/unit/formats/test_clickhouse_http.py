@@ -10,12 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
+from streamling.sources.patience import ATTEMPTS, asked_again
 
 from streamling import __version__
 from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.spec.secret import Secret
-from streamling.spec.settings.blocks import ClickHouseSource
+from streamling.spec.settings.blocks import ClickHouseSourceSettings
 
 ROWS = json.dumps({"data": [["a", 1]]})
 
@@ -56,7 +57,7 @@ def answering(status: int, body: str, **headers: str) -> Iterator[Requests]:
 
 
 def ask(url: str) -> list[list[object]]:
-    connection = ClickHouseSource(url=url, user="ann", password=Secret("pass"), database="shop")
+    connection = ClickHouseSourceSettings(url=url, user="ann", password=Secret("pass"), database="shop")
     with ClickHouse(connection, application_id="app 1", timeout=5) as server:
         return server.rows("SELECT {name:String}", name="a\tb\\c")
 

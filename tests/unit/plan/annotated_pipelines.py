@@ -1,11 +1,11 @@
-"""Pipeline files that say at their top, in comments, what a check of them finds.
+"""Pipeline files with the expected result of `validate` in comments at the top.
 
 # setting: JOB_MODE=true                 as the variable STREAMLING__JOB_MODE
 # hides: hunter2                         a word of the file that no output may show
-# error: UNKNOWN_FIELD 12:5              code, line and column; one entry for every problem there is
+# error: UNKNOWN_FIELD 12:5              code, line and column; one entry for every problem
 #   message: unknown field 'topics'      a part of its message
 #   hint: did you mean 'topic'?          a part of its hint
-# warning: NO_KEY 7:3                    the same for what stops nothing
+# warning: NO_KEY 7:3                    the same for a warning
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pytest
 
 from streamling.cli.main import main
 
-# Said of any node whose connector or columns are not there; pipelines of the tests are not about them.
+# Reported for every node that cannot run yet or was not probed; these tests are not about them.
 PASSING = ("NOT_RUNNABLE", "SCHEMA_UNKNOWN")
 
 
 @dataclass
 class Expected:
-    """A problem as its file announces it."""
+    """A problem that a file announces."""
 
     code: str
     line: int
@@ -78,7 +78,7 @@ def files(directory: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the command said."""
+    """The output of the command."""
 
     code: int
     out: str

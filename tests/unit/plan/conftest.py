@@ -1,4 +1,4 @@
-"""Fixtures of the tests that call commands in this process."""
+"""Fixtures of tests that call commands in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def clean_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A directory without settings, an environment without them, and logs as they were afterwards."""
+    """A directory and an environment without settings; the logging configuration is restored afterwards."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.upper().startswith("STREAMLING__") or name == "RUST_LOG"]:
         monkeypatch.delenv(name)

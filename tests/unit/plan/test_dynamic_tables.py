@@ -1,4 +1,4 @@
-"""Dynamic tables are asked by queries and filled by queries, and both have rules."""
+"""Queries look values up in dynamic tables and fill them; both have rules."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_table_and_who_asks_it_must_read_one_input() -> None:
 def test_other_inputs_are_allowed_on_demand_with_a_warning() -> None:
     filled = table(", same_input: false, sql: SELECT name FROM others")
     (caution,) = planned(filled + asking("dynamic_table_check('seen', name)")).cautions
-    assert "ahead of or behind" in caution.message
+    assert "may be ahead of the rows of" in caution.message
 
 
 def test_a_negated_question_to_a_table_that_has_the_answer_already_is_warned_of() -> None:
@@ -114,7 +114,7 @@ def test_a_query_may_fill_a_table_with_one_column_of_text(query: str) -> None:
     [
         ("SELECT id, name FROM orders", "it gives 2: id, name"),
         ("SELECT * FROM orders", "it gives 2: id, name"),
-        ("SELECT id FROM orders", "must be text, it is int64"),
+        ("SELECT id FROM orders", "must be text, but it is int64"),
         ("SELECT unnest(string_to_array(name, ',')) AS x FROM orders", "only Projection and Filter SQL queries"),
         ("SELECT name FROM orders UNION ALL SELECT name FROM orders", "only Projection and Filter SQL queries"),
         ("SELECT name FROM orders UNION ALL SELECT name FROM others", "only Projection and Filter SQL queries"),

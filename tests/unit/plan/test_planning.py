@@ -1,4 +1,4 @@
-"""A pipeline file becomes a plan, or a list of everything that is wrong between its nodes."""
+"""A pipeline file becomes a plan, or a list of all problems between its nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem(text: str, **more: bool) -> StreamlingError:
 
 
 def pipeline(transforms: str = "", sinks: str = "  out: {type: blackhole, from: numbers}\n") -> str:
-    """The source `numbers` and what is given, one node per line."""
+    """The source `numbers` and these transforms and sinks, one node per line."""
     return f"sources:\n{NUMBERS}" + (f"transforms:\n{transforms}" if transforms else "") + f"sinks:\n{sinks}"
 
 
@@ -36,7 +36,7 @@ def sql(name: str, text: str, more: str = "primary_key: id") -> str:
     return f'  {name}: {{type: sql, {more}, sql: "{text}"}}\n'
 
 
-# What a plan holds
+# Contents of a plan
 
 
 def test_nodes_stand_behind_what_they_read() -> None:
@@ -123,7 +123,7 @@ def test_a_query_may_read_several_nodes() -> None:
     assert plan.node("both").inputs == ("one", "numbers")
 
 
-# What can be wrong
+# Problems
 
 
 def test_all_problems_are_reported_at_once_in_the_order_of_their_lines() -> None:
@@ -157,7 +157,8 @@ sinks:
 def test_a_sink_that_reads_a_node_that_does_not_exist() -> None:
     error = problem(pipeline(sinks="  a: {type: blackhole, from: numbers}\n  b: {type: blackhole, from: Nobody}\n"))
     assert (error.code, error.node, str(error.where)) == ("NODE_NOT_FOUND", "b", "p.yaml:5:30")
-    assert error.message == "blackhole sink 'b': plan 'Nobody' not found"
+    assert error.message == "blackhole sink 'b': there is no source or transform named 'Nobody'"
+    assert error.context == "blackhole sink 'b': plan 'Nobody' not found"
     assert "numbers" in (error.hint or "")
 
 
@@ -165,7 +166,7 @@ def test_a_query_that_reads_a_table_that_does_not_exist() -> None:
     text = sql("some", "SELECT n.id FROM numbers n UNION ALL SELECT id FROM Nobody")
     error = problem(pipeline(text, "  out: {type: blackhole, from: some}\n"))
     assert (error.code, error.node) == ("NODE_NOT_FOUND", "some")
-    assert "table 'nobody' not found" in error.message
+    assert "there is no source or transform named 'nobody'" in error.message
 
 
 def test_a_sink_cannot_be_read() -> None:
@@ -243,8 +244,8 @@ NO_KEY = "sources:\n  numbers: {type: generator}\nsinks:\n  out: {type: blackhol
 
 def test_nodes_without_any_key_are_warned_of() -> None:
     assert [(c.code, c.message, c.where and c.where.line) for c in planned(NO_KEY).cautions] == [
-        ("NO_KEY", "generator source 'numbers' has no primary key and none upstream", 2),
-        ("NO_KEY", "blackhole sink 'out' has no primary key and none upstream", 4),
+        ("NO_KEY", "generator source 'numbers' has no primary key, and no node upstream of it has one", 2),
+        ("NO_KEY", "blackhole sink 'out' has no primary key, and no node upstream of it has one", 4),
     ]
 
 
@@ -300,7 +301,7 @@ def test_how_a_sink_batches_does_not_change_the_fingerprint() -> None:
     assert planned(batched).fingerprint == planned(pipeline()).fingerprint
 
 
-# Around nodes that are broken
+# Nodes around nodes with problems
 
 
 def test_a_query_is_checked_although_its_node_lacks_a_field() -> None:

@@ -1,4 +1,4 @@
-"""Whatever stands in a pipeline file, checking it ends soon, with a plan or with errors of ours."""
+"""Whatever a pipeline file contains, the check ends soon, with a plan or with our own errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_long_circle_is_named_by_its_first_nodes(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(a_circle())
     with pytest.raises(InvalidPipeline) as caught:
         check(tmp_path / "p.yaml", Settings(), probe=False)
-    assert caught.value.message.endswith(f"and {NODES - 10} more read each other in a circle")
+    assert caught.value.message.endswith(f"and {NODES - 10} more read each other in a cycle")
 
 
 MEGABYTES = 10_000_000

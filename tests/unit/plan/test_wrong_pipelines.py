@@ -1,4 +1,4 @@
-"""Each file in `wrong_pipelines` announces its mistakes; `validate` finds these and no others, where they stand."""
+"""Each file in `wrong_pipelines` announces its mistakes; `validate` finds these and no others, at their positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("clean_process")
 FILES = files("wrong_pipelines")
 # The file or the run is wrong, no node in particular.
 OF_NO_NODE = ("INVALID_YAML", "MISSING_SECTION", "JOB_MODE")
-# Reports of these are marked as checks that could not be carried out, as tools expect it.
+# Tools expect `success: false` in reports of these.
 UNSUCCESSFUL = ("SOURCE_FILTER", "MESSAGE_KEY")
 
 
@@ -47,7 +47,7 @@ def assert_a_complete_report(report: Checked, problems: list[dict[str, Any]]) ->
 
 
 def assert_a_place_and_a_node(path: Path, problem: dict[str, Any]) -> None:
-    """A problem without a node is one of the file; any other names its node first."""
+    """A problem without a node concerns the file; all others begin with their node."""
     assert problem["file"] == str(path)
     assert problem["line"] >= 1 and problem["column"] >= 1
     message = problem["message"]
@@ -59,7 +59,7 @@ def assert_a_place_and_a_node(path: Path, problem: dict[str, Any]) -> None:
 
 
 def assert_fit_for_people(shown: Checked, report: Checked) -> None:
-    """Each problem with its line and a caret under the place, no stack trace, standard output left alone."""
+    """Each problem is printed with its line and a caret; no stack trace, and nothing on standard output."""
     assert (shown.code, shown.out) == (1, "")
     assert shown.err.startswith("Streamling Error")
     assert "Traceback" not in shown.err

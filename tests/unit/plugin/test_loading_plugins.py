@@ -198,7 +198,7 @@ def test_an_id_nobody_has_is_not_available_and_the_others_are_listed(tmp_path: P
     write_plugin(tmp_path, NUMBERS)
     (problem,) = problems(tmp_path, PIPELINE.replace("type: numbers", "type: numbrs"))
     assert problem.code == "KIND_NOT_AVAILABLE"
-    assert "plugin 'numbrs' is not available; known source types: clickhouse," in problem.message
+    assert "source type 'numbrs' is not available; known source types: clickhouse," in problem.message
     assert problem.message.endswith("basic_plugin.partitioned_source, basic_plugin.random_source, numbers")
     assert problem.hint == "did you mean 'numbers'?"
 

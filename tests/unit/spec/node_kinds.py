@@ -1,4 +1,4 @@
-"""A few kinds of nodes, of the shapes real ones have."""
+"""A few kinds of nodes that look like real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations written as text."""
 
 from __future__ import annotations
 

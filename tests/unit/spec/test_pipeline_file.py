@@ -1,4 +1,4 @@
-"""The pipeline file becomes nodes with typed options, or a list of everything that is wrong with it."""
+"""The pipeline file becomes nodes with typed options, or a list of all its problems."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def problem(text: str) -> StreamlingError:
 
 
 def node(fields: str) -> str:
-    """A pipeline with one source, whose fields are given."""
+    """A pipeline with one source that has these fields."""
     return f"sources:\n  s: {{type: kafka, {fields}}}\nsinks: {{}}\n"
 
 
@@ -107,7 +107,7 @@ def test_missing_sections_are_all_named() -> None:
     found = problems("source: {}\n")
     assert [error.code for error in found] == ["MISSING_SECTION", "MISSING_SECTION"]
     assert "'sources'" in found[0].message
-    assert found[0].hint == "is 'source' meant to be 'sources'?"
+    assert found[0].hint == "did you mean 'sources' instead of 'source'?"
 
 
 def test_a_section_of_the_wrong_type_is_refused() -> None:
@@ -149,7 +149,7 @@ def test_a_python_name_is_no_field() -> None:
         ("topic: t, include_metadata: yes", "WRONG_TYPE", "'include_metadata' must be true or false"),
         ("topic: t, schema: [a]", "WRONG_TYPE", "'schema' must be a map, not a list"),
         ("topic: t, schema: {a: 1}", "WRONG_TYPE", "'schema.a' must be text"),
-        ("topic: t, primary_key: [a]", "WRONG_TYPE", "never a list"),
+        ("topic: t, primary_key: [a]", "WRONG_TYPE", "not a list"),
         ("topic: t, parallelism: 0", "INVALID_VALUE", "'parallelism' must be at least 1, not 0"),
         ("topic: t, batch_flush_interval: 5", "INVALID_VALUE", "number without a unit"),
         ("topic: t, batch_flush_interval: soon", "INVALID_VALUE", "'batch_flush_interval' is 'soon'"),
@@ -228,7 +228,7 @@ def test_values_that_may_be_secret_are_not_quoted() -> None:
 
 def test_a_placeholder_is_told_of_once() -> None:
     [caution] = load_pipeline(node("topic: '${T}'"), "p.yaml", KINDS).cautions
-    assert "'topic' holds '${T}'" in caution.message
+    assert "'topic' contains '${T}'" in caution.message
     wrong = load_pipeline(node("topic: t, batch_size: '${T}'"), "p.yaml", KINDS)
     assert [error.hint for error in wrong.problems] == [caution.hint]
     assert wrong.cautions == ()
@@ -237,7 +237,7 @@ def test_a_placeholder_is_told_of_once() -> None:
 def test_an_unknown_type_is_not_available() -> None:
     error = problem("sources:\n  s: {type: Kafka, topic: t}\nsinks: {}\n")
     assert error.code == "KIND_NOT_AVAILABLE"
-    assert error.message == "Kafka source 's': plugin 'Kafka' is not available; known source types: kafka"
+    assert error.message == "Kafka source 's': source type 'Kafka' is not available; known source types: kafka"
     assert error.hint == "did you mean 'kafka'?"
 
 
@@ -260,7 +260,7 @@ def test_a_node_is_a_map_with_a_type(written: str, code: str) -> None:
 def test_names_that_differ_in_case_only_clash_across_sections() -> None:
     error = problem("sources:\n  Orders: {type: kafka, topic: t}\nsinks:\n  orders: {type: print, from: orders}\n")
     assert error.code == "NAME_CLASH"
-    assert error.message.startswith("print sink 'orders': the name is taken by kafka source 'Orders' in line 2")
+    assert error.message.startswith("print sink 'orders': kafka source 'Orders' in line 2 already has this name")
 
 
 def test_names_clash_also_between_nodes_with_other_problems() -> None:

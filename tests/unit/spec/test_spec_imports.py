@@ -1,4 +1,4 @@
-"""The innermost ring: it knows nothing of the outer ones."""
+"""The innermost ring imports nothing from the outer ones."""
 
 from __future__ import annotations
 

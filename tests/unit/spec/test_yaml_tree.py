@@ -1,4 +1,4 @@
-"""YAML text becomes a tree with places."""
+"""YAML text becomes a tree with positions."""
 
 from __future__ import annotations
 

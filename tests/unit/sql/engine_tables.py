@@ -1,4 +1,4 @@
-"""The rows on which both engines compute: an ordinary table and one of extremes, with a column of every kind."""
+"""The input of both engines: a table of ordinary values and one of extreme values, with a column of every type."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ _EXTREME: dict[str, list[Any]] = {
 
 
 def _table(values: dict[str, list[Any]]) -> pa.Table:
-    """The values, and a row of NULLs behind them."""
+    """The values, followed by a row of NULLs."""
     rows = len(next(iter(values.values())))
     arrays = [pa.array([*values.get(name, [None] * rows), None], kind) for name, (_, kind) in _TYPES.items()]
     return pa.table(arrays, names=list(_TYPES))
 
 
 TABLES = {"ordinary": _table(_ORDINARY), "extreme": _table(_EXTREME)}
-"""As Arrow has them; Spark gets the carriers."""
+"""The Arrow tables; Spark gets the carriers."""
 
 
 def carried(table: pa.Table) -> pa.Table:

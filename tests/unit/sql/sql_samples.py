@@ -1,4 +1,4 @@
-"""The input most SQL tests read, and the shortest way to compile against it."""
+"""The input of most SQL tests, and shortcuts to compile SQL over it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def in_file(line: int, column: int) -> Where:
 
 
 def problems(sql: str) -> list[StreamlingError]:
-    """What is wrong with a statement."""
+    """The problems of a statement."""
     try:
         compiled(sql)
     except InvalidPipeline as error:

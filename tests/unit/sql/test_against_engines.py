@@ -104,7 +104,7 @@ def _on_spark(spark: Any, expressions: list[str], source: str) -> dict[str, Resu
 
 
 def _values(column: Any) -> list[Any]:
-    """Times in microseconds, as Spark has them."""
+    """Times in microseconds, as in Spark."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz))
@@ -142,7 +142,7 @@ _PLAIN = {"bool": "boolean", "double": "float64", "float": "float32", "halffloat
 
 
 def _logical(kind: Any) -> str:
-    """An Arrow type as our types print themselves; the unit of a time says how it is stored, not what it is."""
+    """An Arrow type in the spelling of our types; the unit of a time is about its storage and is left out."""
     if pa.types.is_timestamp(kind):
         return f"timestamp({kind.tz})" if kind.tz else "timestamp"
     if pa.types.is_time(kind):
@@ -184,7 +184,7 @@ def given_results(spark: Any) -> dict[str, Result]:
 
 @pytest.fixture(scope="module")
 def spark_names(spark: Any) -> dict[str, str]:
-    """How Spark prints each type that we say an expression has."""
+    """Spark's name of each type that our compiler gives to an expression."""
     types = sorted({spark_type(_compiled(sql).type) for sql in (*(s for _, s in CASES), *(s for s, _ in GIVEN))})
     listed = ", ".join(f"CAST(NULL AS {type_}) AS `{number}`" for number, type_ in enumerate(types))
     frame = spark.sql(f"SELECT {listed}")
@@ -271,7 +271,7 @@ def test_queries_run_on_spark(sql: str, spark: Any) -> None:
 
 
 def _numbers() -> list[str]:
-    """Texts of numbers, many of them halfway between two others or just beside."""
+    """Numbers as text, many of them halfway between two others or close to that."""
     chance = random.Random(7)
     found = []
     for _ in range(400):

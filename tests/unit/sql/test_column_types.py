@@ -1,4 +1,4 @@
-"""A column of every type can be passed on, asked for NULL and chosen; what it computes as is said here."""
+"""A column of every type can be selected, tested for NULL and used in CASE; and the type in which it is computed."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamling.plan.sql.patterns import groups_of, java_regexp, like_pattern, similar_pattern, well_formed
+from streamling.plan.sql.patterns import groups_of, is_well_formed, java_regexp, like_pattern, similar_pattern
 from streamling.plan.sql.values import Refusal
 
 REGEXPS = {
@@ -60,12 +60,12 @@ def test_another_escape_character_makes_the_backslash_ordinary() -> None:
 
 @pytest.mark.parametrize("pattern", REGEXPS)
 def test_what_can_be_translated_is_well_formed(pattern: str) -> None:
-    assert well_formed(pattern)
+    assert is_well_formed(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(", "a)", "[a", "[", "*a", "+", "a{3,2}", "a\\", "(?:a", "x(?<n>y"])
 def test_broken_regexps_are_known(pattern: str) -> None:
-    assert not well_formed(pattern)
+    assert not is_well_formed(pattern)
 
 
 @pytest.mark.parametrize(

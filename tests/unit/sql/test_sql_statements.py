@@ -1,4 +1,4 @@
-"""Parsing: syntax, names of inputs, places of errors."""
+"""Parsing: syntax, names of inputs, positions of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong queries and what is said about them: the code, the exact place, the words that matter. All problems at once."""
+"""Wrong queries and their problems: the code, the exact position, the words that matter. All problems at once."""
 
 from __future__ import annotations
 

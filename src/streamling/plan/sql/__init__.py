@@ -1,13 +1,13 @@
 """The SQL of pipelines, compiled to Spark SQL with the planner's own types.
 
     parse               text -> Statement: syntax and shapes checked, inputs known
-    check_statement     Statement -> what is wrong with it, as far as it can be told while the inputs are unknown
+    check_statement     Statement -> its problems, as far as they can be found while the input columns are not known
     check_expression    the same for the text of an expression
     compile_query       Statement + schemas of the inputs -> Query: Spark text, output schema
     compile_expression  text + columns -> Expression
 
-Neither Spark nor Arrow is needed. No object of the parser leaves this package. The texts mean what they should in a
-Spark session with `SESSION_SETTINGS`.
+Neither Spark nor Arrow is needed. No object of the parser leaves this package. The Spark texts are correct only in a
+session with `SESSION_SETTINGS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of functions in a tree: which function is meant, and the error when there is none."""
+"""Calls of functions in a syntax tree: finds the function of a call, or the error if there is none."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from streamling.errors import SQL_UNKNOWN_FUNCTION, UserError
-from streamling.plan.sql.constructs import AGGREGATE, WINDOW, unsupported
+from streamling.plan.sql.constructs import AGGREGATE, ROW_BY_ROW, WINDOW, unsupported
 from streamling.plan.sql.functions import ADDED, AGGREGATES, FUNCTIONS, WINDOW_FUNCTIONS, Function
-from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.origin import SqlOrigin
 
 UNNEST = "unnest"
 
-# What other engines call functions that exist here under another name.
-_ELSEWHERE = {
+# Names that other engines use for functions which have another name here.
+_OTHER_ENGINES = {
     name: ours
     for name, ours in {
         "array_size": "array_length",
@@ -55,32 +55,32 @@ _ELSEWHERE = {
 
 
 def function_name(node: exp.Expr) -> str:
-    """Names of functions are compared without regard to case."""
+    """The name of the called function; case is ignored."""
     return node.name.lower()
 
 
-def called(origin: Origin, node: exp.Expr, added: Mapping[str, Function]) -> Function | UserError:
-    """The function a call means, or why there is none; `added` ones come first, then those of plugins."""
+def find_function(origin: SqlOrigin, node: exp.Expr, added: Mapping[str, Function]) -> Function | UserError:
+    """The function of a call, or the error if there is none; `added` ones come first, then those of plugins."""
     name = function_name(node)
-    found = added.get(name) or (ADDED[name](origin.node) if name in ADDED else FUNCTIONS.get(name))
-    if found is not None:
-        return found if found.usage.startswith(f"{name}(") else replace(found, usage=_usage(name, found))
+    function = added.get(name) or (ADDED[name](origin.node) if name in ADDED else FUNCTIONS.get(name))
+    if function is not None:
+        return function if function.usage.startswith(f"{name}(") else replace(function, usage=_usage(name, function))
     if name in AGGREGATES:
-        return unsupported(origin, f"{AGGREGATE} `{name}`", node)
+        return unsupported(origin, f"{AGGREGATE} `{name}`", node, hint=ROW_BY_ROW)
     if name in WINDOW_FUNCTIONS:
-        return unsupported(origin, f"{WINDOW} `{name}`", node)
+        return unsupported(origin, f"{WINDOW} `{name}`", node, hint=ROW_BY_ROW)
     return origin.error(SQL_UNKNOWN_FUNCTION, _unknown(name, [*added, *ADDED, *FUNCTIONS]), at=node)
 
 
 def _usage(name: str, function: Function) -> str:
-    """How a function is written under another of its names."""
+    """The usage of a function under another of its names."""
     return name + function.usage[function.usage.index("(") :]
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    elsewhere = _ELSEWHERE.get(name)
-    if elsewhere is not None:
-        return f"function `{name}` is not supported yet. Did you mean `{elsewhere}`?"
+    ours = _OTHER_ENGINES.get(name)
+    if ours is not None:
+        return f"function `{name}` is not supported yet. Did you mean `{ours}`?"
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     if near:
         return f"function `{name}` is not known or not supported yet. Did you mean `{near[0]}`?"

@@ -1,6 +1,6 @@
-"""Casts: which ones exist, and the Spark text that does what ours mean.
+"""Casts: which ones exist, and their Spark text.
 
-Spark runs with ANSI on, so a cast that loses (overflow, unparsable text) is an error of the row there as here.
+Spark runs in ANSI mode, so a cast that fails (overflow, text that cannot be parsed) is an error of the row.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INTEGERS = _NUMBERS[:4]
 
 
 def named_type(node: exp.DataType) -> DataType:
-    """The type a cast names."""
+    """The type named in a cast."""
     kind = node.this
     if kind == exp.DType.DECIMAL:
         return _decimal(node)
@@ -80,7 +80,7 @@ def named_type(node: exp.DataType) -> DataType:
 
 
 def arrow_named_type(name: str) -> DataType:
-    """The type one of Arrow's names stands for: `Int64`, `Timestamp(Second, None)`."""
+    """The type with one of Arrow's names: `Int64`, `Timestamp(Second, None)`."""
     try:
         return declared_type(name)
     except UnknownType:
@@ -94,7 +94,8 @@ def _decimal(node: exp.DataType) -> DataType:
     precision, scale = (*parameters, 0, 0)[:2] if parameters else (MAX_PRECISION, 10)
     if not 1 <= precision <= MOST_DIGITS or scale > precision:
         raise Refusal(
-            f"decimal({precision},{scale}) is unsupported: precision is 1 to {MOST_DIGITS}, scale at most precision",
+            f"decimal({precision},{scale}) is unsupported: the precision must be from 1 to {MOST_DIGITS}, "
+            "and the scale must not be greater than the precision",
             condition=SQL_UNSUPPORTED,
         )
     return sized_decimal(precision, scale)
@@ -102,7 +103,7 @@ def _decimal(node: exp.DataType) -> DataType:
 
 @dataclass(frozen=True, slots=True)
 class _Cast:
-    """One way to spell a conversion: `CAST`, or `try_cast` that gives NULL instead of an error."""
+    """Writes a Spark cast: `CAST`, or `try_cast`, which gives NULL instead of an error."""
 
     word: str
 
@@ -118,7 +119,7 @@ def _plain(cast_: _Cast, text: str, type_: DataType) -> str:
 
 
 def _text_to_timestamp(cast_: _Cast, text: str, type_: DataType) -> str:
-    # Read straight as TIMESTAMP_NTZ, a zone or offset in the text would be ignored instead of applied.
+    # A direct cast to TIMESTAMP_NTZ would ignore a zone or offset in the text instead of applying it.
     instant = cast_(text, TIMESTAMP_UTC)
     return instant if type_.zone is not None else cast_(instant, TIMESTAMP)
 
@@ -155,12 +156,12 @@ def _forms() -> dict[tuple[str, str], _Form]:
 _FORMS = _forms()
 _HINTS = {
     ("timestamp", "int64"): "to_unixtime(t) gives seconds since 1970",
-    ("int64", "timestamp"): "to_timestamp_seconds, _millis or _micros say which unit the number is in",
+    ("int64", "timestamp"): "use to_timestamp_seconds, to_timestamp_millis or to_timestamp_micros by the number's unit",
 }
 
 
 def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
-    """The value cast to `type_`; `safe`: NULL where the cast of a row fails."""
+    """The value cast to `type_`; `safe`: NULL if the cast of a row fails."""
     if value.type == type_:
         return value
     if value.type == NULL:
@@ -178,17 +179,17 @@ def cast(value: Value, type_: DataType, *, safe: bool = False) -> Value:
     cast_ = _Cast("try_cast" if safe else "CAST")
     source, target = computed_type(value.type), computed_type(type_)
     text = value.text if source == target else _form(source, target)(cast_, value.text, target)
-    return Value(_fitted(cast_, text, value.type, type_), type_, value.nullable or safe)
+    return Value(_fit(cast_, text, value.type, type_), type_, value.nullable or safe)
 
 
 _GREATEST = {"uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1, "uint64": 2**64 - 1}
 _UNITS = {"s": "second", "ms": "millisecond"}
 
 
-def _fitted(cast_: _Cast, text: str, source: DataType, target: DataType) -> str:
-    """A value in the carrier of `target`, held to what `target` can hold."""
+def _fit(cast_: _Cast, text: str, source: DataType, target: DataType) -> str:
+    """A value in the carrier of `target`, checked or truncated to the values of `target`."""
     if source.kind == target.kind == "list" and source.item is not None and target.item is not None:
-        item = _fitted(cast_, "x", source.item, target.item)
+        item = _fit(cast_, "x", source.item, target.item)
         return text if item == "x" else f"transform({text}, x -> {item})"
     if target.kind in _GREATEST and _GREATEST.get(source.kind, 2**64) > _GREATEST[target.kind]:
         most = f"{_GREATEST[target.kind]}{'BD' if target == UINT64 else 'L'}"
@@ -237,7 +238,7 @@ _LITERALS = {
 
 
 def _check_literal(value: Value, type_: DataType) -> None:
-    """Texts that Spark would complete by itself (`2024`, `12:30`) are refused where they can be seen."""
+    """Refuses literals that Spark would complete by itself: `2024`, `12:30`."""
     pattern = _LITERALS.get(type_.kind)
     if pattern is not None and isinstance(value.constant, str) and not pattern.fullmatch(value.constant):
-        raise Refusal(f"'{value.constant}' is not a {type_}")
+        raise Refusal(f"'{value.constant}' is not a valid {type_}")

@@ -1,4 +1,4 @@
-"""Which types go together, and how a value gets from one to another without being asked."""
+"""Implicit casts: which types are compatible, and how values are cast to a common type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECIMAL_OF_INTEGER = {"int8": decimal(3, 0), "int16": decimal(5, 0), "int32": de
 
 
 def is_integer(type_: DataType) -> bool:
-    """Whether it computes as an integer: `uint64` does not, it is a decimal."""
+    """Whether it is computed as an integer; `uint64` is not, it is computed as a decimal."""
     return computed_type(type_) in INTEGERS
 
 
@@ -54,17 +54,17 @@ def is_time_of_day(type_: DataType) -> bool:
     return computed_type(type_) == TIME64
 
 
-def computed(value: Value) -> Value:
-    """The value as it takes part in a computation; the text is the same."""
+def computed_value(value: Value) -> Value:
+    """The value with the type it has in a computation; the text is the same."""
     check_computable(value.type)
     type_ = computed_type(value.type)
     return value if type_ == value.type else replace(value, type=type_)
 
 
 def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> DataType | None:
-    """The type both sides can be converted to without loss, None if there is none.
+    """The type to which both sides can be cast without loss, None if there is none.
 
-    Text meets a number or a time: the text is converted, unless `text_wins`, as among the results of a CASE.
+    Of text and a number or a time, the text is cast; with `text_wins`, as for the results of a CASE, the other one.
     """
     if left == right or right == NULL:
         return left
@@ -81,8 +81,8 @@ def common_type(left: DataType, right: DataType, *, text_wins: bool = False) -> 
         return _common_time(left, right)
     if STRING in (left, right):
         other = right if left == STRING else left
-        convertible = is_number(other) or is_time(other) or is_time_of_day(other) or other.wide
-        return (STRING if text_wins else other) if convertible else None
+        castable = is_number(other) or is_time(other) or is_time_of_day(other) or other.wide
+        return (STRING if text_wins else other) if castable else None
     if left.item is not None and right.item is not None and left.kind == right.kind == "list":
         item = common_type(left.item, right.item, text_wins=text_wins)
         return None if item is None else list_of(item)
@@ -118,8 +118,8 @@ def _wider_decimal(left: DataType, right: DataType) -> DataType | None:
     return decimal(precision, scale) if precision <= MAX_PRECISION else None
 
 
-def converted(value: Value, type_: DataType) -> Value:
-    """The value as `type_`, converted without the user's asking."""
+def cast_to(value: Value, type_: DataType) -> Value:
+    """The value cast to `type_` implicitly."""
     if value.type == type_:
         return value
     _check_number(value, type_)
@@ -131,7 +131,7 @@ _FRACTION = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?|inf|infinit
 
 
 def _check_number(value: Value, type_: DataType) -> None:
-    """A text literal beside a number that is none would fail for every row."""
+    """Refuses a text literal that is not a number: its cast would fail for every row."""
     if not isinstance(value.constant, str) or not (is_number(type_) or type_.wide):
         return
     if type_.wide and type_.native is None:
@@ -140,25 +140,25 @@ def _check_number(value: Value, type_: DataType) -> None:
         pattern = _INTEGER if is_integer(type_) or type_.wide else _FRACTION
         fits = pattern.fullmatch(value.constant) is not None
     if not fits:
-        raise Refusal(f"'{value.constant}' is not a number of type {type_}")
+        raise Refusal(f"'{value.constant}' is not a valid {type_}")
 
 
-def together(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataType, list[Value]]:
-    """The common type of all values, and the values converted to it."""
+def cast_to_common(values: Sequence[Value], *, text_wins: bool = False) -> tuple[DataType, list[Value]]:
+    """The common type of all values, and the values cast to it."""
     narrowed = _literals_beside_decimals(values)
 
-    def meet(left: DataType, right: DataType) -> DataType:
-        met = common_type(left, right, text_wins=text_wins)
-        if met is None:
-            raise Refusal(f"types {left} and {right} do not go together")
-        return met
+    def common(left: DataType, right: DataType) -> DataType:
+        both = common_type(left, right, text_wins=text_wins)
+        if both is None:
+            raise Refusal(f"types {left} and {right} are not compatible")
+        return both
 
-    type_ = reduce(meet, (value.type for value in narrowed))
-    return type_, [converted(value, type_) for value in narrowed]
+    type_ = reduce(common, (value.type for value in narrowed))
+    return type_, [cast_to(value, type_) for value in narrowed]
 
 
 def _literals_beside_decimals(values: Sequence[Value]) -> list[Value]:
-    """Integer literals take as few digits as they need where 20 would not fit beside a decimal."""
+    """Narrows integer literals to the digits they need if their 20 digits do not fit together with a decimal."""
     types = [computed_type(value.type) for value in values]
     widths = [digits(type_) for type_ in types if type_.kind in ("decimal", "decimal_arb")]
     if not widths or max(s for _, s in widths) + 20 <= MAX_PRECISION:
@@ -174,9 +174,9 @@ def _narrow_decimal(value: Value) -> Value:
 
 
 def condition(value: Value) -> Value:
-    """The value as a truth value."""
+    """The value as a boolean; raises Refusal if it is not one."""
     if value.type == NULL:
-        return converted(value, BOOLEAN)
+        return cast_to(value, BOOLEAN)
     if value.type != BOOLEAN:
-        raise Refusal(f"a condition must be boolean, this one is {value.type}")
+        raise Refusal(f"a condition must be boolean, but this one is {value.type}")
     return value

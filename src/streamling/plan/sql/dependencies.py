@@ -1,4 +1,4 @@
-"""What the text of a query needs from outside."""
+"""What must exist when the Spark text of a query is run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What has to be there when the text of a query is run.
+    """The columns, functions and parameters that a query uses.
 
-    reads       the columns it looks at, by the reference name of their table
-    functions   the functions of plugins it calls
-    parameters  the parameters of the epoch that are in it
+    reads       the columns it reads, by the reference name of their table
+    functions   the plugin functions it calls
+    parameters  the parameters of the epoch in it
     """
 
     reads: Mapping[str, frozenset[str]]
@@ -21,7 +21,7 @@ class Dependencies:
 
 
 def merge(parts: Iterable[Dependencies]) -> Dependencies:
-    """The dependencies of a text that has all these parts."""
+    """The dependencies of a text that consists of several parts."""
     parts = tuple(parts)
     reads: dict[str, frozenset[str]] = {}
     for part in parts:

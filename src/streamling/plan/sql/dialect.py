@@ -1,9 +1,9 @@
-"""Our SQL as a sqlglot dialect: PostgreSQL's grammar with every rewriting of sqlglot's switched off.
+"""Our SQL as a sqlglot dialect: PostgreSQL's grammar with all rewrites of sqlglot turned off.
 
-sqlglot parses a function it knows into a node of its own and changes arguments on the way (order, units, index
-offsets), with the semantics of other engines in mind. Here every call, also the ones with a syntax of their own
-(`extract(.. from ..)`, `trim(both .. from ..)`), becomes an `Anonymous` node with the arguments as written; what a
-name means is decided in one place, the function table.
+sqlglot parses a known function into a node of its own type and changes the arguments (order, units, index offsets) to
+the semantics of other engines. Here every call, including those with special syntax (`extract(.. from ..)`,
+`trim(both .. from ..)`), becomes an `Anonymous` node with the arguments as written; only the function table defines
+what a name means.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Parser(PostgresParser):
     }
     EXPONENT: ClassVar[_Table] = {}
     OPTIONAL_ALIAS_TOKEN_CTE = False
-    # Words that end something are no names behind a column or table.
+    # These words end a construct; they are not aliases after a column or table.
     ALIAS_TOKENS: ClassVar[Any] = Parser.ALIAS_TOKENS - _NO_ALIASES
     TABLE_ALIAS_TOKENS: ClassVar[Any] = PostgresParser.TABLE_ALIAS_TOKENS - _NO_ALIASES
 
@@ -138,16 +138,16 @@ class _Parser(PostgresParser):
         return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise(), symmetric=symmetric))
 
     def _parse_type_size(self) -> Any:
-        found = super()._parse_type_size()
-        if found is not None and found.args.get("expression") is not None:
+        size = super()._parse_type_size()
+        if size is not None and size.args.get("expression") is not None:
             self.raise_error("Expected )", self._prev)
-        return found
+        return size
 
     def _parse_cte(self) -> Any:
-        found = super()._parse_cte()
-        if found is None:
+        cte = super()._parse_cte()
+        if cte is None:
             self.raise_error("Expected AS after the name of a query in WITH")
-        return found
+        return cte
 
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
         """`interval '<text>' [unit]`; the text stays as written, `interval` alone stays a column name."""
@@ -167,7 +167,7 @@ class Streamling(Postgres):
 
     class Tokenizer(Postgres.Tokenizer):
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
-        # `regexp` is a function here, and FLOAT is short for the type of 32 bits.
+        # `regexp` is a function here, and FLOAT is the type of 32 bits.
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             **{word: kind for word, kind in Postgres.Tokenizer.KEYWORDS.items() if word not in ("REGEXP", "RLIKE")},
             "FLOAT": TokenType.FLOAT,
@@ -176,21 +176,21 @@ class Streamling(Postgres):
     Parser = _Parser
 
 
-def tokens(sql: str) -> list[Token]:
-    """The tokens of `sql`, with dotted names after FROM freed from the special meaning of their words."""
-    found = Streamling().tokenize(sql)
-    for index, token in enumerate(found):
+def tokenize(sql: str) -> list[Token]:
+    """The tokens of `sql`; keywords in dotted names after FROM are plain names."""
+    tokens = Streamling().tokenize(sql)
+    for index, token in enumerate(tokens):
         if token.token_type == TokenType.FROM:
-            _free_dotted_name(found, index + 1)
-    return found
+            _make_dotted_name_plain(tokens, index + 1)
+    return tokens
 
 
-def _free_dotted_name(found: list[Token], index: int) -> None:
-    while index + 1 < len(found) and found[index + 1].token_type == TokenType.DOT and _is_word(found[index]):
-        _make_plain(found[index])
+def _make_dotted_name_plain(tokens: list[Token], index: int) -> None:
+    while index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.DOT and _is_word(tokens[index]):
+        _make_plain(tokens[index])
         index += 2
-        if index < len(found) and _is_word(found[index]):
-            _make_plain(found[index])
+        if index < len(tokens) and _is_word(tokens[index]):
+            _make_plain(tokens[index])
 
 
 def _is_word(token: Token) -> bool:
@@ -202,10 +202,10 @@ def _make_plain(token: Token) -> None:
         token.token_type = TokenType.VAR
 
 
-def parsed(found: list[Token], sql: str, *, expression: bool = False) -> exp.Expr:
+def parse_tokens(tokens: list[Token], sql: str, *, expression: bool = False) -> exp.Expr:
     """The tree of one statement or one expression. Raises sqlglot's ParseError."""
     parser = Streamling().parser()
-    trees = parser.parse_into(exp.Condition, found, sql) if expression else parser.parse(found, sql)
+    trees = parser.parse_into(exp.Condition, tokens, sql) if expression else parser.parse(tokens, sql)
     if len(trees) != 1 or trees[0] is None:
         raise ParseError("nothing to parse")
     return trees[0]

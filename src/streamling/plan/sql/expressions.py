@@ -1,6 +1,6 @@
 """Expressions: from a syntax tree to a typed value, bottom-up.
 
-An allow-list: a kind of node without an entry in `_HANDLERS` is an error of the user's, never passed on to Spark.
+`_HANDLERS` is an allow-list: any other type of tree node is a user error and never passed on to Spark.
 """
 
 from __future__ import annotations
@@ -12,16 +12,24 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from streamling.errors import SQL_SYNTAX, UserError
-from streamling.plan.sql.calls import UNNEST, called, function_name
+from streamling.plan.sql.calls import UNNEST, find_function, function_name
 from streamling.plan.sql.casts import cast, named_type
-from streamling.plan.sql.coercions import condition, together
+from streamling.plan.sql.coercions import cast_to_common, condition
 from streamling.plan.sql.constructs import construct, unsupported
 from streamling.plan.sql.epoch import EPOCH_SEED, ROW_NUMBER
 from streamling.plan.sql.functions import Function, lists, structs
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
-from streamling.plan.sql.operators import arithmetic, comparable, comparison, joined, like, matches, negative
-from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.operators import (
+    arithmetic,
+    cast_for_comparison,
+    comparison,
+    concatenation,
+    like,
+    matches,
+    negation,
+)
+from streamling.plan.sql.origin import SqlOrigin
 from streamling.plan.sql.patterns import similar_pattern
 from streamling.plan.sql.scope import Scope, column_value, name_of
 from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, identifier, text_value
@@ -30,15 +38,15 @@ from streamling.plan.types import BINARY, BOOLEAN, INT64
 
 @dataclass(slots=True)
 class Compiler:
-    """Compiles the expressions of one SELECT, and notes what they need.
+    """Compiles the expressions of one SELECT, and collects what they use.
 
-    reads              the columns that something compiled so far looks at
-    plugin_functions   the functions of plugins it calls
-    parameters         the parameters of the epoch that are in its text
-    row_numbers        the columns with row numbers that are in its text
+    reads              the columns that the expressions compiled so far read
+    plugin_functions   the plugin functions that they call
+    parameters         the parameters of the epoch in their text
+    row_numbers        the columns with row numbers in their text
     """
 
-    origin: Origin
+    origin: SqlOrigin
     scope: Scope
     functions: Mapping[str, Function]
     salts: Iterator[str]
@@ -49,7 +57,7 @@ class Compiler:
     row_numbers: set[str] = field(default_factory=set, init=False)
 
     def value(self, node: exp.Expr) -> Value:
-        """The node compiled; raises UserError."""
+        """The compiled value of a tree node; raises UserError."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise unsupported(self.origin, construct(node), node)
@@ -59,7 +67,7 @@ class Compiler:
             raise self.error(refusal, node) from None
 
     def condition(self, node: exp.Expr) -> Value:
-        """The node compiled as a truth value."""
+        """The compiled boolean value of a tree node; raises UserError."""
         value = self.value(node)
         try:
             return condition(value)
@@ -67,20 +75,23 @@ class Compiler:
             raise self.error(refusal, node) from None
 
     def column(self, names: Sequence[str], *, quoted: bool = False) -> Value:
-        """`[qualifier.]column[.field ...]`; raises Refusal. `quoted`: a single name was written in quotes."""
+        """The value of `[qualifier.]column[.field ...]`; raises Refusal.
+
+        quoted   a single name was written in quotes
+        """
         column, fields = self.scope.find(names, quoted=quoted)
         self.reads.add(column.name)
         return column_value(column, fields)
 
     def place(self) -> Sequence[Value]:
-        """The row number, and a salt for one call."""
+        """The row number and a salt for one call."""
         self.row_numbers.add(self.row_number)
         number = Value(identifier(self.row_number), INT64, nullable=False)
         return number, text_value(next(self.salts))
 
     @contextmanager
     def numbering(self, column: str) -> Iterator[None]:
-        """Calls compiled in this context take the row number from `column`."""
+        """Inside this context, calls use `column` as the row number."""
         before, self.row_number = self.row_number, column
         try:
             yield
@@ -95,10 +106,10 @@ class Compiler:
     def function(self, node: exp.Expr) -> Function:
         if function_name(node) == UNNEST:
             raise unsupported(self.origin, "unnest inside an expression", node)
-        found = called(self.origin, node, self.functions)
-        if isinstance(found, UserError):
-            raise found
-        return found
+        function = find_function(self.origin, node, self.functions)
+        if isinstance(function, UserError):
+            raise function
+        return function
 
 
 _Handler = Callable[[Compiler, exp.Expr], Value]
@@ -113,14 +124,14 @@ def _literal(compiler: Compiler, node: exp.Expr) -> Value:
 
 
 def _escaped_text(compiler: Compiler, node: exp.Expr) -> Value:
-    """`E'..'`; the parser has read the escapes."""
+    """`E'..'`; the parser has already replaced the escapes."""
     return text_value(node.name)
 
 
 def _bytes(compiler: Compiler, node: exp.Expr) -> Value:
     digits = node.name
     if len(digits) % 2 or not set(digits.lower()) <= set("0123456789abcdef"):
-        raise Refusal(f"x'{digits}' is not made of pairs of hexadecimal digits", condition=SQL_SYNTAX)
+        raise Refusal(f"x'{digits}' must contain pairs of hexadecimal digits", condition=SQL_SYNTAX)
     return Value(f"X'{digits}'", BINARY, nullable=False)
 
 
@@ -141,7 +152,7 @@ def _column(compiler: Compiler, node: exp.Expr) -> Value:
 
 
 def _dot(compiler: Compiler, node: exp.Expr) -> Value:
-    """`a.b.c.d.e` beyond what a Column holds, or a field of any other expression."""
+    """A name with more parts than a sqlglot Column has (`a.b.c.d.e`), or a field of another expression."""
     member = node.expression
     if not isinstance(member, exp.Identifier):
         raise unsupported(compiler.origin, construct(member), node)
@@ -199,17 +210,17 @@ def _arithmetic(compiler: Compiler, node: exp.Expr) -> Value:
 
 
 def _spine(node: exp.Expr) -> list[exp.Expr]:
-    """The binary nodes `a + b - c ..` from the innermost out: a long chain is a loop, not a deep recursion."""
+    """The binary nodes of `a + b - c ..`, innermost first, so that a long chain needs no deep recursion."""
     steps = [node]
     while type(steps[-1].this) in _ARITHMETIC:
         steps.append(steps[-1].this)
     return steps[::-1]
 
 
-def _negative(compiler: Compiler, node: exp.Expr) -> Value:
+def _negation(compiler: Compiler, node: exp.Expr) -> Value:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return number(node.this.name, negated=True)
-    return negative(compiler.value(node.this))
+    return negation(compiler.value(node.this))
 
 
 def _comparison(operator: str) -> _Handler:
@@ -259,8 +270,8 @@ def _in(compiler: Compiler, node: exp.Expr) -> Value:
     if not node.expressions or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
         raise unsupported(compiler.origin, "IN without a list of values", node)
     values = [compiler.value(item) for item in (node.this, *node.expressions)]
-    _, (wanted, *items) = comparable(values)
-    return Value(f"({wanted.text} IN ({', '.join(i.text for i in items)}))", BOOLEAN, any_nullable(values))
+    _, (subject, *items) = cast_for_comparison(values)
+    return Value(f"({subject.text} IN ({', '.join(i.text for i in items)}))", BOOLEAN, any_nullable(values))
 
 
 def _like(ignore_case: bool) -> _Handler:
@@ -269,9 +280,9 @@ def _like(ignore_case: bool) -> _Handler:
 
 def _like_with(compiler: Compiler, node: exp.Expr, ignore_case: bool, escape: str) -> Value:
     value, pattern = compiler.value(node.this), compiler.value(node.expression)
-    found = like(value, pattern, ignore_case=ignore_case, escape=escape)
-    text = f"(NOT {found.text})" if node.args.get("negate") else found.text
-    return Value(text, BOOLEAN, found.nullable)
+    match = like(value, pattern, ignore_case=ignore_case, escape=escape)
+    text = f"(NOT {match.text})" if node.args.get("negate") else match.text
+    return Value(text, BOOLEAN, match.nullable)
 
 
 def _escape(compiler: Compiler, node: exp.Expr) -> Value:
@@ -297,8 +308,8 @@ def _matches(flags: str) -> _Handler:
     return handle
 
 
-def _joined(compiler: Compiler, node: exp.Expr) -> Value:
-    return joined([compiler.value(part) for part in node.flatten()])
+def _concatenation(compiler: Compiler, node: exp.Expr) -> Value:
+    return concatenation([compiler.value(part) for part in node.flatten()])
 
 
 def _case(compiler: Compiler, node: exp.Expr) -> Value:
@@ -308,11 +319,12 @@ def _case(compiler: Compiler, node: exp.Expr) -> Value:
     if subject is None:
         head, tests = "CASE", [compiler.condition(branch.this) for branch in branches]
     else:
-        _, (compared, *tests) = comparable([compiler.value(part) for part in (subject, *(b.this for b in branches))])
+        parts = [compiler.value(part) for part in (subject, *(b.this for b in branches))]
+        _, (compared, *tests) = cast_for_comparison(parts)
         head = f"CASE {compared.text}"
     results = [compiler.value(branch.args["true"]) for branch in branches]
     results.append(NULL_VALUE if otherwise is None else compiler.value(otherwise))
-    type_, results = together(results, text_wins=True)
+    type_, results = cast_to_common(results, text_wins=True)
     whens = (f"WHEN {test.text} THEN {result.text}" for test, result in zip(tests, results[:-1], strict=True))
     return Value(f"{head} {' '.join(whens)} ELSE {results[-1].text} END", type_, any_nullable(results))
 
@@ -356,7 +368,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Dot: _dot,
     exp.Bracket: _bracket,
     exp.Array: _array,
-    exp.Neg: _negative,
+    exp.Neg: _negation,
     exp.And: _connective("AND"),
     exp.Or: _connective("OR"),
     exp.Not: _not,
@@ -369,7 +381,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.SimilarTo: _similar,
     exp.RegexpLike: _matches(""),
     exp.RegexpILike: _matches("i"),
-    exp.DPipe: _joined,
+    exp.DPipe: _concatenation,
     exp.Case: _case,
     exp.Cast: _cast,
     exp.TryCast: _cast,

@@ -1,8 +1,7 @@
-"""JSON in Spark SQL: values as JSON text, and questions about JSON text.
+"""JSON in Spark SQL: values as JSON text, and tests of JSON text.
 
-Spark's own `to_json` writes bytes, times and NaN otherwise than our rules for JSON say, so values are written here,
-type by type. Its parsers stop behind the first value of a text, so a text is asked whether it is JSON with a mark
-behind it.
+Spark's `to_json` does not follow our rules for bytes, times and NaN, so values are written here, type by type. Its
+parsers stop after the first value of a text, so a text is tested with an end mark appended to it.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from streamling.plan.sql.values import Refusal, Value, string_literal
 from streamling.plan.types import NULL, STRING, DataType
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "decimal", "boolean")
-_MARK = "streamling-end"
+_END_MARK = "streamling-end"
 
 
 def json_of(value: Value, depth: int = 0) -> str:
-    """The Spark text of a value's JSON; NULL gives NULL."""
+    """The Spark text for the JSON of a value; NULL gives NULL."""
     type_ = computed_type(value.type)
     if value.type == NULL:
         return "CAST(NULL AS STRING)"
     if type_.kind == "decimal" and type_.wide:
         return value.text
     if type_ == STRING or type_.wide:
-        return quoted(value.text)
+        return quote_json(value.text)
     if type_.kind in _NUMBERS:
         return f"CAST({value.text} AS STRING)"
     if is_float(type_):
@@ -48,19 +47,19 @@ def _nested(text: str, type_: DataType, depth: int) -> str:
         parts = f"transform({text}, {item} -> {json_or_null(Value(item, type_.item), depth + 1)})"
         return f"concat('[', array_join({parts}, ','), ']')"
     if type_.kind == "map" and type_.item is not None:
-        key = quoted(cast(Value(f"{item}.key", type_.key or STRING), STRING).text)
+        key = quote_json(cast(Value(f"{item}.key", type_.key or STRING), STRING).text)
         entry = f"concat({key}, ':', {json_or_null(Value(f'{item}.value', type_.item), depth + 1)})"
         return f"concat('{{', array_join(transform(map_entries({text}), {item} -> {entry}), ','), '}}')"
     if type_.kind == "struct":
         members = [
-            f"{quoted(string_literal(f.name))}, ':', "
+            f"{quote_json(string_literal(f.name))}, ':', "
             f"{json_or_null(Value(f'{text}[{string_literal(f.name)}]', f.type, f.nullable), depth)}"
             for f in type_.fields
         ]
         listed = ", ',', ".join(members)
         whole = f"concat('{{', {listed}, '}}')" if members else "'{}'"
         return f"CASE WHEN {text} IS NOT NULL THEN {whole} END"
-    raise Refusal(f"values of type {type_} have no JSON form")
+    raise Refusal(f"values of type {type_} cannot be written as JSON")
 
 
 def json_or_null(value: Value, depth: int = 0) -> str:
@@ -69,21 +68,21 @@ def json_or_null(value: Value, depth: int = 0) -> str:
     return f"coalesce({text}, 'null')" if value.nullable or is_float(value.type) else text
 
 
-def quoted(text: str) -> str:
+def quote_json(text: str) -> str:
     """A text as a JSON string."""
     listed = f"to_json(array({text}))"
     return f"CASE WHEN {text} IS NOT NULL THEN substring({listed}, 2, char_length({listed}) - 2) END"
 
 
 def is_json(text: str) -> str:
-    """True where a text is one JSON value; false, never NULL, elsewhere."""
-    marked = f"try_parse_json(concat('[', {text}, ',\"{_MARK}\"]'))"
-    ends = f"try_variant_get({marked}, '$[1]', 'string') <=> '{_MARK}'"
-    return f"({ends} AND try_variant_get({marked}, '$[2]', 'variant') IS NULL)"
+    """True if a text is exactly one JSON value, else false; never NULL."""
+    variant = f"try_parse_json(concat('[', {text}, ',\"{_END_MARK}\"]'))"
+    ends = f"try_variant_get({variant}, '$[1]', 'string') <=> '{_END_MARK}'"
+    return f"({ends} AND try_variant_get({variant}, '$[2]', 'variant') IS NULL)"
 
 
 def is_container(text: str) -> str:
-    """Of JSON text: whether it is an object or an array."""
+    """Whether a JSON text is an object or an array."""
     return f"({first_character(text)} IN ('{{', '['))"
 
 
@@ -91,7 +90,7 @@ def first_character(text: str) -> str:
     return rf"left(regexp_replace({text}, '^[ \\t\\n\\r]+', ''), 1)"
 
 
-def compacted(text: str) -> str:
-    """JSON text without the blanks between its parts; digits and the order of keys stay."""
+def compact_json(text: str) -> str:
+    """JSON text without whitespace between tokens; digits and the order of keys are unchanged."""
     string = r'"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+"'
     return rf"regexp_replace({text}, '({string})|[ \\t\\n\\r]+', '$1')"

@@ -1,4 +1,4 @@
-"""Literals of numbers and truth values."""
+"""Number and boolean literals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def boolean(truth: bool) -> Value:
 
 
 def number(text: str, *, negated: bool = False) -> Value:
-    """A number as the user wrote it: whole numbers are int64, wider ones exact decimals, all others float64."""
+    """A number literal: whole numbers are int64, wider ones exact decimals, all others float64."""
     if not text.isdigit():
         return _float(text, negated)
     text = text.lstrip("0") or "0"
-    if len(text) > MAX_PRECISION:  # asked first: Python does not read integers of any length
+    if len(text) > MAX_PRECISION:  # before int(): Python limits the length of integers
         raise Refusal(f"the number {text} has more than {MAX_PRECISION} digits, which is not supported yet")
     value = -int(text) if negated else int(text)
     if -(2**63) <= value < 2**63:

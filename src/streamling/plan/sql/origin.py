@@ -1,4 +1,4 @@
-"""Where a piece of SQL comes from: its text, its node, and how to point at a place in the user's file."""
+"""Where a SQL text comes from: its node, and how to find a position in the user's file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from sqlglot import exp
 from streamling.errors import Condition, UserError, Where
 
 Locate = Callable[[int, int], Where | None]
-"""(line, column) inside the SQL text, from 1 -> place in the user's file."""
+"""(line, column) inside the SQL text, from 1 -> position in the user's file."""
 
-
-_QUOTED = 120
+_QUOTE_LENGTH = 120
 
 
 def nowhere(line: int, column: int) -> Where | None:
@@ -22,14 +21,14 @@ def nowhere(line: int, column: int) -> Where | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """The SQL text as the user wrote it, the node it belongs to, and the way back to the file."""
+class SqlOrigin:
+    """The SQL text as the user wrote it, its node, and the function that finds positions in the file."""
 
     sql: str
     node: str
     locate: Locate
     only: str | None = None
-    """What alone is supported where the text stands, if that is less than elsewhere."""
+    """A sentence about what this node supports, if that is less than in other nodes."""
 
     def error(
         self,
@@ -43,18 +42,18 @@ class Origin:
         """An error at a tree node or at a character offset of the text."""
         offset = at if isinstance(at, int) else offset_of(at)
         where = None if offset is None else self.locate(*self.place(offset))
-        quote = self._quotation(offset)
-        return UserError(condition, message, node=self.node, where=where, hint=hint, cause=cause, quote=quote)
+        return UserError(
+            condition, message, node=self.node, where=where, hint=hint, cause=cause, quote=self._quote(offset)
+        )
 
-    def _quotation(self, offset: int | None) -> str:
-        """The line at fault, for reports that show no excerpt of the file."""
+    def _quote(self, offset: int | None) -> str:
+        """The line with the error, for reports that show no excerpt of the file."""
         if offset is None:
             return f"in the SQL of '{self.node}'"
         line, column = self.place(min(offset, len(self.sql)))
         text = self.sql.split("\n")[line - 1]
-        start = 0 if len(text) <= _QUOTED else max(0, column - 1 - _QUOTED // 2)
-        shown = text[start : start + _QUOTED].strip()
-        return f"in the SQL of '{self.node}', line {line}: `{shown}`"
+        start = 0 if len(text) <= _QUOTE_LENGTH else max(0, column - 1 - _QUOTE_LENGTH // 2)
+        return f"in the SQL of '{self.node}', line {line}: `{text[start : start + _QUOTE_LENGTH].strip()}`"
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, from 1, of a character offset."""
@@ -67,9 +66,9 @@ class Origin:
 
 
 def offset_of(node: exp.Expr | None) -> int | None:
-    """Where a tree begins in its text.
+    """The character offset at which a tree begins in its text.
 
-    sqlglot marks names and literals only: look for the first one inside, else for what is around the tree.
+    sqlglot stores offsets of names and literals only: take the first one inside the tree, else inside its parent.
     """
     while node is not None:
         marks = (part.meta.get("start") for part in node.walk())

@@ -1,6 +1,7 @@
-"""LIKE patterns and regular expressions, from our meaning to Spark's.
+"""LIKE patterns and regular expressions, translated to Spark's.
 
-Ours are PostgreSQL's LIKE and the regular expressions of Rust's `regex` crate; Spark's are its own LIKE and Java's.
+Ours are PostgreSQL's LIKE and the regular expressions of Rust's `regex` crate; Spark has its own LIKE and Java's
+regular expressions.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from streamling.plan.sql.values import Refusal
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
-    """A LIKE pattern as Spark wants it: backslash before `%`, `_` and itself, and nowhere else."""
+    """A LIKE pattern for Spark: a backslash before `%`, `_` and itself, and nowhere else."""
 
-    def quoted(character: str) -> str:
+    def quote(character: str) -> str:
         return f"\\{character}" if character in "%_\\" else character
 
-    return _unescaped("LIKE", pattern, escape, quoted, {"\\": "\\\\"})
+    return _unescape("LIKE", pattern, escape, quote, {"\\": "\\\\"})
 
 
 def similar_pattern(pattern: str, escape: str = "\\") -> str:
-    """A pattern of SIMILAR TO as a regular expression of ours that matches the whole text."""
-    return f"^(?s:{_unescaped('SIMILAR TO', pattern, escape, re.escape, _SIMILAR)})$"
+    """A pattern of SIMILAR TO as one of our regular expressions that matches the whole text."""
+    return f"^(?s:{_unescape('SIMILAR TO', pattern, escape, re.escape, _SIMILAR)})$"
 
 
-def _unescaped(what: str, pattern: str, escape: str, quoted: Callable[[str], str], others: Mapping[str, str]) -> str:
-    """The pattern with `quoted` of what follows an escape character, and the rest as `others` says."""
+def _unescape(what: str, pattern: str, escape: str, quote: Callable[[str], str], others: Mapping[str, str]) -> str:
+    """The pattern with `quote` applied to each escaped character, and the others replaced by `others`."""
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
@@ -37,7 +38,7 @@ def _unescaped(what: str, pattern: str, escape: str, quoted: Callable[[str], str
             escaped = next(characters, None)
             if escaped is None:
                 raise Refusal(f"the {what} pattern '{pattern}' ends with its escape character")
-            parts.append(quoted(escaped))
+            parts.append(quote(escaped))
         else:
             parts.append(others.get(character, character))
     return "".join(parts)
@@ -49,8 +50,9 @@ _SIMILAR = {"%": ".*", "_": ".", ".": "\\.", "^": "\\^", "$": "\\$", "\\": "\\\\
 def java_regexp(pattern: str, flags: str = "") -> str:
     """A regular expression in Java's syntax that matches what `pattern` matches.
 
-    Look-around and back references do not exist; syntax the two languages read differently is translated or refused.
-    flags   of `i` (no regard to case), `m` (lines), `s` (dot matches line ends)
+    There is no look-around and there are no back references; syntax with another meaning in Java is translated or
+    refused.
+    flags   `i` (ignore case), `m` (lines), `s` (dot matches line ends)
     """
     return _Translation(pattern, flags).result()
 
@@ -59,16 +61,16 @@ _BROKEN = (
     "missing )", "unbalanced parenthesis", "nothing to repeat", "unterminated", "min repeat greater",
     "bad escape (end",
 )  # fmt: skip
-# What Rust and Java know and Python does not, so that the rest can be judged.
+# Syntax of Rust and Java that Python does not have; it is replaced, so that Python can check the rest.
 _FOREIGN = re.compile(r"\\[pP](\{\^?\w+\}|[A-Za-z])|\\x\{[0-9A-Fa-f]+\}|\\z|\[:\^?\w+:\]")
 
 
-def well_formed(pattern: str) -> bool:
-    """Whether the parts of a regular expression fit together: brackets closed, something to repeat."""
-    judged = _FOREIGN.sub("a", pattern).replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
+def is_well_formed(pattern: str) -> bool:
+    """Whether the structure of a regular expression is valid: brackets are closed, there is something to repeat."""
+    python = _FOREIGN.sub("a", pattern).replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
     try:
         with warnings.catch_warnings(action="ignore"):
-            re.compile(judged)
+            re.compile(python)
     except re.error as error:
         return not error.msg.startswith(_BROKEN)
     except OverflowError:
@@ -77,7 +79,7 @@ def well_formed(pattern: str) -> bool:
 
 
 def groups_of(pattern: str) -> int:
-    """How many capturing groups a well-formed pattern has."""
+    """The number of capturing groups of a well-formed pattern."""
     plain = re.sub(r"\\.|\[\^?\]?(\\.|\[:\w+:\]|[^\]])*\]", "", pattern, flags=re.DOTALL)
     return len(re.findall(r"\((?!\?)|\(\?P?<(?![=!])", plain))
 
@@ -100,7 +102,7 @@ _ANCHORS = frozenset("Az")
 
 @dataclass(slots=True)
 class _Translation:
-    """One walk over a pattern. `depth` counts open character classes."""
+    """One pass over a pattern. `depth` is the number of open character classes."""
 
     pattern: str
     flags: str
@@ -118,7 +120,8 @@ class _Translation:
         return self._prefix() + "".join(parts)
 
     def _prefix(self) -> str:
-        """Java's `.`, `^`, `$` know more line ends than `\\n`, its `\\w`, `\\d`, `(?i)` only ASCII: not so here."""
+        """Flags for our meaning: in Java `.`, `^`, `$` accept more line ends than `\\n`, and `\\w`, `\\d`, `(?i)` only
+        know ASCII."""
         switches = self.flags
         if self.dot or self.lines:
             switches += "d"
@@ -130,9 +133,9 @@ class _Translation:
         return Refusal(f"regular expression '{self.pattern}': {what} is unsupported", condition=SQL_UNSUPPORTED)
 
     def _take(self, count: int = 1) -> str:
-        taken = self.pattern[self.position : self.position + count]
+        characters = self.pattern[self.position : self.position + count]
         self.position += count
-        return taken
+        return characters
 
     def _outside(self) -> str:
         character = self._take()
@@ -144,7 +147,7 @@ class _Translation:
         return "."
 
     def _end(self) -> str:
-        # Java's `$` also matches before a line end that closes the text.
+        # Java's `$` also matches before a line end at the end of the text.
         return "$" if self.lines else "\\z"
 
     def _quantifier(self) -> str:
@@ -216,18 +219,18 @@ class _Translation:
 
     def _code_point(self, kind: str) -> str:
         width = {"x": 2, "u": 4, "U": 8}[kind]
-        found = re.compile(rf"\{{([0-9A-Fa-f]+)\}}|([0-9A-Fa-f]{{{width}}})").match(self.pattern, self.position)
-        if found is None:
+        digits = re.compile(rf"\{{([0-9A-Fa-f]+)\}}|([0-9A-Fa-f]{{{width}}})").match(self.pattern, self.position)
+        if digits is None:
             raise self._refuse(f"`\\{kind}`")
-        self.position = found.end()
-        return f"\\x{{{found.group(1) or found.group(2)}}}"
+        self.position = digits.end()
+        return f"\\x{{{digits.group(1) or digits.group(2)}}}"
 
     def _property(self, kind: str) -> str:
-        found = re.compile(r"\{(\w+)\}|([A-Z])").match(self.pattern, self.position)
-        if found is None:
+        match = re.compile(r"\{(\w+)\}|([A-Z])").match(self.pattern, self.position)
+        if match is None:
             raise self._refuse(f"`\\{kind}`")
-        self.position = found.end()
-        name = found.group(1) or found.group(2)
+        self.position = match.end()
+        name = match.group(1) or match.group(2)
         return f"\\{kind}{{{name if len(name) <= 2 else 'Is' + name}}}"
 
 

@@ -1,4 +1,4 @@
-"""The columns of a SELECT: stars expanded, names given, the operation column kept."""
+"""The columns of a SELECT: stars are expanded, columns are named, the operation column is added."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _AFTER_AS = re.compile(r"\bAS\s*$", re.IGNORECASE)
 class Column:
     """One column of a SELECT.
 
-    node       where it was written, None if it was not
-    starred    it comes from a star
+    node       the tree node it was written as, None if it was not written
+    starred    whether it comes from a star
     """
 
     name: str
@@ -45,17 +45,17 @@ class Column:
 
     @property
     def unnests(self) -> bool:
-        """The items of a list, each a row of its own."""
+        """Whether it makes a row of each item of a list."""
         return self.node is not None and _is_unnest(self.node.unalias())
 
     @property
     def is_operation(self) -> bool:
-        """The operation column of the input, unchanged."""
+        """Whether it is the operation column of the input, unchanged."""
         return self.name == OPERATION_COLUMN and self.value.text == identifier(OPERATION_COLUMN)
 
 
 def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserError]:
-    """The columns in order, problems in place of those that have one."""
+    """The columns in order; a column with a problem is replaced by the problem."""
     unnests = any(_is_unnest(item.unalias()) for item in node.expressions)
     with compiler.numbering(ITEM_NUMBER if unnests else ROW_NUMBER):
         columns = [column for item in node.expressions for column in _item(item, compiler)]
@@ -67,7 +67,7 @@ def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserEr
 
 
 def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, Where | None]]:
-    """Columns renamed, without AS, to another column of the input: `status total` where `status, total` was meant."""
+    """Warnings about `status total`, probably meant as `status, total`: the alias, without AS, is an input column."""
     for item in node.expressions:
         if not isinstance(item, exp.Alias) or not isinstance(item.this, exp.Column):
             continue
@@ -87,7 +87,7 @@ def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:
     star = node.this if isinstance(node, exp.Column) else node
     try:
         if isinstance(star, exp.Star):
-            return list(_starred(node, star, compiler))
+            return list(_star_columns(node, star, compiler))
         inner = node.this if isinstance(node, exp.Alias) else node
         name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else output_name(inner)
         return [Column(name, _value(inner, compiler), node)]
@@ -101,12 +101,13 @@ def _value(node: exp.Expr, compiler: Compiler) -> Value:
     if not _is_unnest(node):
         value = compiler.value(node)
         if value.type == MONTHS:
-            raise Refusal("an interval of months is no value of a column", hint="add it to a time")
+            raise Refusal("an interval of months cannot be a column", hint="add it to a time")
         return value
     with compiler.numbering(ROW_NUMBER):
         arguments = [compiler.value(argument) for argument in node.expressions]
     if len(arguments) != 1 or arguments[0].type.item is None or arguments[0].type.kind != "list":
-        raise Refusal(f"`unnest(list)` does not take {', '.join(str(a.type) for a in arguments) or 'nothing'}")
+        types = ", ".join(str(argument.type) for argument in arguments) or "no argument"
+        raise Refusal(f"`unnest(list)` does not accept {types}")
     return Value(f"explode({arguments[0].text})", arguments[0].type.item)
 
 
@@ -114,21 +115,22 @@ def _is_unnest(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and function_name(node) == UNNEST
 
 
-def _starred(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterator[Column]:
+def _star_columns(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterator[Column]:
     for clause in ("replace", "rename", "ilike"):
         if star.args.get(clause):
             raise unsupported(compiler.origin, f"* {clause.upper()}", node)
     if isinstance(node, exp.Column):
         qualifier = [name_of(part) for part in node.parts[:-1]]
         if not compiler.scope.is_qualifier(qualifier):
-            raise Refusal(f"`{'.'.join(qualifier)}.*` names no table of this SELECT")
-    left_out = {_left_out(column, compiler) for column in star.args.get("except_") or ()}
+            name = ".".join(qualifier)
+            raise Refusal(f"`{name}.*`: this SELECT does not read a table named `{name}`")
+    excluded = {_excluded_name(column, compiler) for column in star.args.get("except_") or ()}
     for field in compiler.scope.columns:
-        if field.name not in left_out:
+        if field.name not in excluded:
             yield Column(field.name, column_value(field), node, starred=True)
 
 
-def _left_out(node: exp.Expr, compiler: Compiler) -> str:
+def _excluded_name(node: exp.Expr, compiler: Compiler) -> str:
     if not isinstance(node, exp.Column | exp.Identifier):
         raise unsupported(compiler.origin, "* EXCEPT with an expression", node)
     name = name_of(node.this if isinstance(node, exp.Column) else node)
@@ -138,7 +140,7 @@ def _left_out(node: exp.Expr, compiler: Compiler) -> str:
 
 
 def _written_operation_wins(columns: list[Column | UserError]) -> list[Column | UserError]:
-    """`SELECT *, 'd' AS _gs_op`: the column appears once, where it was written by name."""
+    """`SELECT *, 'd' AS _gs_op` has the operation column once, at the position where it was written by name."""
     written = any(isinstance(c, Column) and c.name == OPERATION_COLUMN and not c.starred for c in columns)
     return [c for c in columns if not (written and isinstance(c, Column) and c.is_operation and c.starred)]
 
@@ -154,7 +156,7 @@ def _one_unnest(columns: list[Column | UserError], compiler: Compiler) -> Iterat
 
 
 def number_items(columns: list[Column], relation: str, where: str) -> tuple[list[Column], str]:
-    """The columns over a relation in which the items of the unnested list are rows, with numbers."""
+    """The columns, and the relation in which each item of the unnested list is a numbered row."""
     (unnested,) = (column for column in columns if column.unnests)
     rows = number_rows(f"(SELECT *, {unnested.value.text} AS {identifier(ITEM)} FROM {relation}{where})", ITEM_NUMBER)
     item = replace(unnested, value=replace(unnested.value, text=identifier(ITEM)))
@@ -162,7 +164,7 @@ def number_items(columns: list[Column], relation: str, where: str) -> tuple[list
 
 
 def output_name(node: exp.Expr) -> str:
-    """The name of a column without alias: the column's own, also through a cast, else the text of the expression."""
+    """The name of a column without alias: that of the column it selects or casts, else the text of the expression."""
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier):
         return name_of(node.this)
     if isinstance(node, exp.Cast | exp.TryCast | exp.Paren):

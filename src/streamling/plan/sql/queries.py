@@ -1,7 +1,6 @@
 """Queries: from a checked statement to Spark SQL and the schema of its rows.
 
-Every input has the operation column, and so has every query made of them: a SELECT that leaves it out gets it back
-as its last column.
+Every input has the operation column, and so has every query: a SELECT without it gets it as its last column.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
-from streamling.plan.sql.origin import Locate, Origin, nowhere
+from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
 from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
@@ -42,13 +41,13 @@ from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Sch
 class Query:
     """A query for Spark.
 
-    text       Spark SQL; inputs go by the names of their views
-    schema     the columns it gives, `_gs_op` included
-    reads      the columns it looks at, by the reference name of their table; every input has an entry
-    functions  the functions of plugins it calls
-    parameters the parameters in the text that are to be bound per epoch: EPOCH_NOW, EPOCH_SEED
-    dynamic_tables   the dynamic tables it asks; in the text the calls stand as they were written
-    cautions   what is probably not meant as written, and where
+    text       Spark SQL; it reads inputs by the names of their views
+    schema     its columns, `_gs_op` included
+    reads      the columns it reads, by the reference name of their table; every input has an entry
+    functions  the plugin functions it calls
+    parameters the parameters in the text that are bound per epoch: EPOCH_NOW, EPOCH_SEED
+    dynamic_tables   the dynamic tables it looks values up in; in the text the calls are as written
+    cautions   warnings about probable mistakes, with their positions
     """
 
     text: str
@@ -62,9 +61,9 @@ class Query:
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression for Spark; columns go by their names. The fields mean what they do in a Query.
+    """An expression for Spark; it reads columns by their names. The fields are those of a Query.
 
-    With the parameter EPOCH_SEED it stands over `number_rows` of what it reads.
+    With the parameter EPOCH_SEED it must be evaluated over `number_rows` of its input.
     """
 
     text: str
@@ -88,19 +87,19 @@ def compile_query(
     """The statement as Spark SQL.
 
     inputs, views   the schema and the Spark view of each table, by reference name
-    functions       entries added to the function table, or put before an entry of the same name
-    Raises UserError, or InvalidPipeline with all problems found.
+    functions       entries added to the function table; they override those of the same name
+    Raises UserError, or InvalidPipeline with all problems.
     """
     compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node))
     try:
         branch = compiler.query(statement._tree, {})
     except RecursionError as error:
         raise too_deep(statement._origin, error) from None
-    except _Broken:
+    except _BrokenQuery:
         branch = None
     raise_all(compiler.problems)
     if branch is None:
-        raise AssertionError("a query is broken without a problem")
+        raise AssertionError("a query is broken but has no problem")
     _check_worker_calls(statement._origin, branch.text)
     return Query(
         branch.text,
@@ -122,11 +121,11 @@ def compile_expression(
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
     salt: str = "",
 ) -> Expression:
-    """One expression over `columns`, a filter for example. Raises UserError.
+    """One expression over `columns`, for example a filter. Raises UserError.
 
-    salt   tells what `random()` gives in it from what it gives in other expressions of the node
+    salt   makes `random()` differ from calls in other expressions of the node
     """
-    origin = Origin(sql, node, locate)
+    origin = SqlOrigin(sql, node, locate)
     try:
         tree = tree_of(origin, checked_tokens(origin), expression=True)
         compiler = Compiler(origin, Scope(columns), functions, make_salts(f"{node}:{salt}"))
@@ -144,15 +143,15 @@ def compile_expression(
     )
 
 
-def _check_worker_calls(origin: Origin, text: str) -> None:
+def _check_worker_calls(origin: SqlOrigin, text: str) -> None:
     name = call_in_lambda(text)
     if name is not None:
-        message = f"the function `{name}` of a plugin cannot be an argument of the function around it"
+        message = f"the plugin function `{name}` cannot be used inside the function around it"
         raise origin.error(SQL_UNSUPPORTED, message, hint="compute it in a transform before this one")
 
 
-class _Broken(Exception):
-    """A query has no columns because of problems already noted."""
+class _BrokenQuery(Exception):
+    """A query has no columns because of problems already reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ class _Relation:
     def needs(self, compiler: Compiler) -> Dependencies:
         """The dependencies of a SELECT whose expressions are compiled.
 
-        Of a table they are the columns looked at. A query computes all its columns, whoever looks at them.
+        A SELECT from a table depends on the columns it reads. A nested query computes all its columns, used or not.
         """
         reads = {self.table: frozenset(compiler.reads)} if self.table is not None else {}
         own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters))
@@ -176,7 +175,7 @@ class _Relation:
 
 @dataclass(slots=True)
 class _Queries:
-    origin: Origin
+    origin: SqlOrigin
     inputs: Mapping[str, Schema]
     views: Mapping[str, str]
     functions: Mapping[str, Function]
@@ -185,7 +184,7 @@ class _Queries:
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
     def query(self, node: exp.Expr, known: Mapping[str, Branch]) -> Branch:
-        """A query compiled; `known` are the common table expressions in sight."""
+        """The compiled query; `known` are the common table expressions that it may name."""
         parts = branches(node)
         if len(parts) > 1:
             return self._union(parts, known)
@@ -196,14 +195,14 @@ class _Queries:
             return self.query(node.this, known)
         if isinstance(node, exp.Select):
             return self._select(node, known)
-        raise AssertionError(f"shapes let {type(node).__name__} through")
+        raise AssertionError(f"shapes accepted {type(node).__name__}")
 
     def _union(self, parts: Sequence[exp.Expr], known: Mapping[str, Branch]) -> Branch:
-        joined = union([self.query(part, known) for part in parts])
-        if isinstance(joined, Branch):
-            return joined
-        self._problem(self.origin.error(SQL_TYPES, joined.message, at=parts[joined.branch]))
-        raise _Broken
+        result = union([self.query(part, known) for part in parts])
+        if isinstance(result, Branch):
+            return result
+        self._problem(self.origin.error(SQL_TYPES, result.message, at=parts[result.branch]))
+        raise _BrokenQuery
 
     def _problem(self, error: UserError) -> None:
         self.problems.append(error)
@@ -211,31 +210,31 @@ class _Queries:
     def _ctes(self, with_: exp.Expr | None, known: Mapping[str, Branch]) -> Mapping[str, Branch]:
         if with_ is None:
             return known
-        found = dict(known)
+        ctes = dict(known)
         for cte in with_.expressions:
             alias = cte.args["alias"]
-            found[name_of(alias.this)] = self._renamed(self.query(cte.this, found), alias)
-        return found
+            ctes[name_of(alias.this)] = self._rename(self.query(cte.this, ctes), alias)
+        return ctes
 
-    def _renamed(self, branch: Branch, alias: exp.Expr | None) -> Branch:
-        """`AS t(a, b)`: new names for the columns that were written, not for an appended operation column."""
+    def _rename(self, branch: Branch, alias: exp.Expr | None) -> Branch:
+        """`AS t(a, b)`: new names for the columns that were written, not for an added operation column."""
         names = [name_of(column) for column in (alias.args.get("columns") or ())] if alias is not None else []
         if not names:
             return branch
-        renamed = branch.renamed(names)
+        renamed = branch.rename(names)
         if isinstance(renamed, Branch):
             return renamed
         self._problem(self.origin.error(SQL_TYPES, renamed, at=alias))
-        raise _Broken
+        raise _BrokenQuery
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
         compiler = Compiler(self.origin, relation.scope, self.functions, self.salts)
-        noted = len(self.problems)
+        problems_before = len(self.problems)
         columns = self._columns(node, compiler)
         where = self._where(node, compiler)
-        if len(self.problems) > noted:
-            raise _Broken
+        if len(self.problems) > problems_before:
+            raise _BrokenQuery
         rows = relation.text
         if ROW_NUMBER in compiler.row_numbers:
             rows = number_rows(rows)
@@ -265,12 +264,12 @@ class _Queries:
         seen: set[str] = set()
         for column in columns:
             if column.name in seen:
-                hint = "give one of them an alias, or leave it out of the star: * EXCEPT (..)"
+                hint = "give one of them an alias, or exclude it from the star: * EXCEPT (..)"
                 message = f"two columns are named `{column.name}`"
                 self._problem(self.origin.error(SQL_DUPLICATE_COLUMN, message, at=column.node or node, hint=hint))
             seen.add(column.name)
             if column.name == OPERATION_COLUMN and column.value.type != STRING:
-                message = f"`{OPERATION_COLUMN}` must be text, this is {column.value.type}"
+                message = f"`{OPERATION_COLUMN}` must be text, but it is {column.value.type}"
                 self._problem(self.origin.error(SQL_TYPES, message, at=column.node))
 
     def _where(self, node: exp.Select, compiler: Compiler) -> str:
@@ -288,17 +287,17 @@ class _Queries:
         alias = node.args.get("alias")
         label = name_of(alias.this) if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Subquery):
-            branch = self._renamed(self.query(node, known), alias)
+            branch = self._rename(self.query(node, known), alias)
             return _Relation(f"({branch.text})", Scope(Schema(branch.fields), label), query=branch)
         if not isinstance(node, exp.Table):
-            raise AssertionError(f"shapes let {type(node).__name__} through")
+            raise AssertionError(f"shapes accepted {type(node).__name__}")
         cte = known.get(cte_name(node) or "")
         if cte is not None:
             return _Relation(f"({cte.text})", Scope(Schema(cte.fields), label or cte_name(node)), query=cte)
         name = table_name(node)
         if name not in self.inputs or name not in self.views:
             self._problem(self._unknown_table(name, node))
-            raise _Broken
+            raise _BrokenQuery
         if OPERATION_COLUMN not in self.inputs[name]:
             raise BugError(INTERNAL, f"the schema of `{name}` has no `{OPERATION_COLUMN}`", node=self.origin.node)
         return _Relation(identifier(self.views[name]), Scope(self.inputs[name], label or name), table=name)
@@ -306,4 +305,4 @@ class _Queries:
     def _unknown_table(self, name: str, node: exp.Expr) -> UserError:
         near = get_close_matches(name, self.inputs, n=1)
         suggestion = f". Did you mean `{near[0]}`?" if near else ""
-        return self.origin.error(NODE_NOT_FOUND, f"there is no node `{name}` to read from{suggestion}", at=node)
+        return self.origin.error(NODE_NOT_FOUND, f"there is no source or transform named `{name}`{suggestion}", at=node)

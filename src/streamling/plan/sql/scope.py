@@ -1,4 +1,4 @@
-"""The columns an expression sees, and the names they go by."""
+"""The columns that an expression can use, and their names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrst
 
 
 def name_of(node: exp.Expr) -> str:
-    """The name an identifier stands for: as written in quotes, in lower case without."""
+    """The name of an identifier: as written if it is in quotes, else in lower case."""
     text = node.name
     return text if node.args.get("quoted") else text.translate(_ASCII_LOWER)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The one relation a SELECT reads.
+    """The one relation that a SELECT reads.
 
-    qualifier   what may stand before a column: an alias, or the dotted name of the input, of which a tail is enough
+    qualifier   the optional prefix of a column: an alias, or the dotted name of the input, or its last parts
     """
 
     columns: Schema
@@ -39,7 +39,7 @@ class Scope:
         return self.qualifier == written or self.qualifier.endswith(f".{written}")
 
     def find(self, names: Sequence[str], *, quoted: bool = False) -> tuple[Field, Sequence[str]]:
-        """The column in `[qualifier.]column[.field ...]`, and the fields behind it.
+        """The column in `[qualifier.]column[.field ...]`, and the fields after it.
 
         quoted   a single name was written in quotes
         """
@@ -53,29 +53,29 @@ class Scope:
         return column, names[1:]
 
     def unknown(self, names: Sequence[str], *, quoted: bool = False) -> Refusal:
-        """The refusal of a column that is not there."""
+        """The refusal of a column that does not exist."""
         own = names[1:] if len(names) > 1 and self.is_qualifier(names[:1]) else names
-        # In quotes stands more often a text than a column with several slips in its name.
-        near = self._near(own[0], likeness=0.75 if quoted else 0.6)
+        # A quoted name is more often meant as text than as a column with several typing mistakes.
+        near = self._near(own[0], cutoff=0.75 if quoted else 0.6)
         suggestion = f" Did you mean {near}?" if near else ""
-        valid = ", ".join(_written(name) for name in self.columns.names)
+        valid = ", ".join(_sql_name(name) for name in self.columns.names)
         return Refusal(
-            f"No field named {'.'.join(_written(name) for name in names)}.{suggestion} Valid fields are {valid}.",
+            f"No field named {'.'.join(_sql_name(name) for name in names)}.{suggestion} Valid fields are {valid}.",
             condition=SQL_UNKNOWN_COLUMN,
             hint=_hint(own[0], near, quoted=quoted),
         )
 
-    def _near(self, name: str, *, likeness: float) -> str | None:
+    def _near(self, name: str, *, cutoff: float) -> str | None:
         by_lower = {column.lower(): column for column in self.columns.names}
-        close = get_close_matches(name.lower(), by_lower, n=1, cutoff=likeness)
-        return _written(by_lower[close[0]]) if close else None
+        close = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+        return _sql_name(by_lower[close[0]]) if close else None
 
 
 def _hint(name: str, near: str | None, *, quoted: bool) -> str | None:
     if quoted and near is None:
         text = name.replace("'", "''")
         return f"double quotes mean a column; write text as '{text}'"
-    return f"Write {near}: a name with capital letters needs double quotes." if near and '"' in near else None
+    return f"write {near}: a name with capital letters needs double quotes" if near and '"' in near else None
 
 
 def column_value(column: Field, fields: Sequence[str] = ()) -> Value:
@@ -86,7 +86,7 @@ def column_value(column: Field, fields: Sequence[str] = ()) -> Value:
     return value
 
 
-def _written(name: str) -> str:
+def _sql_name(name: str) -> str:
     """A name as it must be written in SQL."""
     plain = name.isidentifier() and name == name.translate(_ASCII_LOWER)
     return name if plain else '"' + name.replace('"', '""') + '"'

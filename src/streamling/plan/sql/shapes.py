@@ -1,6 +1,6 @@
-"""Which shapes of query a streaming transform accepts. Every branch and every nested query is checked.
+"""The shapes of query that a streaming transform accepts. Every branch and every nested query is checked.
 
-A transform is stateless and narrow: it reads one input per SELECT and turns each row into none, one or several.
+A transform is stateless and works row by row: a SELECT reads one input and makes zero or more rows of each row.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from streamling.errors import SQL_SYNTAX, UserError
-from streamling.plan.sql.constructs import AGGREGATE, WINDOW, construct, unsupported
+from streamling.plan.sql.constructs import AGGREGATE, ROW_BY_ROW, WINDOW, construct, unsupported
 from streamling.plan.sql.functions import AGGREGATES, WINDOW_FUNCTIONS, is_function
-from streamling.plan.sql.origin import Origin
+from streamling.plan.sql.origin import SqlOrigin
 from streamling.plan.sql.scope import name_of
 
 _CLAUSES = {
@@ -39,7 +39,7 @@ _CLAUSES = {
     "only": "ONLY",
     "by_name": "BY NAME",
     "connect": "CONNECT BY",
-    "version": "AS OF, a table as it was",
+    "version": "AS OF (time travel)",
     "kind": "SELECT AS",
     "prewhere": "PREWHERE",
     "changes": "CHANGES",
@@ -49,23 +49,22 @@ _CLAUSES = {
     "hints": "table hint",
     "rows_from": "ROWS FROM",
 }
+_CLAUSE_HINTS = dict.fromkeys(("distinct", "group", "having", "qualify", "windows", "order"), ROW_BY_ROW)
 _ACCEPTED: dict[type[exp.Expr], set[str]] = {
     exp.Select: {"expressions", "from_", "where", "with_"},
     exp.Union: {"this", "expression", "distinct", "with_"},
     exp.Subquery: {"this", "alias", "with_"},
     exp.Table: {"this", "db", "catalog", "alias"},
 }
-_JOIN_HINT = (
-    "to test a column against a list of values, fill a dynamic table and ask dynamic_table_check('table', column)"
-)
+_JOIN_HINT = "a transform reads one input; write both inputs to the target and join them there, for example in a view"
 _SET_OPERATIONS: dict[type[exp.Expr], str] = {exp.Intersect: "INTERSECT", exp.Except: "EXCEPT between queries"}
 
 
 @dataclass(slots=True)
 class Shapes:
-    """One pass over a statement: finds the tables it reads and everything it may not do."""
+    """One pass over a statement: collects the tables it reads and all unsupported constructs."""
 
-    origin: Origin
+    origin: SqlOrigin
     tables: list[str] = field(default_factory=list)
     problems: list[UserError] = field(default_factory=list)
 
@@ -73,7 +72,7 @@ class Shapes:
         self.problems.append(unsupported(self.origin, what, at, hint=hint))
 
     def query(self, node: exp.Expr, known: frozenset[str] = frozenset()) -> None:
-        """Check a query; `known` are the common table expressions it may name."""
+        """Check a query; `known` are the common table expressions that it may name."""
         for branch in branches(node):
             self._branch(branch, known)
 
@@ -85,7 +84,7 @@ class Shapes:
             self._select(node, known)
         elif isinstance(node, exp.Union):
             if node.args.get("distinct"):
-                self.refuse("UNION (distinct), only UNION ALL is", node.expression)
+                self.refuse("UNION without ALL; only UNION ALL is supported", node.expression)
             self.query(node.this, known)
             self.query(node.expression, known)
         elif isinstance(node, exp.Subquery):
@@ -102,6 +101,7 @@ class Shapes:
                 self.refuse(
                     _CLAUSES.get(name, name.strip("_").replace("_", " ").upper()),
                     clause if isinstance(clause, exp.Expr) else node,
+                    hint=_CLAUSE_HINTS.get(name),
                 )
         for join in node.args.get("joins") or ():
             self.refuse(_join_name(join), join, hint=_JOIN_HINT)
@@ -119,7 +119,7 @@ class Shapes:
 
     def _select(self, node: exp.Select, known: frozenset[str]) -> None:
         if not node.expressions:
-            self.problems.append(self.origin.error(SQL_SYNTAX, "the SELECT lists no column", at=node))
+            self.problems.append(self.origin.error(SQL_SYNTAX, "the SELECT has no columns", at=node))
             return
         for expression in node.expressions:
             self._expression(expression, grouped=node.args.get("group") is not None)
@@ -153,27 +153,28 @@ class Shapes:
             self.tables.append(name)
 
     def _expression(self, node: exp.Expr, *, grouped: bool = False) -> None:
-        """Look for what is refused by nature; the compiler refuses what it has no entry for.
+        """Refuse constructs that no transform can support; the compiler refuses all others that it does not know.
 
-        Aggregates beside a GROUP BY, and its HAVING, are one mistake with it.
+        Aggregates together with a GROUP BY count as one mistake, as does its HAVING.
         """
         for what, at in _outermost(node):
             if not (grouped and what.startswith(AGGREGATE)):
-                self.refuse(what, at)
+                self.refuse(what, at, hint=ROW_BY_ROW if what.startswith((AGGREGATE, WINDOW)) else None)
 
 
 def _outermost(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
     pending = [node]
     while pending:
         current = pending.pop()
-        what = _refused_by_nature(current)
+        what = _unsupported_name(current)
         if what is not None:
             yield what, current
         else:
             pending.extend(reversed(list(current.iter_expressions())))
 
 
-def _refused_by_nature(node: exp.Expr) -> str | None:
+def _unsupported_name(node: exp.Expr) -> str | None:
+    """The name of the construct, if no transform can support it."""
     if isinstance(node, exp.Exists | exp.Any | exp.All):
         return construct(node)
     if isinstance(node, exp.Query):
@@ -199,15 +200,15 @@ def _join_name(join: exp.Expr) -> str:
 
 
 def branches(node: exp.Expr) -> list[exp.Expr]:
-    """The branches of a chain of UNION ALL without clauses of its own, in order; any other query as its only branch."""
-    found: list[exp.Expr] = []
-    while isinstance(node, exp.Union) and not node.args.get("distinct") and _bare(node):
-        found.append(node.expression)
+    """The branches of a chain of UNION ALL without own clauses, in order; any other query is its only branch."""
+    others: list[exp.Expr] = []
+    while isinstance(node, exp.Union) and not node.args.get("distinct") and _has_no_clauses(node):
+        others.append(node.expression)
         node = node.this
-    return [node, *reversed(found)]
+    return [node, *reversed(others)]
 
 
-def _bare(node: exp.Union) -> bool:
+def _has_no_clauses(node: exp.Union) -> bool:
     return not any(value for name, value in node.args.items() if name not in ("this", "expression", "distinct"))
 
 
@@ -222,17 +223,17 @@ def unparenthesized(node: exp.Expr) -> exp.Expr:
 
 
 def table_parts(node: exp.Table) -> list[exp.Identifier]:
-    """The identifiers of a table reference; empty if it is something else, a function for example."""
+    """The identifiers of a table reference; empty if it is something else, for example a function."""
     parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
     return parts if len(parts) == len(node.parts) else []
 
 
 def table_name(node: exp.Table) -> str:
-    """The reference name of an input: case does not matter, quoted or not."""
+    """The reference name of an input, in lower case even if it is quoted."""
     return ".".join(part.name for part in table_parts(node)).lower()
 
 
 def cte_name(node: exp.Table) -> str | None:
-    """The name under which a table reference may mean a common table expression."""
+    """The name of the common table expression that a table reference may mean."""
     parts = table_parts(node)
     return name_of(parts[0]) if len(parts) == 1 else None

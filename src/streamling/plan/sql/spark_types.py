@@ -1,7 +1,7 @@
-"""How Spark spells our types, and as what they compute.
+"""The Spark types of our types, and the types in which they are computed.
 
-Every type has a carrier, a Spark type that holds all its values, so that any column can be passed on. Some logical
-types share a carrier: they compute as the type the carrier is made for.
+Every type has a carrier, a Spark type that can hold all its values, so that any column can be passed on. Some logical
+types share a carrier: they are computed as the type of the carrier.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMES = {
     "string": "STRING",
     "binary": "BINARY",
     "date32": "DATE",
-    # Spark's TIME comes back from Arrow as it went in, computes and compares: no need to count microseconds ourselves.
+    # Spark's TIME is unchanged by Arrow, can be computed and compared, so we need no integer of microseconds.
     "time64": "TIME(6)",
     "duration": "INTERVAL DAY TO SECOND",
     "interval": "STRING",
@@ -74,7 +74,7 @@ def spark_type(type_: DataType) -> str:
 
 
 def computed_type(type_: DataType) -> DataType:
-    """The type as which values of a type take part in a computation: same carrier, fewer particulars."""
+    """The type in which values of a type are computed: it has the same carrier, but fewer parameters."""
     match type_.kind:
         case "timestamp" if type_.unit is not None:
             return replace(type_, unit=None)
@@ -90,11 +90,11 @@ def computed_type(type_: DataType) -> DataType:
 
 
 def check_computable(type_: DataType) -> None:
-    """Refuse the types whose carrier is a text that only stands for the value."""
+    """Refuse the types whose carrier is a text: Spark cannot compute with them."""
     if type_.wide:
-        raise Refusal(f"computing with {type_}, more than {MAX_PRECISION} digits, is not supported yet")
+        raise Refusal(f"computing with {type_}, which has more than {MAX_PRECISION} digits, is not supported yet")
     if type_.kind == "interval":
-        raise Refusal(f"values of type {type_} can only be passed on: computing with them is not supported yet")
+        raise Refusal(f"values of type {type_} can only be selected: computing with them is not supported yet")
     for part in (type_.item, type_.key, *(field.type for field in type_.fields)):
         if part is not None:
             check_computable(part)

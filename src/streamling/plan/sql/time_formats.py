@@ -1,4 +1,4 @@
-"""Formats of dates and times, from the `%Y-%m-%d` of users to the letters of Java that Spark reads."""
+"""Formats of dates and times: translates `%Y-%m-%d` to the letters of Java that Spark uses."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ _JAVA = {
     ".6f": ".SSSSSS",
 }
 _LITERALS = {"%": "%", "n": "\n", "t": "\t"}
-# Java reads these for printing only.
-_ONLY_PRINTED = frozenset("aA")
+# Java can format these, but Spark cannot parse them.
+_FORMAT_ONLY = frozenset("aA")
 _PART = re.compile(r"%(\.?[36]?f|.)|([^%]+)", re.DOTALL)
 
 
 def java_format(text: str, *, reading: bool) -> str:
-    """The format for Spark; `reading`: to take a text apart, else to print a time."""
+    """The format for Spark; `reading`: to parse a text, else to format a time."""
     parts: list[str] = []
     end = 0
     for match in _PART.finditer(text):
         letter, literal = match.groups()
         literal = _LITERALS.get(letter, literal)
-        parts.append(_quoted(literal) if literal is not None else _letters(letter, text, reading))
+        parts.append(_quote(literal) if literal is not None else _letters(letter, text, reading))
         end = match.end()
     if end != len(text):
-        raise _refused("%", text)
+        raise _unsupported_part("%", text)
     return "".join(parts)
 
 
 def _letters(letter: str, text: str, reading: bool) -> str:
     java = _JAVA.get(letter)
-    if java is None or (reading and letter in _ONLY_PRINTED):
-        raise _refused(f"%{letter}", text)
+    if java is None or (reading and letter in _FORMAT_ONLY):
+        raise _unsupported_part(f"%{letter}", text)
     return java
 
 
-def _quoted(literal: str) -> str:
+def _quote(literal: str) -> str:
     return "'" + literal.replace("'", "''") + "'" if any(c.isalpha() or c in "'[]{}#" for c in literal) else literal
 
 
-def _refused(part: str, text: str) -> Refusal:
+def _unsupported_part(part: str, text: str) -> Refusal:
     known = " ".join(f"%{letter}" for letter in (*_JAVA, *_LITERALS))
     return Refusal(
-        f"`{part}` in the format '{text}' is unsupported", condition=SQL_UNSUPPORTED, hint=f"accepted are {known}"
+        f"`{part}` in the format '{text}' is unsupported", condition=SQL_UNSUPPORTED, hint=f"accepted: {known}"
     )

@@ -1,11 +1,11 @@
-"""Compiled queries as operands: choosing and converting their columns, and UNION ALL."""
+"""Compiled queries as operands: selecting and casting their columns, and UNION ALL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from streamling.plan.sql.coercions import common_type, converted
+from streamling.plan.sql.coercions import cast_to, common_type
 from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.values import Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, Field
@@ -15,8 +15,8 @@ from streamling.plan.types import OPERATION_COLUMN, STRING, Field
 class Branch:
     """A compiled query.
 
-    needs      what its text needs
-    appended   whether its last column is the operation column that the user did not write
+    needs      the dependencies of its text
+    appended   whether its last column is an operation column that the user did not write
     """
 
     text: str
@@ -24,21 +24,21 @@ class Branch:
     needs: Dependencies
     appended: bool
 
-    def selected(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
-        """The columns at `order`, converted and renamed to `targets`; itself if nothing changes."""
-        chosen = [self.fields[index] for index in (order or range(len(self.fields)))]
-        if [(f.name, f.type) for f in chosen] == [(f.name, f.type) for f in targets] and tuple(chosen) == self.fields:
+    def select(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
+        """The columns at the indexes `order`, cast and renamed to `targets`; itself if nothing changes."""
+        fields = [self.fields[index] for index in (order or range(len(self.fields)))]
+        if [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in targets] and tuple(fields) == self.fields:
             return self
-        columns = (_converted(field, target) for field, target in zip(chosen, targets, strict=True))
+        columns = (_cast_column(field, target) for field, target in zip(fields, targets, strict=True))
         return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.needs, self.appended)
 
-    def renamed(self, names: Sequence[str]) -> Branch | str:
-        """The written columns under other names, or why not. The operation column stays, also if it got another."""
+    def rename(self, names: Sequence[str]) -> Branch | str:
+        """The written columns under other names, or the reason why not. There is always an operation column."""
         written = self.fields[:-1] if self.appended else self.fields
         if len(names) != len(written):
-            return f"{len(names)} column names for {len(written)} columns"
+            return f"there are {len(names)} column names for {len(written)} columns"
         if len(set(names)) < len(names):
-            return f"a name is given twice: {', '.join(names)}"
+            return f"duplicate column name: {', '.join(names)}"
         targets = [replace(field, name=name) for field, name in zip(written, names, strict=True)]
         order = list(range(len(targets)))
         operation = next((target for target in targets if target.name == OPERATION_COLUMN), None)
@@ -46,21 +46,21 @@ class Branch:
             order.append(_operation(self))
             targets.append(self.fields[order[-1]])
         elif operation.type != STRING:
-            return f"`{OPERATION_COLUMN}` must be text, this is {operation.type}"
-        return replace(self.selected(targets, order), appended=operation is None)
+            return f"`{OPERATION_COLUMN}` must be text, but it is {operation.type}"
+        return replace(self.select(targets, order), appended=operation is None)
 
 
-def _converted(field: Field, target: Field) -> str:
-    value = converted(Value(identifier(field.name), field.type, field.nullable), target.type)
+def _cast_column(field: Field, target: Field) -> str:
+    value = cast_to(Value(identifier(field.name), field.type, field.nullable), target.type)
     name = identifier(target.name)
     return value.text if value.text == name else f"{value.text} AS {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why branches do not fit together.
+    """Why branches cannot be combined.
 
-    branch   the number, from 0, of the one that does not fit those before it
+    branch   the index, from 0, of the branch that does not fit those before it
     """
 
     branch: int
@@ -70,8 +70,8 @@ class Mismatch:
 def union(parts: Sequence[Branch]) -> Branch | Mismatch:
     """UNION ALL of all parts, or why it is impossible.
 
-    Columns meet by position, except the operation column, which is the same column wherever a branch has it: its
-    place is the first branch's.
+    Columns are matched by position, except the operation column, which may be anywhere in a branch: the result has it
+    at its position in the first branch.
     """
     first = parts[0]
     for number, part in enumerate(parts, start=1):
@@ -81,15 +81,15 @@ def union(parts: Sequence[Branch]) -> Branch | Mismatch:
                 f"UNION ALL: branch 1 has {len(first.fields)} columns ({_names(first)}), "
                 f"branch {number} has {len(part.fields)} ({_names(part)})",
             )
-    orders = [_aligned(part, _operation(first)) for part in parts]
+    orders = [_align(part, _operation(first)) for part in parts]
     targets: list[Field] = []
     for position in range(len(first.fields)):
-        met = _met([part.fields[order[position]] for part, order in zip(parts, orders, strict=True)])
-        if isinstance(met, Mismatch):
+        field = _common_field([part.fields[order[position]] for part, order in zip(parts, orders, strict=True)])
+        if isinstance(field, Mismatch):
             name = first.fields[position].name
-            return Mismatch(met.branch, f"UNION ALL: column {position + 1} `{name}`: {met.message}")
-        targets.append(met)
-    texts = [f"({part.selected(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
+            return Mismatch(field.branch, f"UNION ALL: column {position + 1} `{name}`: {field.message}")
+        targets.append(field)
+    texts = [f"({part.select(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
     return Branch(" UNION ALL ".join(texts), tuple(targets), merge(part.needs for part in parts), first.appended)
 
 
@@ -101,18 +101,18 @@ def _operation(branch: Branch) -> int:
     return next(index for index, field in enumerate(branch.fields) if field.name == OPERATION_COLUMN)
 
 
-def _aligned(branch: Branch, place: int) -> list[int]:
-    """The order of columns that puts the operation column at `place`."""
+def _align(branch: Branch, position: int) -> list[int]:
+    """The order of columns with the operation column at `position`."""
     own = _operation(branch)
     order = [index for index in range(len(branch.fields)) if index != own]
-    return [*order[:place], own, *order[place:]]
+    return [*order[:position], own, *order[position:]]
 
 
-def _met(fields: Sequence[Field]) -> Field | Mismatch:
+def _common_field(fields: Sequence[Field]) -> Field | Mismatch:
     type_ = fields[0].type
     for number, field in enumerate(fields, start=1):
-        met = common_type(type_, field.type, text_wins=True)
-        if met is None:
-            return Mismatch(number - 1, f"{type_} does not go together with {field.type} of branch {number}")
-        type_ = met
+        common = common_type(type_, field.type, text_wins=True)
+        if common is None:
+            return Mismatch(number - 1, f"{type_} is not compatible with {field.type} of branch {number}")
+        type_ = common
     return Field(fields[0].name, type_, any(field.nullable for field in fields))

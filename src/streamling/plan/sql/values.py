@@ -1,4 +1,4 @@
-"""What an expression compiles to, and the refusal to compile one."""
+"""The result of compiling an expression, and the exception if it cannot be compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamling.errors import SQL_TYPES, Condition
 from streamling.plan.types import NULL, STRING, DataType
 
 MONTHS = DataType("interval", unit="month")
-"""A literal interval with months in it: not a length of time, so it can only be added to and subtracted from times."""
+"""The type of an interval literal with months: not a fixed duration, so it can only be added to times or subtracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ Constant = str | int | float | bool | Interval
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A compiled expression: Spark SQL text that stands for itself wherever an operand may stand, and its type.
+    """A compiled expression: a Spark SQL text that can be used as an operand without parentheses, and its type.
 
-    constant   the value when the user wrote a literal, else None. NULL is told by its type.
+    constant   the value of a literal, else None. A NULL literal has the type NULL.
     """
 
     text: str
@@ -50,9 +50,9 @@ NULL_VALUE = Value("NULL", NULL)
 
 
 class Refusal(Exception):
-    """An expression cannot be compiled. The compiler turns it into a user error at the place of the expression.
+    """An expression cannot be compiled. The compiler turns it into a user error at the position of the expression.
 
-    argument   the number, from 0, of the argument of a call that is at fault
+    argument   the index, from 0, of the wrong argument of a call
     """
 
     def __init__(
@@ -83,17 +83,17 @@ _SHORT = 60
 
 
 def is_short(value: Value) -> bool:
-    """Whether a text may be repeated: a column, a literal, little more."""
+    """Whether its text is short enough to be repeated: a column, a literal, or little more."""
     return value.constant is not None or len(value.text) <= _SHORT
 
 
-def once(text: str, name: str, build: Callable[[str], str]) -> str:
-    """What `build` makes of a text; unless it is short, it is computed once, however often it stands in the result."""
-    return build(text) if len(text) <= _SHORT else named(text, name, build(name))
+def bind_unless_short(text: str, name: str, build: Callable[[str], str]) -> str:
+    """The result of `build` for a text; unless the text is short, Spark computes it once, however often it is used."""
+    return build(text) if len(text) <= _SHORT else bind(text, name, build(name))
 
 
-def named(text: str, name: str, body: str) -> str:
-    """`body`, in which `name` stands for `text`: Spark SQL has no such names, but a list of one item gives one."""
+def bind(text: str, name: str, body: str) -> str:
+    """`body` with `name` bound to `text`. Spark SQL has no local names, but a lambda over a list of one item has."""
     return f"element_at(transform(array({text}), {name} -> {body}), 1)"
 
 
@@ -103,7 +103,7 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0
 def string_literal(text: str) -> str:
     """A text as a Spark string literal.
 
-    Spark reads backslash escapes in literals and replaces `${..}` by variables before it parses, in literals too.
+    Spark replaces backslash escapes in literals, and before parsing it replaces `${..}` by variables, also in literals.
     """
     escaped = "".join(_ESCAPES.get(character, character) for character in text)
     return "'" + escaped.replace("${", "\\u0024{") + "'"

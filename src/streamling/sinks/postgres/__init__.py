@@ -24,8 +24,7 @@ from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import PostgresConnection
-from streamling.spec.settings.blocks import PostgresSink as PostgresSinkSettings
+from streamling.spec.settings.blocks import PostgresConnection, PostgresSinkSettings
 
 _MOST_NAME_BYTES = 63
 

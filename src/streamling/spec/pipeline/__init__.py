@@ -1,7 +1,7 @@
 """The pipeline file: from text to nodes with typed options."""
 
 from streamling.spec.pipeline.loader import Absent, Kinds, load_pipeline, read_pipeline
-from streamling.spec.pipeline.nodes import NodeSpec, OptionsModel, PipelineSpec, Role, described_node, in_file_order
+from streamling.spec.pipeline.nodes import NodeSpec, OptionsModel, PipelineSpec, Role, describe_node, in_file_order
 from streamling.spec.pipeline.text import PipelineText, pipeline_text
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "PipelineSpec",
     "PipelineText",
     "Role",
-    "described_node",
+    "describe_node",
     "in_file_order",
     "load_pipeline",
     "pipeline_text",

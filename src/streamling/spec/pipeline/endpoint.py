@@ -1,4 +1,4 @@
-"""What nodes that post rows to a URL have in common."""
+"""Options of nodes that post rows to a URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamling.spec.secret import Secret
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _MEDIA_TYPE = re.compile(rf"{_HEADER_NAME.pattern}/{_HEADER_NAME.pattern}[ \t]*(;.*)?")
-_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
+_NOT_PRINTABLE = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 class Endpoint(Options):
@@ -24,18 +24,18 @@ class Endpoint(Options):
     url: str = Field(description="Address that rows are posted to, `http` or `https`.")
     headers: dict[str, Secret] = Field(default_factory=dict, description="Headers of each request; values are secrets.")
     secret_name: str | None = Field(
-        default=None, min_length=1, description="Secret of the settings that is sent as one more header."
+        default=None, min_length=1, description="Name of a secret in the settings that is sent as one more header."
     )
-    one_row_per_request: bool = Field(default=False, description="Send each row alone instead of a list of rows.")
+    one_row_per_request: bool = Field(default=False, description="Send one row per request instead of a list of rows.")
     payload_version: Literal[0, 1] = Field(
-        default=0, description="Form of a row: 0 as it is, 1 under `data` beside `metadata`."
+        default=0, description="Format of a row: 0 is the row itself, 1 an object with `data` and `metadata`."
     )
 
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        if (wrong := _url_fault(url)) is not None:
-            raise invalid_value(f"must be a complete URL, as in https://example.com/rows: {wrong}")
+        if (fault := _url_fault(url)) is not None:
+            raise invalid_value(f"must be a complete URL like https://example.com/rows: {fault}")
         return url
 
     @field_validator("headers")
@@ -44,11 +44,11 @@ class Endpoint(Options):
         seen: dict[str, str] = {}
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name):
-                raise invalid_value("has a name that no header can have", field=name)
+                raise invalid_value("is not a valid header name", field=name)
             if not _HEADER_VALUE.fullmatch(value.reveal()):
-                raise invalid_value("has a value that no header can have: one line of ASCII characters", field=name)
+                raise invalid_value("must have a value that is one line of printable ASCII characters", field=name)
             if name.lower() == "content-type" and not _MEDIA_TYPE.fullmatch(value.reveal()):
-                raise invalid_value("is no media type, as in application/json", field=name)
+                raise invalid_value("is not a valid media type like application/json", field=name)
             if (first := seen.setdefault(name.lower(), name)) != name:
                 raise invalid_value(f"is the same header as '{first}'; case does not matter", field=name)
         return headers
@@ -62,15 +62,15 @@ class Endpoint(Options):
 
 
 def _url_fault(url: str) -> str | None:
-    """What is wrong with an address. It may carry credentials: no part of it is repeated."""
-    if (blank := _BLANK.search(url)) is not None:
-        return f"character {blank.start() + 1} is a blank or cannot be printed"
+    """What is wrong with a URL. The text repeats no part of it, since a URL may contain credentials."""
+    if (character := _NOT_PRINTABLE.search(url)) is not None:
+        return f"character {character.start() + 1} is a space or not printable"
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or "://" not in url:
             return "it must begin with http:// or https://"
         if not parts.hostname:
-            return "it names no host"
-        return None if parts.port != 0 else "0 is no port"
+            return "it has no host"
+        return None if parts.port != 0 else "0 is not a valid port"
     except ValueError:
-        return "its host or port cannot be read"
+        return "its host or port is not valid"

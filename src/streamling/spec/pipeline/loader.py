@@ -3,9 +3,9 @@
     load_pipeline   text -> PipelineSpec with every problem of the nodes in it
     read_pipeline   the same for a path
 
-What stands in one node is checked here; what needs a second node (who reads whom, schemas, keys) is the
-planner's. A node with problems stays in the pipeline, so that the planner can look for more around it. The
-kinds of nodes are handed in: this package knows none.
+Rules about one node are checked here; rules about several nodes (inputs, schemas, keys) are checked by the planner.
+A node with problems stays in the pipeline, so that the planner can find further problems around it. The caller passes
+the kinds of nodes: this package knows none.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from streamling.spec.pipeline.nodes import (
     OptionsModel,
     PipelineSpec,
     Role,
-    described_node,
+    describe_node,
     find_node,
     in_file_order,
 )
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.pipeline.text import pipeline_text
-from streamling.spec.yaml import Entry, ListNode, MapNode, Node, ScalarNode, described, load
-from streamling.spec.yaml.slips import TEMPLATED
+from streamling.spec.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, describe, load
+from streamling.spec.yaml.mistakes import TEMPLATED
 
 _SECTIONS = tuple(role.section for role in Role)
 _REQUIRED = (Role.SOURCE.section, Role.SINK.section)
@@ -52,25 +52,25 @@ _REQUIRED = (Role.SOURCE.section, Role.SINK.section)
 _PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][^{}\s]*\}|\{\{[^{}]*\}\}|\{%.*?%\}")
 
 Kinds = Mapping[tuple[Role, str], OptionsModel]
-"""The options model of each kind of node, built in or a plugin's, in the order in which messages list them."""
+"""The options model of each kind of node, built-in or of a plugin, in the order in which messages list them."""
 Absent = Mapping[tuple[Role, str], str]
-"""Why some kinds are not there, for who uses them nevertheless."""
+"""Why some kinds are not available, for the message about a node that uses one."""
 
 
 def read_pipeline(path: Path | str, kinds: Kinds) -> PipelineSpec:
-    """As `load_pipeline` for a file. A file that is missing or unreadable is a UserError PIPELINE_FILE."""
+    """As `load_pipeline`, for a file. Raises UserError PIPELINE_FILE if it is missing or cannot be read."""
     return load_pipeline(pipeline_text(path), str(path), kinds)
 
 
 def load_pipeline(
     text: str, file: str, kinds: Kinds, absent: Absent | None = None, settings: object = None
 ) -> PipelineSpec:
-    """The pipeline written in `text`. Raises InvalidPipeline if it is not a map in YAML.
+    """The pipeline written in `text`. Raises InvalidPipeline if it is not a YAML map.
 
-    `settings` are for models that look at them: pydantic hands them over as the context of the validation.
+    Options models get `settings` from pydantic as the context of the validation.
     """
     try:
-        tree = _unwrapped(load(text, file))
+        tree = _unwrap(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
     loader = _Loader(kinds, absent or {}, settings)
@@ -90,13 +90,15 @@ class _Loader:
     """Collects the nodes and the problems of one file."""
 
     def __init__(self, kinds: Kinds, absent: Absent, settings: object) -> None:
-        self._kinds, self._absent, self._settings = kinds, absent, settings
+        self._kinds = kinds
+        self._absent = absent
+        self._settings = settings
         self._names: dict[tuple[str, str], tuple[str, int]] = {}
         self.problems: list[UserError] = []
         self.cautions: list[Caution] = []
 
     def check_keys(self, tree: MapNode) -> None:
-        """Other keys than the sections are ignored, as their authors know; those that look like one may be slips."""
+        """Warns of ignored keys that look like misspelt sections. Other keys are ignored on purpose."""
         for entry in tree.entries:
             if entry.key in _SECTIONS:
                 continue
@@ -115,7 +117,7 @@ class _Loader:
             if role.section in _REQUIRED:
                 message = f"missing section '{role.section}': a pipeline needs the maps 'sources' and 'sinks'"
                 near = nearest(role.section, (other.key for other in tree.entries))
-                hint = f"is '{near}' meant to be '{role.section}'?" if near else None
+                hint = f"did you mean '{role.section}' instead of '{near}'?" if near else None
                 self.problems.append(UserError(MISSING_SECTION, message, where=tree.where, hint=hint))
         elif isinstance(entry.value, MapNode):
             for node in entry.value.entries:
@@ -123,20 +125,20 @@ class _Loader:
                 if spec is not None:
                     yield spec
         elif not _is_empty(entry.value) or role.section in _REQUIRED:
-            message = f"section '{role.section}' must be a map of nodes by name, not {described(entry.value)}"
-            hint = f"write {role.section}: {{}} for none" if _is_empty(entry.value) else None
+            message = f"section '{role.section}' must be a map of nodes by name, not {describe(entry.value)}"
+            hint = f"write {role.section}: {{}} for an empty section" if _is_empty(entry.value) else None
             self.problems.append(UserError(WRONG_TYPE, message, where=entry.value.where, hint=hint))
 
-    def _check_name(self, entry: Entry, role: Role, type_: str, namespace: str) -> None:
-        described = described_node(role, entry.key, type_)
-        first, line = self._names.setdefault((namespace, entry.key.lower()), (described, entry.where.line))
-        if line != entry.where.line or first != described:
-            message = f"the name is taken by {first} in line {line}; names are compared without regard to case"
-            self._report(described, entry.key, UserError(NAME_CLASH, message, where=entry.where))
+    def _check_name(self, entry: MapEntry, role: Role, type_: str, namespace: str) -> None:
+        prefix = describe_node(role, entry.key, type_)
+        first, line = self._names.setdefault((namespace, entry.key.lower()), (prefix, entry.where.line))
+        if line != entry.where.line or first != prefix:
+            message = f"{first} in line {line} already has this name; upper and lower case count as the same"
+            self._report(prefix, entry.key, UserError(NAME_CLASH, message, where=entry.where))
 
-    def _node(self, entry: Entry, role: Role) -> NodeSpec | None:
+    def _node(self, entry: MapEntry, role: Role) -> NodeSpec | None:
         name, tree = entry.key, entry.value
-        prefix = described_node(role, name)
+        prefix = describe_node(role, name)
         if not name.strip():
             self._report(prefix, name, UserError(INVALID_VALUE, "the name must not be empty", where=entry.where))
             return None
@@ -144,7 +146,7 @@ class _Loader:
             self._report(prefix, name, UserError(UNKNOWN_FIELD, NOT_MERGED, where=entry.where))
             return None
         if not isinstance(tree, MapNode):
-            message = f"must be a map of fields, not {described(tree)}"
+            message = f"must be a map of fields, not {describe(tree)}"
             self._report(prefix, name, UserError(WRONG_TYPE, message, where=tree.where))
             tree = MapNode(tree.where, ())
             model = None
@@ -168,23 +170,23 @@ class _Loader:
         return spec
 
     def _check_placeholders(self, node: NodeSpec) -> None:
-        """Texts that look as if something should have filled them in. What the node does not look into may be code
-        with such marks, or a template of its own."""
+        """Warns of texts that look like placeholders. Opaque fields are not checked: they may be code with such
+        marks, or templates for another program."""
         if node.model is None:
             return
         fields = {f.alias or name for name, f in node.model.model_fields.items()} - set(node.model.opaque)
         for path, text in _texts(e for e in node.tree.entries if e.key in fields):
-            found = _PLACEHOLDER.search(text)
-            if found is not None and not self._is_reported(node.locate(*path)):
+            placeholder = _PLACEHOLDER.search(text)
+            if placeholder is not None and not self._is_reported(node.locate(*path)):
                 field_ = ".".join(str(part) for part in path)
-                message = f"'{field_}' holds '{found[0]}', which is used as written"
+                message = f"'{field_}' contains '{placeholder[0]}', which is used as written"
                 self.cautions.append(node.caution(INVALID_VALUE, message, *path, hint=TEMPLATED))
 
     def _options(
-        self, entry: Entry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
+        self, entry: MapEntry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
     ) -> NodeOptions | None:
         try:
-            # Strict mode reads enums and tuples from text and lists only when the input is JSON.
+            # Strict mode accepts text for enums and lists for tuples only if the input is JSON.
             return model.model_validate_json(json.dumps(tree.plain()), context=self._settings)
         except ValidationError as error:
             for fault in faults(error, model):
@@ -193,10 +195,10 @@ class _Loader:
                 templated = isinstance(written, ScalarNode) and _PLACEHOLDER.search(written.text) is not None
                 hint = TEMPLATED if templated else fault.hint
                 problem = UserError(fault.condition, fault.sentence, where=where, hint=hint)
-                self._report(described_node(role, entry.key, type_), entry.key, problem)
+                self._report(describe_node(role, entry.key, type_), entry.key, problem)
             return None
 
-    def _model(self, entry: Entry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
+    def _model(self, entry: MapEntry, tree: MapNode, role: Role, prefix: str) -> type[NodeOptions] | None:
         known = [name for kind_role, name in self._kinds if kind_role is role]
         field_ = tree.get("type")
         if field_ is None and (merge := tree.entry(MERGE_KEY)) is not None:
@@ -207,22 +209,31 @@ class _Loader:
             self._report(prefix, entry.key, UserError(MISSING_FIELD, message, where=entry.where))
             return None
         if not isinstance(field_, ScalarNode) or not isinstance(field_.value, str):
-            message = f"'type' must be text, not {described(field_)}"
+            message = f"'type' must be text, not {describe(field_)}"
             self._report(prefix, entry.key, UserError(WRONG_TYPE, message, where=field_.where))
             return None
         type_ = field_.value
         model = self._kinds.get((role, type_))
         if model is None:
-            message, hint = f"plugin '{type_}' is not available", did_you_mean(type_, known)
-            if others := [other for other in Role if (other, type_) in self._kinds]:
-                message = f"'{type_}' is not available as a {role.value}: it is a {others[0].value}"
-                hint = f"move the node to '{others[0].section}'"
-            message = f"{message}; known {role.value} types: {', '.join(known)}"
-            if (role, type_) in self._absent:
-                message = f"{message}; {self._absent[role, type_]}"
-            problem = UserError(KIND_NOT_AVAILABLE, message, where=field_.where, hint=hint)
-            self._report(described_node(role, entry.key, type_), entry.key, problem)
+            problem = self._unknown_type(role, type_, known, field_.where)
+            self._report(describe_node(role, entry.key, type_), entry.key, problem)
         return model
+
+    def _unknown_type(self, role: Role, type_: str, known: list[str], where: Where) -> UserError:
+        hint = did_you_mean(type_, known)
+        if others := [other for other in Role if (other, type_) in self._kinds]:
+            message = f"'{type_}' is not available as a {role.value}: it is a {others[0].value}"
+            hint = f"move the node to '{others[0].section}'"
+        elif hint is not None:
+            message = f"{role.value} type '{type_}' is not available"
+        else:
+            message = f"plugin '{type_}' is not available"
+        message = f"{message}; known {role.value} types: {', '.join(known)}"
+        if (role, type_) in self._absent:
+            message = f"{message}; {self._absent[role, type_]}"
+        elif hint is None:
+            hint = "load the plugin with STREAMLING__PLUGIN__PATH, or correct the type"
+        return UserError(KIND_NOT_AVAILABLE, message, where=where, hint=hint)
 
     def _is_reported(self, where: Where) -> bool:
         return any(problem.where == where for problem in self.problems)
@@ -235,7 +246,7 @@ class _Loader:
         )
 
 
-def _unwrapped(tree: MapNode) -> MapNode:
+def _unwrap(tree: MapNode) -> MapNode:
     inner = tree.get("definition")
     if isinstance(inner, MapNode) and not any(tree.entry(role.section) for role in Role):
         return inner
@@ -243,15 +254,17 @@ def _unwrapped(tree: MapNode) -> MapNode:
 
 
 def _written_type(tree: MapNode) -> str:
-    found = tree.get("type")
-    return found.value if isinstance(found, ScalarNode) and isinstance(found.value, str) else ""
+    node = tree.get("type")
+    return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else ""
 
 
 def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value is None
 
 
-def _texts(entries: Iterable[Entry], path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _texts(
+    entries: Iterable[MapEntry], path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for entry in entries:
         yield from _texts_in(entry.value, (*path, entry.key))
 
@@ -268,9 +281,9 @@ def _texts_in(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[s
 
 
 def _fault_place(tree: MapNode, fault: Fault, node: Where) -> Where:
-    found = find_node(tree, fault.path)
+    value = find_node(tree, fault.path)
     if fault.condition is UNKNOWN_FIELD:
         around = find_node(tree, fault.path[:-1])
         if isinstance(around, MapNode) and (entry := around.entry(str(fault.path[-1]))) is not None:
             return entry.where
-    return node if found is tree else found.where
+    return node if value is tree else value.where

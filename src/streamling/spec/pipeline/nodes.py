@@ -1,4 +1,4 @@
-"""A pipeline as its author wrote it: nodes by section, with their places in the file."""
+"""A pipeline as its author wrote it: nodes by section, with their positions in the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OptionsModel = type[NodeOptions]
 
 
 class Role(StrEnum):
-    """What a node does with rows; the section it stands in is the plural."""
+    """The role of a node; its section in the file has the plural of the word."""
 
     SOURCE = "source"
     TRANSFORM = "transform"
@@ -32,9 +32,9 @@ class Role(StrEnum):
 class NodeSpec:
     """One node as its author wrote it. `ref` is the name in state keys, metrics and references: lower-case.
 
-    model   the options model of its kind; None when there is no such kind
-    sound   whether the options are what was written; if not, they are the defaults of every node, and
-            only `text` tells what stands in the file
+    model   the options model of its kind; None if there is no such kind
+    sound   whether `options` are valid and as written; if not, they are the defaults that all nodes share, and only
+            `text` gives what is in the file
     """
 
     role: Role
@@ -48,41 +48,41 @@ class NodeSpec:
     sound: bool = True
 
     def text(self, name: str) -> str | None:
-        """What was written in a text field; None if it is missing or no text."""
-        found = self.tree.get(name)
-        return found.value if isinstance(found, ScalarNode) and isinstance(found.value, str) else None
+        """The value of a text field as written; None if it is missing or not text."""
+        node = self.tree.get(name)
+        return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
 
     def locate(self, *path: str | int) -> Where:
-        """Where the value of a field stands; the nearest map around it, or the node, if it was not written."""
-        found = find_node(self.tree, path)
-        return self.where if found is self.tree else found.where
+        """The position of a field's value; if it was not written, that of the nearest map around it, or of the node."""
+        value = find_node(self.tree, path)
+        return self.where if value is self.tree else value.where
 
     def text_locator(self, *path: str | int) -> Callable[[int, int], Where | None]:
-        """Translates line and column inside the text of a field into a place in the file."""
-        found = find_node(self.tree, path)
-        return found.locate if isinstance(found, ScalarNode) else lambda line, column: None
+        """A function from line and column inside the text of a field to the position in the file."""
+        value = find_node(self.tree, path)
+        return value.locate if isinstance(value, ScalarNode) else lambda line, column: None
 
     def described(self) -> str:
-        """How messages speak of the node: `kafka source 'orders'`."""
-        return described_node(self.role, self.name, self.type)
+        """How messages name the node: `kafka source 'orders'`."""
+        return describe_node(self.role, self.name, self.type)
 
     def error(self, condition: Condition, message: str, *path: str | int, hint: str | None = None) -> UserError:
         """A problem of the field at `path`, or of the node; the message continues `kafka source 'orders': `."""
         text = f"{self.described()}: {message}"
-        return UserError(condition, text, node=self.name, where=self._place(path), hint=hint)
+        return UserError(condition, text, node=self.name, where=self._position(path), hint=hint)
 
     def caution(self, condition: Condition, message: str, *path: str | int, hint: str | None = None) -> Caution:
-        """As `error`, for what stops nothing."""
+        """As `error`, for a warning."""
         text = f"{self.described()}: {message}"
-        return Caution(condition, text, node=self.name, where=self._place(path), hint=hint)
+        return Caution(condition, text, node=self.name, where=self._position(path), hint=hint)
 
-    def _place(self, path: tuple[str | int, ...]) -> Where:
+    def _position(self, path: tuple[str | int, ...]) -> Where:
         return self.locate(*path) if path else self.where
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """A pipeline file. Nodes stand in the order of the file, and so do the problems found in them."""
+    """A pipeline file. Nodes and the problems found in them are in the order of the file."""
 
     file: str
     sources: tuple[NodeSpec, ...] = ()
@@ -97,16 +97,16 @@ class PipelineSpec:
 
 
 def in_file_order(problems: Iterable[_Problem]) -> list[_Problem]:
-    """Sorted by place; what has none comes first."""
+    """The problems sorted by position; those without one come first."""
     return sorted(problems, key=lambda p: (p.where.line, p.where.column) if p.where else (0, 0))
 
 
-def described_node(role: Role, name: str, type_: str | None = None) -> str:
+def describe_node(role: Role, name: str, type_: str | None = None) -> str:
     return f"{type_} {role.value} '{name}'" if type_ else f"{role.value} '{name}'"
 
 
 def find_node(tree: Node, path: tuple[str | int, ...]) -> Node:
-    """The node at `path`, or the last one on the way to it."""
+    """The node at `path`, or the last existing one on the way to it."""
     for part in path:
         inner: Node | None = None
         if isinstance(tree, MapNode) and isinstance(part, str):

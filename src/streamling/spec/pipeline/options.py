@@ -1,11 +1,11 @@
-"""What every node of a pipeline may say, as models that the node kinds extend.
+"""Options that nodes of several kinds have, as models that the kinds extend.
 
-Models are strict: no coercion between YAML types, no unknown fields; instances are frozen. A kind derives
-from `SourceOptions`, `TransformOptions` or `SinkOptions`, takes the mix-ins whose fields it has (written
-before the base: fields are listed from the last base to the first), and adds its own fields with
-descriptions, from which the documentation is made. Checks are pydantic validators; see
-`faults` for what they raise. A check between fields is best put on the later field with
-`validate_default=True`, so that it is reported together with the problems of other fields.
+Models are strict: no cast between YAML types, no unknown fields; instances are frozen. A kind derives from
+`SourceOptions`, `TransformOptions` or `SinkOptions`, adds the mix-ins whose fields it has (written before the base:
+fields are listed from the last base to the first), and adds its own fields with descriptions, from which the
+documentation is generated. Checks are pydantic validators; see `faults` for what they raise. Put a check that
+compares fields on the later one with `validate_default=True`, so that it is reported together with the problems of
+other fields.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def label_fault(key: str, value: str) -> str | None:
-    """What is wrong with a label, as the rest of a sentence that begins with it."""
+    """What is wrong with a label; the text continues a sentence that begins with the label's name."""
     if key in RESERVED_LABELS:
         return f"has the name '{key}', which is reserved"
     if key.startswith("__"):
         return "has a name that starts with two underscores, which is reserved"
     if not _LABEL.fullmatch(key):
-        return f"has the name '{key}'; names are letters, digits and '_', no digit first"
+        return f"has the name '{key}'; a name may have letters, digits and '_', and must not begin with a digit"
     if len(value.encode()) > MAX_LABEL_BYTES:
         return f"must be no longer than {MAX_LABEL_BYTES} bytes"
     if _CONTROL.search(value):
@@ -66,19 +66,19 @@ class EventTimeUnit(StrEnum):
 
 
 class EventTime(Options):
-    """Where the time of an event is found in a row."""
+    """The column with the event time of a row."""
 
-    column: str = Field(min_length=1, description="Column that holds the event time.")
+    column: str = Field(min_length=1, description="Column with the event time.")
     unit: EventTimeUnit | None = Field(
         default=None, description="Unit of an integer column; ignored for timestamp columns."
     )
 
 
 class Telemetry(Options):
-    """What a node adds to its metrics."""
+    """Additions to the metrics of a node."""
 
     event_time: EventTime | None = Field(default=None, description="Event time of the node's rows.")
-    labels: dict[str, str] = Field(default_factory=dict, description="Extra labels of all metrics of the node.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Extra labels for all metrics of the node.")
 
     @field_validator("labels")
     @classmethod
@@ -91,18 +91,18 @@ class Telemetry(Options):
         return labels
 
 
-def _checked_topic(topic: str) -> str:
+def _check_topic(topic: str) -> str:
     if topic in (".", ".."):
-        raise invalid_value(f"is '{topic}', which no topic can be called")
+        raise invalid_value(f"is '{topic}', which is not a valid topic name")
     if len(topic) > MAX_TOPIC:
         raise invalid_value(f"must be no longer than {MAX_TOPIC} characters")
     if (odd := re.search(r"[^A-Za-z0-9._-]", topic)) is not None:
-        raise invalid_value(f"has the character '{odd[0]}'; names of topics are letters, digits, '.', '_' and '-'")
+        raise invalid_value(f"has the character '{odd[0]}'; topic names may have letters, digits, '.', '_' and '-'")
     return topic
 
 
-TopicName = Annotated[str, Field(min_length=1), AfterValidator(_checked_topic)]
-"""A topic as Kafka allows it to be called."""
+TopicName = Annotated[str, Field(min_length=1), AfterValidator(_check_topic)]
+"""A topic name that Kafka accepts."""
 
 
 class OnError(StrEnum):
@@ -115,30 +115,30 @@ class FileLetters(Options):
     """Dead letters as JSON lines in a local directory."""
 
     type: Literal["file"] = Field(description="Kind of destination.")
-    path: str = Field(min_length=1, description="Local directory, made when missing.")
+    path: str = Field(min_length=1, description="Local directory, created if missing.")
 
     @field_validator("path")
     @classmethod
     def _check_path(cls, path: str) -> str:
         if "://" in path:
-            raise invalid_value("must be a local directory, not an address of another file system")
+            raise invalid_value("must be a local directory, not a URL of another file system")
         return path
 
 
 class KafkaLetters(Options):
-    """Dead letters as messages of a compacted topic, over the connection of `kafka_sink`."""
+    """Dead letters as messages in a compacted topic, through the connection `kafka_sink`."""
 
     type: Literal["kafka"] = Field(description="Kind of destination.")
-    topic: TopicName = Field(description="Topic, created when missing.")
+    topic: TopicName = Field(description="Topic, created if missing.")
 
 
 class PostgresLetters(Options):
-    """Dead letters as rows, over the connection of `postgres_sink` or the one under the node's name."""
+    """Dead letters as rows, through the connection `postgres_sink` or the connection named after the node."""
 
     type: Literal["postgres"] = Field(description="Kind of destination.")
-    table: str = Field(default="dead_letters", min_length=1, description="Table, made when missing.")
+    table: str = Field(default="dead_letters", min_length=1, description="Table, created if missing.")
     schema_: str = Field(
-        default="streamling", alias="schema", min_length=1, description="Postgres schema, made when missing."
+        default="streamling", alias="schema", min_length=1, description="Postgres schema, created if missing."
     )
 
 
@@ -158,36 +158,36 @@ class NodeOptions(Options):
     """Whether the node reads the tables of its field `sql`; otherwise it reads what `from` names."""
 
     opaque: ClassVar[tuple[str, ...]] = ()
-    """Fields whose text is handed on as it is: programs, or options of others."""
+    """Fields whose text is not examined: programs, or options of plugins."""
 
     identity_labels: ClassVar[tuple[str, ...]] = ()
-    """Metric labels the kind sets itself, which `telemetry.labels` must not use."""
+    """Metric labels that the kind sets itself; `telemetry.labels` must not use them."""
 
     @property
     def batch_limits(self) -> BatchLimits:
-        """The rows and the time that a batch waits for; None where the node does not say."""
+        """The rows and the time that a batch waits for; None for a limit that the node does not set."""
         return None, None
 
     @property
     def streams(self) -> int | None:
-        """On how many streams the node asks to run."""
+        """The number of streams that the node sets."""
         return None
 
     @property
     def own_key(self) -> tuple[str, ...]:
-        """The key columns that the node names."""
+        """The key columns that the node sets itself."""
         return ()
 
-    type: str = Field(min_length=1, description="Kind of the node; compared exactly.")
+    type: str = Field(min_length=1, description="Type of the node; case matters.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Event time and labels of the node's metrics.")
     on_error: OnError = Field(
         default=OnError.FAIL,
-        description="What happens to a bad row: end the pipeline, drop the row, or store it as a dead letter.",
+        description="What happens to a bad row: stop the pipeline, skip the row, or store it as a dead letter.",
     )
     dead_letter: DeadLetter | None = Field(
         default=None,
         validate_default=True,
-        description="Where bad rows go; required with, and only allowed with, `on_error: dead_letter`.",
+        description="Where dead letters are stored; required with `on_error: dead_letter`, not allowed without it.",
     )
 
     @field_validator("telemetry", mode="before")
@@ -198,9 +198,9 @@ class NodeOptions(Options):
     @field_validator("telemetry")
     @classmethod
     def _check_identity(cls, telemetry: Telemetry) -> Telemetry:
-        taken = [key for key in cls.identity_labels if key in telemetry.labels]
-        if taken:
-            raise invalid_value(f"has the label '{taken[0]}', which nodes of this kind set themselves", field="labels")
+        reserved = [key for key in cls.identity_labels if key in telemetry.labels]
+        if reserved:
+            raise invalid_value(f"has the label '{reserved[0]}', which this type of node sets itself", field="labels")
         return telemetry
 
     @field_validator("dead_letter")
@@ -218,8 +218,8 @@ def _column_names(value: object) -> object:
     if value is None or isinstance(value, tuple):
         return value or None
     if not isinstance(value, str):
-        raise wrong_type("must be one text with the columns separated by commas, never a list")
-    # A column named twice adds nothing.
+        raise wrong_type("must be one text with the columns separated by commas, not a list")
+    # Duplicate names are dropped.
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip())) or None
 
 
@@ -229,13 +229,13 @@ ColumnNames = Annotated[
     PlainSerializer(lambda columns: ", ".join(columns) if columns else None, return_type=str | None),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["id", "tenant, id"]}),
 ]
-"""Columns, written as one text with commas; None when the text names none."""
+"""Columns, written as one text with commas; None if the text names none."""
 
 PrimaryKey = ColumnNames
 
 
 class Keyed(Options):
-    """Mix-in: the node may name its key."""
+    """Mix-in: the node may set its key."""
 
     primary_key: PrimaryKey = Field(default=None, description="Key columns, separated by commas.")
 
@@ -245,7 +245,7 @@ class Keyed(Options):
 
 
 class RequiredKey(Options):
-    """Mix-in: the node must name its key."""
+    """Mix-in: the node must set its key."""
 
     primary_key: PrimaryKey = Field(description="Key columns, separated by commas.")
 
@@ -262,9 +262,9 @@ class RequiredKey(Options):
 
 
 class Batched(Options):
-    """Mix-in: the node's input is re-batched. Neither field set: batches pass as they are."""
+    """Mix-in: the node's input is re-batched. If neither field is set, batches pass unchanged."""
 
-    batch_size: int | None = Field(default=None, ge=1, description="Rows a batch waits for.")
+    batch_size: int | None = Field(default=None, ge=1, description="Number of rows that a batch waits for.")
     batch_flush_interval: Duration | None = Field(default=None, description="Longest wait of a partial batch.")
 
     @property
@@ -283,7 +283,7 @@ class Parallel(Options):
 
 
 class SingleStream(Options):
-    """Mix-in: the node runs on one stream unless it asks for more."""
+    """Mix-in: the node runs on one stream unless it sets more."""
 
     parallelism: int = Field(default=1, ge=1, description="Number of parallel streams of the node.")
 
@@ -293,12 +293,12 @@ class SingleStream(Options):
 
 
 class Deduplicating(Options):
-    """Mix-in: of the rows a batch has for one key, the sink writes the last."""
+    """Mix-in: the sink writes only the last row of each key in a batch."""
 
     deduplicate: bool = Field(default=True, description="Write only the last row of each key in a batch.")
 
 
-class Reading(Options):
+class ReadsNode(Options):
     """Mix-in: the node reads one other node."""
 
     from_: str = Field(alias="from", min_length=1, description="Name of the source or transform to read.")
@@ -309,20 +309,20 @@ class SourceOptions(NodeOptions):
 
     @property
     def ends(self) -> bool:
-        """Whether the source comes to an end by itself, as job mode asks."""
+        """Whether the source is bounded, as job mode requires."""
         return True
 
 
 class TransformOptions(NodeOptions):
-    """Base of all transforms. Those that read a node by name add `Reading`."""
+    """Base of all transforms. Those that read a node by name add `ReadsNode`."""
 
 
-class SinkOptions(Keyed, Reading, NodeOptions):
+class SinkOptions(Keyed, ReadsNode, NodeOptions):
     """Base of all sinks."""
 
     own_connection: ClassVar[bool] = False
-    """Whether the settings may give the sink a Postgres connection under its name."""
+    """Whether the settings may define a Postgres connection under the sink's name."""
 
     key_required: ClassVar[Condition | None] = None
-    """Set by sinks that cannot work without a primary key, of their own or of the node they read: what it is
-    called when there is none."""
+    """Set by sinks that cannot work without a primary key, their own or that of the node they read: the condition to
+    report if there is none."""

@@ -1,7 +1,7 @@
-"""The fields of plugin nodes: the runtime's own are typed, all others belong to the plugin.
+"""The fields of plugin nodes: those of the runtime are typed, all others belong to the plugin.
 
-A plugin gets one flat map of text to text. Its options stand on the node, under `options:`, or both; on the same key
-the node wins. What the runtime owns does not reach the plugin, wherever it is written.
+A plugin gets one flat map of text to text. Its options are written on the node, under `options:`, or both; if a key is
+in both, the one on the node counts. Fields of the runtime are never passed to the plugin, wherever they are written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamling.spec.pipeline.options import (
     Keyed,
     NodeOptions,
     Parallel,
-    Reading,
+    ReadsNode,
     SinkOptions,
     SourceOptions,
     TransformOptions,
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from streamling.spec.pipeline import NodeSpec
 
 
-# Of several bases the last one decides, so each model says it itself.
+# With several bases the configuration of the last one counts, so each model sets it again.
 _OPEN = ConfigDict(extra="allow")
 
 
 class PluginOptions(NodeOptions):
-    """Mix-in: fields that no model knows are options of the plugin."""
+    """Mix-in: fields that the model does not have are options of the plugin."""
 
     identity_labels = ("type",)
     opaque = ("options",)
     owned: ClassVar[tuple[str, ...]] = ("type", "primary_key", "telemetry", "parallelism")
-    """Names that never reach the plugin. `on_error` and `dead_letter` are the runtime's on the node only."""
+    """Names that are never passed to the plugin. `on_error` and `dead_letter` are passed if they are in `options`."""
 
     options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Options of the plugin; those written on the node itself come before them."
+        default_factory=dict, description="Options of the plugin; an option on the node itself overrides the one here."
     )
 
     @field_validator("options", mode="before")
@@ -50,16 +50,16 @@ class PluginOptions(NodeOptions):
         return {} if value is None else value
 
     def plugin_options(self) -> dict[str, str]:
-        """What the plugin gets: scalars as text, lists and maps as JSON. An empty value is none."""
-        given: dict[str, JsonValue] = {name: value for name, value in self.options.items() if name not in self.owned}
-        given |= {name: value for name, value in (self.model_extra or {}).items() if value is not None}
-        return {name: _text(value) for name, value in given.items() if value is not None}
+        """The options as the plugin gets them: scalars as text, lists and maps as JSON; empty values are dropped."""
+        options: dict[str, JsonValue] = {name: value for name, value in self.options.items() if name not in self.owned}
+        options |= {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+        return {name: _text(value) for name, value in options.items() if value is not None}
 
     def check_columns(self, node: NodeSpec, columns: Iterable[object], key: tuple[str, ...]) -> Iterator[Caution]:
-        """Nothing about columns: says which options the plugin will not see."""
+        """Checks no columns; warns of options that will not be passed to the plugin."""
         for name in self.options:
             if name in self.owned:
-                message = f"'options.{name}' has no effect: '{name}' belongs to the runtime"
+                message = f"'options.{name}' has no effect: '{name}' is a field of the runtime"
                 yield node.caution(INVALID_VALUE, message, "options", name, hint=f"write '{name}' on the node itself")
 
 
@@ -69,7 +69,7 @@ class PluginSourceOptions(PluginOptions, Parallel, Keyed, SourceOptions):
     model_config = _OPEN
 
 
-class PluginTransformOptions(PluginOptions, Parallel, Batched, Keyed, Reading, TransformOptions):
+class PluginTransformOptions(PluginOptions, Parallel, Batched, Keyed, ReadsNode, TransformOptions):
     """A transform of a plugin."""
 
     model_config = _OPEN
@@ -77,14 +77,14 @@ class PluginTransformOptions(PluginOptions, Parallel, Batched, Keyed, Reading, T
 
 
 class PluginSinkOptions(PluginOptions, Parallel, Batched, SinkOptions):
-    """A sink of a plugin. Its key, if it stands on the node, is an option too."""
+    """A sink of a plugin. A key on the node is passed to the plugin as an option, too."""
 
     model_config = _OPEN
     owned = PluginTransformOptions.owned
 
     def plugin_options(self) -> dict[str, str]:
-        given = super().plugin_options()
-        return given | ({"primary_key": ",".join(self.primary_key)} if self.primary_key else {})
+        options = super().plugin_options()
+        return options | ({"primary_key": ",".join(self.primary_key)} if self.primary_key else {})
 
 
 def _text(value: JsonValue) -> str:

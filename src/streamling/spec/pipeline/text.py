@@ -12,7 +12,7 @@ from streamling.spec.faults import nearest
 
 @dataclass(frozen=True, slots=True)
 class PipelineText:
-    """A pipeline that a program gives as text; `name` stands for a file in messages."""
+    """A pipeline that a program passes as text; messages use `name` as the file name."""
 
     text: str
     name: str = "<pipeline>"
@@ -22,11 +22,11 @@ class PipelineText:
 
 
 def pipeline_text(path: Path | str) -> str:
-    """The text of a pipeline file, as preprocessors get it."""
+    """The text of a pipeline file, before preprocessing."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        hint = _nearest_file(Path(path))
+        hint = _hint_for_missing(Path(path))
         raise UserError(PIPELINE_FILE, f"pipeline file '{path}' not found", hint=hint) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -38,13 +38,13 @@ def pipeline_text(path: Path | str) -> str:
         raise UserError(INVALID_YAML, "invalid YAML: the file is not UTF-8 text", where=where, cause=error) from error
 
 
-def _nearest_file(path: Path) -> str:
-    """A hint: the file beside it that was meant, or how to get one."""
+def _hint_for_missing(path: Path) -> str:
+    """The file in the same directory that was probably meant, or how to create one."""
     if not path.parent.is_dir():
         return f"there is no directory '{path.parent}'"
     with suppress(OSError):  # a directory that cannot be listed
-        # By their stems: what they all end with would make them all alike.
-        beside = {entry.stem: entry.name for entry in sorted(path.parent.glob("*.y*ml"))}
-        if (meant := nearest(path.stem, beside)) is not None:
-            return f"did you mean '{path.with_name(beside[meant])}'?"
-    return f"`streamling init {path}` writes one to start from"
+        # Compared by stem: the common suffix would make all names similar.
+        names = {entry.stem: entry.name for entry in sorted(path.parent.glob("*.y*ml"))}
+        if (stem := nearest(path.stem, names)) is not None:
+            return f"did you mean '{path.with_name(names[stem])}'?"
+    return f"create one with `streamling init {path}`"

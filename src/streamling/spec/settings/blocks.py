@@ -12,7 +12,7 @@ from streamling.spec.faults import missing_field
 from streamling.spec.secret import Secret
 
 
-class Block(BaseModel):
+class SettingBlock(BaseModel):
     """A frozen group of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,85 +61,85 @@ class Compression(Choice):
     LZ4 = "lz4"
 
 
-class LiveDataInspect(Block):
-    """Sampling of rows for people who look at a running pipeline."""
+class LiveDataInspect(SettingBlock):
+    """Sampling of rows for the live view of a running pipeline."""
 
-    records_per_topology_node: Int = Field(default=15, ge=0, description="Rows kept and sampled per node.")
+    records_per_topology_node: Int = Field(default=15, ge=0, description="Rows sampled and kept per node.")
     refresh_in_secs: Int = Field(default=30, ge=1, description="Sampling window.")
 
 
-class SqliteState(Block):
+class SqliteStateSettings(SettingBlock):
     """Positions in a local file."""
 
-    database_path: str = Field(default="./state.db", description="File, created when missing.")
-    max_connections: Int = Field(default=10, ge=1, description="Most connections at once.")
+    database_path: str = Field(default="./state.db", description="File, created if missing.")
+    max_connections: Int = Field(default=10, ge=1, description="Maximum number of connections.")
     state_table_name: str = Field(default="state", description="Table of the positions.")
 
 
-class PostgresServer(Block):
-    """How to reach a Postgres server."""
+class PostgresServer(SettingBlock):
+    """The address and login of a Postgres server."""
 
     host: str = Field(default="localhost", description="Host name.")
     port: Int = Field(default=5432, ge=1, le=65535, description="Port.")
     db: str = Field(default="streamling", description="Database.")
     user: str = Field(default="graph-node", description="User.")
     password: Secret = Field(default=Secret(), description="Password.")
-    sslmode: SslMode = Field(default=SslMode.REQUIRE, description="How much TLS to insist on.")
-    max_connections: Int = Field(default=20, ge=1, description="Most connections at once.")
+    sslmode: SslMode = Field(default=SslMode.REQUIRE, description="TLS mode, as in libpq.")
+    max_connections: Int = Field(default=20, ge=1, description="Maximum number of connections.")
 
 
-class PostgresState(PostgresServer):
+class PostgresStateSettings(PostgresServer):
     """Positions in Postgres."""
 
-    state_schema_name: str = Field(default="streamling", description="Schema, created when missing.")
-    state_table_name: str = Field(default="state", description="Table, created when missing.")
+    state_schema_name: str = Field(default="streamling", description="Schema, created if missing.")
+    state_table_name: str = Field(default="state", description="Table, created if missing.")
     acquire_timeout_secs: Int = Field(
         default=5,
         ge=0,
-        description="Wait for a pooled connection; by default half the shutdown budget, held within 1 to 5.",
+        description="Longest wait for a pooled connection; by default half the shutdown budget, but 1 to 5 seconds.",
     )
 
 
-class StateBackend(Block):
-    """Where source positions are kept."""
+class StateBackend(SettingBlock):
+    """Where source positions are stored."""
 
-    backend_type: BackendType = Field(default=BackendType.SQLITE, description="Kind of store.")
-    sqlite: SqliteState = Field(default_factory=SqliteState, description="Used with `Sqlite`.")
-    postgres: PostgresState = Field(default_factory=PostgresState, description="Used with `Postgres`.")
+    backend_type: BackendType = Field(default=BackendType.SQLITE, description="Type of store.")
+    sqlite: SqliteStateSettings = Field(default_factory=SqliteStateSettings, description="Used with `Sqlite`.")
+    postgres: PostgresStateSettings = Field(default_factory=PostgresStateSettings, description="Used with `Postgres`.")
 
 
 class PostgresTables(PostgresServer):
     """Dynamic tables in Postgres."""
 
-    dt_schema_name: str = Field(default="streamling", description="Schema when the node names none.")
+    dt_schema_name: str = Field(default="streamling", description="Schema if the node names none.")
     cache_enabled: Bool = Field(default=False, description="Default of the node option `cache`.")
     cache_refresh_debounce_ms: Int = Field(
-        default=1000, ge=0, description="Least time between freshness checks; 0 checks for every batch."
+        default=1000, ge=0, description="Minimum time between freshness checks; 0 checks for every batch."
     )
 
 
-class DynamicTableBackend(Block):
-    """Where dynamic tables are kept."""
+class DynamicTableBackend(SettingBlock):
+    """Where dynamic tables are stored."""
 
     max_batch_size: Int = Field(default=1000, ge=1, description="Values per lookup or insert statement.")
     postgres: PostgresTables = Field(default_factory=PostgresTables, description="Connection of all dynamic tables.")
 
 
-class ExternalHttpHandler(Block):
+class ExternalHttpHandler(SettingBlock):
     """Requests of handler transforms and webhook sinks."""
 
-    trigger_max_count: Int = Field(default=2000, ge=1, description="Most rows in one request.")
-    operator_timeout_sec: Int = Field(default=300, ge=1, description="Time allowed for one attempt.")
-    buffer_size: Int = Field(default=25, ge=1, description="Most batches in flight at once in a handler.")
+    trigger_max_count: Int = Field(default=2000, ge=1, description="Maximum rows in one request.")
+    operator_timeout_sec: Int = Field(default=300, ge=1, description="Timeout of one attempt.")
+    buffer_size: Int = Field(default=25, ge=1, description="Maximum batches in flight in a handler.")
 
 
-class WasmScript(Block):
+class WasmScript(SettingBlock):
     """The sandbox of script transforms."""
 
-    runtime_wasm_file_path: str | None = Field(default=None, description="Replaces the built-in sandbox image.")
+    runtime_wasm_file_path: str | None = Field(default=None, description="File that replaces the built-in sandbox.")
 
 
-class Plugin(Block):
+class Plugin(SettingBlock):
     """Plugins to load, and their options."""
 
     path: str | None = Field(default=None, description="A plugin, or a directory of plugins; empty means none.")
@@ -158,18 +158,20 @@ class Plugin(Block):
     )
 
 
-class KafkaConnection(Block):
+class KafkaConnection(SettingBlock):
     """One Kafka connection of the process."""
 
-    brokers: str = Field(default="localhost:9092", description="Comma-separated bootstrap list.")
-    security_protocol: SecurityProtocol = Field(default=SecurityProtocol.PLAINTEXT, description="Transport.")
+    brokers: str = Field(default="localhost:9092", description="Bootstrap brokers, `host:port`, separated by commas.")
+    security_protocol: SecurityProtocol = Field(default=SecurityProtocol.PLAINTEXT, description="Security protocol.")
     sasl_mechanism: str | None = Field(default=None, description="Required with a SASL protocol.")
     sasl_username: str | None = Field(default=None, description="Required with a SASL protocol.")
     sasl_password: Secret | None = Field(default=None, description="Required with a SASL protocol.")
-    schema_registry_url: str = Field(default="http://localhost:18081", description="Needed for Avro only.")
-    schema_registry_username: str | None = Field(default=None, description="Basic authentication.")
-    schema_registry_password: Secret | None = Field(default=None, description="Basic authentication.")
-    client_id: str | None = Field(default=None, description="Name of this client at the brokers.")
+    schema_registry_url: str = Field(
+        default="http://localhost:18081", description="URL of the schema registry; needed for Avro only."
+    )
+    schema_registry_username: str | None = Field(default=None, description="User for basic authentication.")
+    schema_registry_password: Secret | None = Field(default=None, description="Password for basic authentication.")
+    client_id: str | None = Field(default=None, description="Client id that the brokers see.")
 
     @model_validator(mode="after")
     def _check_sasl(self) -> KafkaConnection:
@@ -182,48 +184,50 @@ class KafkaConnection(Block):
         return self
 
 
-class KafkaSource(KafkaConnection):
+class KafkaSourceSettings(KafkaConnection):
     """The connection of Kafka sources."""
 
     consumer_group_id: str | None = Field(
-        default=None, description="Prefix of the consumer groups; unset means a random group per run."
+        default=None, description="Prefix of the consumer groups; if not set, each run has a random group."
     )
-    lag_report_interval_ms: Int = Field(default=60000, ge=1, description="Period of the lag gauge.")
+    lag_report_interval_ms: Int = Field(default=60000, ge=1, description="Interval between updates of the lag metric.")
 
 
-class KafkaSink(KafkaConnection):
+class KafkaSinkSettings(KafkaConnection):
     """The connection of Kafka sinks."""
 
 
-class ClickHouseConnection(Block):
+class ClickHouseConnection(SettingBlock):
     """One ClickHouse connection of the process."""
 
     url: str = Field(default="http://localhost:8123", description="HTTP endpoint.")
     user: str = Field(default="default", description="User.")
     password: Secret = Field(default=Secret(), description="Password.")
     database: str = Field(default="default", description="Database.")
-    compression: Compression = Field(default=Compression.NONE, description="Encoding of bodies.")
-    compression_level: Int = Field(default=6, ge=0, le=9, description="Level, for gzip only.")
+    compression: Compression = Field(default=Compression.NONE, description="Compression of HTTP bodies.")
+    compression_level: Int = Field(default=6, ge=0, le=9, description="Compression level, for gzip only.")
 
 
-class ClickHouseSource(ClickHouseConnection):
+class ClickHouseSourceSettings(ClickHouseConnection):
     """The connection of ClickHouse sources."""
 
-    page_size: Int = Field(default=10_000_000, ge=1, description="Most rows per page.")
+    page_size: Int = Field(default=10_000_000, ge=1, description="Maximum rows per page.")
     sort_key_range: Int = Field(
-        default=1_000_000, ge=100, description="Floor of the largest key range read in one page; also `block_range`."
+        default=1_000_000,
+        ge=100,
+        description="Lower bound for the largest key range that one page may read; also `block_range`.",
     )
 
 
-class ClickHouseSink(ClickHouseConnection):
+class ClickHouseSinkSettings(ClickHouseConnection):
     """The connection of ClickHouse sinks."""
 
     batch_size: Int = Field(default=100_000, ge=1, description="Rows per insert.")
     batch_flush_interval: Duration = Field(default=timedelta(seconds=1), description="Longest wait of a batch.")
 
 
-class PostgresConnection(Block):
-    """How a Postgres sink reaches its server."""
+class PostgresConnection(SettingBlock):
+    """The address and login of the server of a Postgres sink."""
 
     host: str = Field(default="127.0.0.1", description="Host name.")
     port: Int = Field(default=5432, ge=1, le=65535, description="Port.")
@@ -231,7 +235,7 @@ class PostgresConnection(Block):
     pass_: Secret = Field(default=Secret(), alias="pass", description="Password.")
     db: str = Field(default="postgres", description="Database.")
     sslmode: SslMode | None = Field(
-        default=SslMode.DISABLE, description="How much TLS to insist on; empty leaves it to the driver."
+        default=SslMode.DISABLE, description="TLS mode, as in libpq; if empty, the client library decides."
     )
 
     @field_validator("sslmode", mode="before")
@@ -240,44 +244,44 @@ class PostgresConnection(Block):
         return None if isinstance(value, str) and not value.strip() else value
 
 
-class PostgresSink(PostgresConnection):
+class PostgresSinkSettings(PostgresConnection):
     """The connection of Postgres sinks and how they write."""
 
-    batch_size: Int = Field(default=100, ge=1, description="Default of the option of Postgres sinks.")
+    batch_size: Int = Field(default=100, ge=1, description="Default of the option `batch_size` of Postgres sinks.")
     batch_flush_interval: Duration = Field(
-        default=timedelta(seconds=1), description="Default of the option of Postgres sinks."
+        default=timedelta(seconds=1), description="Default of the option `batch_flush_interval` of Postgres sinks."
     )
     statement_timeout_secs: Int = Field(
-        default=60, ge=0, description="Longest statement, a wait for a lock included; 0: no limit."
+        default=60, ge=0, description="Timeout of a statement, including its wait for locks; 0 means no limit."
     )
     pool_acquire_timeout_secs: Int = Field(
-        default=30, ge=0, description="Longest wait for a login, and for a session of a pooler; 0 means 10."
+        default=30, ge=0, description="Timeout of a login, and of the wait for a session of a pooler; 0 means 10."
     )
     pool_idle_timeout_secs: Int = Field(
-        default=600, ge=0, description="A connection not used for longer is replaced before its next use; 0: never."
+        default=600, ge=0, description="A connection idle for longer is replaced before its next use; 0 means never."
     )
     pool_max_lifetime_secs: Int = Field(
-        default=1800, ge=0, description="A connection older than this is replaced before its next use; 0: never."
+        default=1800, ge=0, description="A connection older than this is replaced before its next use; 0 means never."
     )
 
 
-class PrintSink(Block):
+class PrintSinkSettings(SettingBlock):
     """Defaults of print sinks."""
 
     sample_every: Int = Field(default=1, ge=1, description="Print every n-th row.")
     num_records_before_stop: Int | None = Field(default=None, ge=0, description="Stop after this many rows.")
 
 
-class OpenTelemetryMetrics(Block):
+class OpenTelemetryMetrics(SettingBlock):
     """Export of metrics."""
 
     ingestion_endpoint: str = Field(
-        default="none", description="OTLP endpoint, used as written; anything but a URL switches export off."
+        default="none", description="URL of the OTLP endpoint, used as written; any other value turns the export off."
     )
     endpoint_protocol: str = Field(
         default="", description="`http/json`, `http/protobuf` or `grpc`; empty means `http/protobuf`."
     )
-    batch_interval_secs: Int = Field(default=15, ge=1, description="Export period.")
+    batch_interval_secs: Int = Field(default=15, ge=1, description="Interval between exports.")
     global_tags: str = Field(default="", description="Labels of all metrics: `k:v,k2:v2`.")
     metric_deny_list: str = Field(
         default="kafka_consumer.msg_decode_latency, kafka_producer.msg_encode_latency",
@@ -285,12 +289,14 @@ class OpenTelemetryMetrics(Block):
     )
 
 
-class Epoch(Block):
-    """How large an epoch may grow."""
+class EpochSettings(SettingBlock):
+    """How large an epoch may become."""
 
-    driver_rows: Int = Field(default=20_000, ge=0, description="Largest epoch computed on the driver.")
-    rows: Int = Field(default=2_000_000, ge=1, description="Largest epoch.")
+    driver_rows: Int = Field(default=20_000, ge=0, description="Maximum rows of an epoch computed on the driver.")
+    rows: Int = Field(default=2_000_000, ge=1, description="Maximum rows of an epoch.")
     collect_rows: Int = Field(
-        default=200_000, ge=1, description="Largest epoch when a sink or a transform works on the driver."
+        default=200_000, ge=1, description="Maximum rows of an epoch if a sink or a transform runs on the driver."
     )
-    bytes: Int = Field(default=64 * 1024 * 1024, ge=1, description="Budget for reading ahead and for collecting.")
+    bytes: Int = Field(
+        default=64 * 1024 * 1024, ge=1, description="Maximum bytes that are buffered ahead, and that are collected."
+    )

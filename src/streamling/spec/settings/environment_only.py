@@ -1,4 +1,4 @@
-"""Settings that only the environment gives."""
+"""Settings that only environment variables can set."""
 
 from __future__ import annotations
 
@@ -8,29 +8,39 @@ from pydantic import Field
 
 from streamling.spec.coercion import Bool, Int
 from streamling.spec.secret import Secret
-from streamling.spec.settings.blocks import Block
+from streamling.spec.settings.blocks import SettingBlock
 
 PREFIX = "STREAMLING__"
 
 
-class RuntimeLimits(Block):
-    """Time budgets and the surroundings of the process."""
+class RuntimeLimits(SettingBlock):
+    """Time budgets and the environment of the process."""
 
-    shutdown_budget_secs: Int = Field(default=25, gt=0, description="From the first stop trigger to the hard exit.")
-    plugin_drain_budget_secs: Int = Field(default=60, ge=0, description="Given to plugins to drain.")
-    consumer_fetch_timeout_sec: Int = Field(default=60, ge=1, description="First fetch of a Kafka source.")
-    stall_watchdog_timeout_sec: Int = Field(default=60, ge=1, description="A Kafka source without progress.")
-    query_timeout_sec: Int = Field(default=60, ge=1, description="One page query of a ClickHouse source.")
-    backpressure_event_threshold_ms: Int = Field(default=100, ge=0, description="A wait that counts as back-pressure.")
-    admin_api_host: str = Field(default="127.0.0.1", description="Address the admin API binds to.")
+    shutdown_budget_secs: Int = Field(
+        default=25, gt=0, description="Time from the first stop signal until the process is ended."
+    )
+    plugin_drain_budget_secs: Int = Field(default=60, ge=0, description="Time that plugins have to drain.")
+    consumer_fetch_timeout_sec: Int = Field(
+        default=60, ge=1, description="Timeout of the first fetch of a Kafka source."
+    )
+    stall_watchdog_timeout_sec: Int = Field(
+        default=60, ge=1, description="Time without progress after which a Kafka source counts as stalled."
+    )
+    query_timeout_sec: Int = Field(default=60, ge=1, description="Timeout of one page query of a ClickHouse source.")
+    backpressure_event_threshold_ms: Int = Field(
+        default=100, ge=0, description="Shortest wait that counts as backpressure."
+    )
+    admin_api_host: str = Field(default="127.0.0.1", description="Address that the admin API binds to.")
     admin_api_token: Secret | None = Field(default=None, description="Bearer token of the admin API.")
-    admin_api_insecure: Bool = Field(default=False, description="Allows any address without a token.")
-    log_filter: str | None = Field(default=None, description="A level, then optionally `target=level` pairs.")
+    admin_api_insecure: Bool = Field(default=False, description="Allow any address without a token.")
+    log_filter: str | None = Field(
+        default=None, description="Log level, optionally followed by `target=level` pairs, separated by commas."
+    )
     pod_name: str | None = Field(default=None, description="Resource attribute of the metrics.")
 
     @property
     def admin_api_is_open(self) -> bool:
-        """The admin API would show rows to other machines without asking who they are."""
+        """Whether the admin API would show rows to other machines without authentication."""
         local = self.admin_api_host in {"localhost", "::1"} or self.admin_api_host.startswith("127.")
         return not (local or self.admin_api_token or self.admin_api_insecure)
 
@@ -52,10 +62,10 @@ _FIELDS = {field: variable for variable, field in VARIABLES.items()}
 
 
 def limit_values(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the environment says about the fields of RuntimeLimits."""
+    """The values that environment variables give to the fields of RuntimeLimits."""
     values = {}
     for name, text in environ.items():
-        # Only our own variables are compared without regard to case.
+        # Case is ignored only in our own variables.
         known = name.upper() if name.upper().startswith(PREFIX) else name
         if known in VARIABLES:
             values[VARIABLES[known]] = text
@@ -67,5 +77,5 @@ def variable_of(field: str) -> str:
 
 
 def is_limit(path: tuple[str, ...]) -> bool:
-    """Whether a key, given in a file, is one that only the environment may give."""
+    """Whether a key in a file is one that only an environment variable may set."""
     return PREFIX + "__".join(path).upper() in VARIABLES

@@ -1,4 +1,4 @@
-"""Where settings come from: a file, then the environment. Each gives values under paths; later ones win."""
+"""The layers that settings come from: a file, then the environment. Each gives values by path; later ones win."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from streamling.errors import CONFIG_FILE, UserError, Where
 from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
 from streamling.spec.settings.environment_only import PREFIX, VARIABLES
-from streamling.spec.yaml import ListNode, MapNode, Node, ScalarNode, compose, described
+from streamling.spec.yaml import ListNode, MapNode, Node, ScalarNode, compose, describe
 
-# Variables of the OpenTelemetry project that win over our own.
+# Variables defined by OpenTelemetry, which override our own.
 _FOREIGN = {
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": ("open_telemetry_metrics", "ingestion_endpoint"),
     "OTEL_EXPORTER_OTLP_PROTOCOL": ("open_telemetry_metrics", "endpoint_protocol"),
@@ -19,10 +19,10 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One value somebody gave: text as written, or a list. A file gives it a place, the environment a variable.
+class SettingValue:
+    """One value from a layer: text as written, or a list. From a file it has a position, else a variable.
 
-    None as the value is a key with nothing behind it, which says nothing.
+    The value None is a key without a value, which sets nothing.
     """
 
     path: tuple[str, ...]
@@ -30,7 +30,7 @@ class Given:
     variable: str | None = None
     where: Where | None = None
     key: Where | None = None
-    """Place of the key."""
+    """Position of the key."""
 
     @property
     def origin(self) -> str:
@@ -38,9 +38,9 @@ class Given:
 
 
 def find_config(config: str | None, cwd: Path) -> Path | None:
-    """The settings file to read: the one named, else `config`; each as it is or with a usual suffix.
+    """The settings file to read: `config`, else the default name; each as it is or with one of the suffixes.
 
-    A named file that does not exist is a UserError CONFIG_FILE; only the default may be absent.
+    Raises UserError CONFIG_FILE if a named file does not exist; only the default may be absent.
     """
     name = DEFAULT_NAME if config is None else config
     for suffix in SUFFIXES:
@@ -53,10 +53,10 @@ def find_config(config: str | None, cwd: Path) -> Path | None:
     raise UserError(CONFIG_FILE, f"configuration file '{config}' not found in '{cwd}'; tried: {tried}")
 
 
-def file_values(path: Path, name: str) -> list[Given]:
+def file_values(path: Path, name: str) -> list[SettingValue]:
     """All values of a settings file, which messages call `name`.
 
-    One that cannot be read or parsed is a UserError CONFIG_FILE.
+    Raises UserError CONFIG_FILE if it cannot be read or parsed.
     """
     try:
         tree = compose(path.read_text("utf-8-sig"), name)
@@ -71,36 +71,36 @@ def file_values(path: Path, name: str) -> list[Given]:
     if tree is None:
         return []
     if not isinstance(tree, MapNode):
-        message = f"configuration file '{name}' must be a map, not {described(tree)}"
+        message = f"configuration file '{name}' must be a map, not {describe(tree)}"
         raise UserError(CONFIG_FILE, message, where=tree.where)
-    return list(_flattened(tree, ()))
+    return list(_flatten(tree, ()))
 
 
-def environment_values(environ: Mapping[str, str]) -> list[Given]:
-    """All values of the environment except those of RuntimeLimits. Sorted, so that the order never matters."""
+def environment_values(environ: Mapping[str, str]) -> list[SettingValue]:
+    """All values of the environment except those of RuntimeLimits, sorted so that their order never matters."""
     values = []
     for variable, text in sorted(environ.items()):
         name = variable.upper()
         if name.startswith(PREFIX) and name not in VARIABLES:
             path = tuple(name.removeprefix(PREFIX).lower().split("__"))
-            values.append(Given(path, text, variable=variable))
-    # An empty variable is how shells and containers unset one that is not ours.
-    values += [Given(path, environ[name], variable=name) for name, path in _FOREIGN.items() if environ.get(name)]
+            values.append(SettingValue(path, text, variable=variable))
+    # Shells and containers unset a variable by making it empty.
+    values += [SettingValue(path, environ[name], variable=name) for name, path in _FOREIGN.items() if environ.get(name)]
     return values
 
 
-def _flattened(node: Node, path: tuple[str, ...], key: Where | None = None) -> Iterator[Given]:
+def _flatten(node: Node, path: tuple[str, ...], key: Where | None = None) -> Iterator[SettingValue]:
     match node:
         case MapNode(entries=entries) if entries:
             for entry in entries:
-                yield from _flattened(entry.value, (*path, entry.key), entry.where)
+                yield from _flatten(entry.value, (*path, entry.key), entry.where)
         case MapNode(where=where) | ScalarNode(value=None, where=where):
             if path:
-                yield Given(path, None, where=where, key=key)
+                yield SettingValue(path, None, where=where, key=key)
         case ListNode(where=where):
-            yield Given(path, _texts(node), where=where, key=key)
+            yield SettingValue(path, _texts(node), where=where, key=key)
         case ScalarNode(where=where, text=text):
-            yield Given(path, text, where=where, key=key)
+            yield SettingValue(path, text, where=where, key=key)
 
 
 def _texts(node: Node) -> object:

@@ -1,4 +1,4 @@
-"""Settings as plain values that may be printed."""
+"""Settings as plain values that may be printed: secrets are masked."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from streamling.spec.duration import format_duration
 from streamling.spec.secret import MASK, SECRETIVE, Secret, mask, mask_url
 
 
-def masked(model: BaseModel) -> dict[str, Any]:
-    """Every field of the model by the name it has in a file; secrets and passwords in URLs are masked."""
+def mask_fields(model: BaseModel) -> dict[str, Any]:
+    """Every field of the model by its name in a file; secrets and passwords in URLs are masked."""
     fields = type(model).model_fields
-    return {field.alias or name: _shown(getattr(model, name)) for name, field in fields.items()}
+    return {field.alias or name: _mask_value(getattr(model, name)) for name, field in fields.items()}
 
 
-def _shown(value: object) -> object:
+def _mask_value(value: object) -> object:
     match value:
         case BaseModel():
-            return masked(value)
+            return mask_fields(value)
         case Secret():
             return value.masked()
         case Enum():
@@ -31,15 +31,15 @@ def _shown(value: object) -> object:
         case str():
             return mask_url(value)
         case dict():
-            return {key: _entry(str(key), inner) for key, inner in value.items()}
+            return {key: _mask_entry(str(key), inner) for key, inner in value.items()}
         case tuple():
-            return [_shown(inner) for inner in value]
+            return [_mask_value(inner) for inner in value]
         case _:
             return value
 
 
-def _entry(key: str, value: object) -> object:
-    # Under keys that users choose nothing tells a short token from a long one: masked fully.
+def _mask_entry(key: str, value: object) -> object:
+    # Under keys that users choose, a secret may be short: five characters could be most of it, so show none.
     if isinstance(value, Secret):
         return MASK
-    return mask(value) if isinstance(value, str) and SECRETIVE.search(key) else _shown(value)
+    return mask(value) if isinstance(value, str) and SECRETIVE.search(key) else _mask_value(value)

@@ -1,4 +1,4 @@
-"""Names of Spark's own settings. Environment variables carry no case, Spark's names do."""
+"""Names of Spark's own settings. Environment variables have no case, Spark's names do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 PREFIX = "spark."
 
-# Only names with capitals need to stand here: the others are right in lower case.
+# Only names with capital letters are listed: all others are correct in lower case.
 KNOWN = (
     "spark.broadcast.blockSize",
     "spark.cleaner.periodicGC.interval",
@@ -87,12 +87,12 @@ KNOWN = (
 
 
 def conf_name(parts: Sequence[str]) -> str:
-    """The full name of a setting written under `spark`, whether or not it repeats the word."""
+    """The full name of a setting written under `spark`, with or without the prefix `spark.`."""
     name = ".".join(part for part in parts if part)
     return name if name.startswith(PREFIX) else PREFIX + name
 
 
-def cased(name: str, given: Iterable[str]) -> str:
-    """A name without case as Spark spells it: as a file already wrote it, else as known, else as it is."""
+def restore_case(name: str, names: Iterable[str]) -> str:
+    """A name without case as Spark spells it: as in `names` from a file, else as in KNOWN, else unchanged."""
     folded = name.casefold()
-    return next((known for known in (*given, *KNOWN) if known.casefold() == folded), name)
+    return next((known for known in (*names, *KNOWN) if known.casefold() == folded), name)

@@ -1,5 +1,5 @@
-"""YAML as a tree in which every value remembers its place in the file."""
+"""YAML as a tree in which every value has its position in the file."""
 
-from streamling.spec.yaml.tree import Entry, ListNode, MapNode, Node, ScalarNode, compose, described, load
+from streamling.spec.yaml.tree import ListNode, MapEntry, MapNode, Node, ScalarNode, compose, describe, load
 
-__all__ = ["Entry", "ListNode", "MapNode", "Node", "ScalarNode", "compose", "described", "load"]
+__all__ = ["ListNode", "MapEntry", "MapNode", "Node", "ScalarNode", "compose", "describe", "load"]

@@ -1,8 +1,8 @@
-"""YAML text as a tree in which every value remembers its place in the file.
+"""YAML text as a tree in which every value has its position in the file.
 
-The dialect is the YAML 1.2 core schema, so JSON is accepted as well: `yes`, `no`, `on` and `off` are
-text, dates are text, merge keys (`<<`) are keys like any other, a key stands once in its map, and a file
-holds one document. Values come as typed by the core schema *and* as written (`ScalarNode.text`).
+The dialect is the YAML 1.2 core schema, so JSON is accepted as well: `yes`, `no`, `on` and `off` are text, dates are
+text, merge keys (`<<`) are keys like any other, keys of a map are unique, and a file has one document. A node has both
+the value that the core schema gives *and* the text as written (`ScalarNode.text`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
+from streamling.spec.yaml.mistakes import TEMPLATED, USE_SPACES, ParseFailure, find_mistake, is_templated, odd_space
 from streamling.spec.yaml.scanner import TabScanner
-from streamling.spec.yaml.slips import TEMPLATED, Refusal, find_slip, is_templated, odd_blank
 from streamling.spec.yaml.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
 
-# An alias costs a few characters and repeats a whole tree, so nested aliases grow without bound ("billion
-# laughs"). Both bounds count the tree with its aliases expanded and are far above any pipeline.
+# An alias takes a few characters and repeats a whole tree, so nested aliases grow without bound ("billion laughs").
+# Both limits count the tree with its aliases expanded and are far above any real pipeline.
 MAX_NODES = 100_000
 MAX_DEPTH = 100
-# Python itself refuses to print integers of some thousand digits.
+# Python itself refuses to print integers of several thousand digits.
 MAX_NUMBER = 1_000
 
-_SPACES = "use spaces to indent"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -56,21 +55,21 @@ _CORE = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """One value. `text` is what was written, without quotes and block indentation."""
+    """One value. `text` is the value as written, without quotes and block indentation."""
 
     where: Where
     value: Scalar
     text: str
     origin: Where | None = None
-    """Place of the first character of `text`; known only where the lines of `text` stand in the file unchanged."""
+    """Position of the first character of `text`; known only if the lines of `text` are in the file unchanged."""
     written: WrittenText | None = None
-    """Where they do not: what stands in the file instead."""
+    """The text in the file, if it differs from the lines of `text`."""
 
     def plain(self) -> Scalar:
         return self.value
 
     def locate(self, line: int, column: int) -> Where | None:
-        """The place in the file of a position (counted from 1) inside the text; None if there is no such line."""
+        """The position in the file of a line and column (from 1) of the text; None if there is no such line."""
         lines = self.text.split("\n")
         if not 1 <= line <= len(lines) or column < 1:
             return None
@@ -95,8 +94,8 @@ class ListNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One key of a map, as written, with its own place."""
+class MapEntry:
+    """One key of a map as written, with its own position, and its value."""
 
     key: str
     where: Where
@@ -105,12 +104,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """A map in the order of the file. Keys are text: a key `1` or `true` is what was written."""
+    """A map in the order of the file. Keys are text as written, also `1` and `true`."""
 
     where: Where
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> MapEntry | None:
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def get(self, key: str) -> Node | None:
@@ -125,17 +124,17 @@ Node = MapNode | ListNode | ScalarNode
 
 
 def load(text: str, file: str) -> MapNode:
-    """The single document of `text`, which must be a map. Raises UserError INVALID_YAML with the place."""
+    """The single document of `text`, which must be a map. Raises UserError INVALID_YAML with the position."""
     node = compose(text, file)
     if node is None:
         raise _invalid("the file is empty", Where(file, 1, 1))
     if not isinstance(node, MapNode):
-        raise _invalid(f"the document must be a map, not {described(node)}", node.where)
+        raise _invalid(f"the document must be a map, not {describe(node)}", node.where)
     return node
 
 
 def compose(text: str, file: str) -> Node | None:
-    """As `load`, for a document of any shape; None for a file without one."""
+    """As `load`, for a document of any type; None for a file without a document."""
     text = text.removeprefix("\ufeff")
     try:
         return _Composer(text, file).document()
@@ -145,8 +144,8 @@ def compose(text: str, file: str) -> Node | None:
         raise
 
 
-def described(node: Node) -> str:
-    """What a node is, in the words of our messages."""
+def describe(node: Node) -> str:
+    """The type of a node, as messages name it."""
     match node:
         case MapNode():
             return "a map"
@@ -163,7 +162,7 @@ def described(node: Node) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sized:
+class _SizedNode:
     """A node with the size and height of its tree, aliases expanded."""
 
     node: Node
@@ -177,8 +176,8 @@ class _Composer:
     def __init__(self, text: str, file: str) -> None:
         self._text = text
         self._file = file
-        self._events = self._parsed()
-        self._anchors: dict[str, _Sized | None] = {}
+        self._events = self._parse()
+        self._anchors: dict[str, _SizedNode | None] = {}
 
     def document(self) -> Node | None:
         node: Node | None = None
@@ -186,14 +185,14 @@ class _Composer:
             if not isinstance(event, DocumentStartEvent):
                 continue
             if node is not None:
-                raise _invalid("the file holds more than one document", self._where(event.start_mark))
+                raise _invalid("the file has more than one document", self._where(event.start_mark))
             node = self._node(next(self._events), depth=1).node
             if not isinstance(next(self._events), DocumentEndEvent):
                 raise _invalid("the document does not end", node.where)
-        # `---` with nothing after it is an empty document, which is no document to us.
+        # `---` alone is an empty document; treat it as a file without a document.
         return None if isinstance(node, ScalarNode) and node.text == "" and node.value is None else node
 
-    def _parsed(self) -> Iterator[Event]:
+    def _parse(self) -> Iterator[Event]:
         last = Where(self._file, 1, 1)
         parser = YAML(typ="safe", pure=True)
         parser.Scanner = TabScanner
@@ -203,8 +202,8 @@ class _Composer:
                 if not isinstance(event, StreamStartEvent):
                     yield event
         except MarkedYAMLError as error:
-            # Not chained: the parser's own text quotes the file, secrets included.
-            raise self._refused(error, last) from None
+            # Not chained: the parser's message quotes the file, secrets included.
+            raise self._syntax_error(error, last) from None
         except ReaderError as error:
             raise _invalid(
                 f"the character U+{ord(self._text[error.position]):04X} is not allowed", self._at(error.position)
@@ -212,36 +211,36 @@ class _Composer:
         except UserError:
             raise
         except Exception:
-            # The parser lets Python's own errors out on some malformed escapes, numbers and directives.
-            raise _invalid("the text cannot be parsed near this place", last) from None
+            # The parser raises Python's own exceptions for some malformed escapes, numbers and directives.
+            raise _invalid("the text cannot be parsed near this position", last) from None
 
-    def _refused(self, error: MarkedYAMLError, last: Where) -> UserError:
+    def _syntax_error(self, error: MarkedYAMLError, last: Where) -> UserError:
         problem = str(error.problem or error.context or "the text cannot be parsed")
         mark = error.problem_mark or error.context_mark
         where = self._where(mark) if mark is not None else last
         if "'\\t'" in problem:
-            return _invalid("a tab stands where only blanks may stand", where, hint=_SPACES)
-        begun = error.context_mark
-        if "unexpected end of stream" in problem and begun is not None:
-            return _invalid("the quote that opens here is never closed", self._where(begun))
-        if str(error.context).startswith("while parsing a flow") and begun is not None:
-            opening = self._where(begun)
-            return _invalid(f"{problem}, inside the brackets that open in line {opening.line}", where)
-        started = self._where(begun) if begun is not None else where
-        told = Refusal(
+            return _invalid("tabs cannot be used for indentation", where, hint=USE_SPACES)
+        start_mark = error.context_mark
+        if "unexpected end of stream" in problem and start_mark is not None:
+            return _invalid("the quote opened here is never closed", self._where(start_mark))
+        if str(error.context).startswith("while parsing a flow") and start_mark is not None:
+            opening = self._where(start_mark)
+            return _invalid(f"{problem}, inside the brackets opened in line {opening.line}", where)
+        start = self._where(start_mark) if start_mark is not None else where
+        failure = ParseFailure(
             str(error.context),
             problem,
             where.line,
             where.column,
-            begun=(started.line, started.column),
+            start=(start.line, start.column),
             last=(last.line, last.column),
         )
-        slip = find_slip(self._text, told)
-        if slip is None:
+        mistake = find_mistake(self._text, failure)
+        if mistake is None:
             return _invalid(problem, where)
-        return _invalid(slip.problem, Where(self._file, slip.line, slip.column), hint=slip.hint)
+        return _invalid(mistake.problem, Where(self._file, mistake.line, mistake.column), hint=mistake.hint)
 
-    def _node(self, event: Event, depth: int) -> _Sized:
+    def _node(self, event: Event, depth: int) -> _SizedNode:
         if depth > MAX_DEPTH:
             raise _invalid(f"more than {MAX_DEPTH} levels deep", self._where(event.start_mark))
         if isinstance(event, AliasEvent):
@@ -249,52 +248,52 @@ class _Composer:
         assert isinstance(event, NodeEvent)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        built: _Sized
+        built: _SizedNode
         if isinstance(event, MappingStartEvent):
             built = self._map(event, depth)
         elif isinstance(event, SequenceStartEvent):
             built = self._list(event, depth)
         else:
             assert isinstance(event, ScalarEvent)
-            built = _Sized(self._scalar(event))
+            built = _SizedNode(self._scalar(event))
         if built.size > MAX_NODES:
             raise _invalid(f"more than {MAX_NODES} values, aliases counted", built.node.where)
         if event.anchor is not None:
             self._anchors[event.anchor] = built
         return built
 
-    def _alias(self, event: AliasEvent, depth: int) -> _Sized:
+    def _alias(self, event: AliasEvent, depth: int) -> _SizedNode:
         where = self._where(event.start_mark)
         if event.anchor not in self._anchors:
             raise _invalid(f"the alias '*{event.anchor}' has no anchor before it", where)
         target = self._anchors[event.anchor]
         if target is None:
-            raise _invalid(f"the alias '*{event.anchor}' stands inside its own anchor", where)
+            raise _invalid(f"the alias '*{event.anchor}' is inside its own anchor", where)
         if depth + target.height > MAX_DEPTH:
             raise _invalid(f"more than {MAX_DEPTH} levels deep, aliases counted", where)
         return target
 
-    def _map(self, event: MappingStartEvent, depth: int) -> _Sized:
+    def _map(self, event: MappingStartEvent, depth: int) -> _SizedNode:
         where = self._where(event.start_mark)
         self._check_collection_tag(event, "map", where)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MapEntry] = {}
         size, height = 1, 0
         while not isinstance(opening := next(self._events), MappingEndEvent):
             key = self._node(opening, depth + 1).node
             key_where = self._where(opening.start_mark)
             if not isinstance(key, ScalarNode):
                 raise _invalid("a key must be text, not a map or a list", key_where)
-            if isinstance(opening, ScalarEvent) and opening.style is None and (name := odd_blank(key.text)) is not None:
-                raise _invalid(f"the key is indented with {name}, which is no blank", key_where, hint=_SPACES)
+            if isinstance(opening, ScalarEvent) and opening.style is None and (name := odd_space(key.text)) is not None:
+                raise _invalid(f"the key is indented with {name} instead of spaces", key_where, hint=USE_SPACES)
             if (first := entries.get(key.text)) is not None:
-                raise _invalid(f"duplicate key '{key.text}', first given in line {first.where.line}", key_where)
+                raise _invalid(f"duplicate key '{key.text}', first in line {first.where.line}", key_where)
             value = self._node(next(self._events), depth + 1)
             size, height = size + 1 + value.size, max(height, value.height)
             self._check_size(size, key_where)
-            entries[key.text] = Entry(key.text, key_where, _visible(value.node, key_where))
-        return _Sized(MapNode(where, tuple(entries.values())), size, height + 1)
+            entries[key.text] = MapEntry(key.text, key_where, _visible(value.node, key_where))
+        return _SizedNode(MapNode(where, tuple(entries.values())), size, height + 1)
 
-    def _list(self, event: SequenceStartEvent, depth: int) -> _Sized:
+    def _list(self, event: SequenceStartEvent, depth: int) -> _SizedNode:
         where = self._where(event.start_mark)
         self._check_collection_tag(event, "seq", where)
         items: list[Node] = []
@@ -304,7 +303,7 @@ class _Composer:
             size, height = size + item.size, max(height, item.height)
             self._check_size(size, where)
             items.append(item.node)
-        return _Sized(ListNode(where, tuple(items)), size, height + 1)
+        return _SizedNode(ListNode(where, tuple(items)), size, height + 1)
 
     def _scalar(self, event: ScalarEvent) -> ScalarNode:
         where = self._where(event.start_mark)
@@ -331,12 +330,12 @@ class _Composer:
             return self._literal_origin(event, text)
         if event.style == ">" or start.line != end.line:
             return None
-        # Counted from the end: an anchor or a tag may stand before the text, nothing stands behind it.
-        behind = 0 if event.style is None else 1
-        first = end.index - behind - len(text)
-        if first < start.index or self._text[first : end.index - behind] != text:
+        # Counted from the end: an anchor or a tag may precede the text, only a closing quote follows it.
+        quote = 0 if event.style is None else 1
+        first = end.index - quote - len(text)
+        if first < start.index or self._text[first : end.index - quote] != text:
             return None
-        return Where(self._file, end.line + 1, end.column - behind - len(text) + 1)
+        return Where(self._file, end.line + 1, end.column - quote - len(text) + 1)
 
     def _literal_origin(self, event: ScalarEvent, text: str) -> Where | None:
         if event.anchor is not None or _tag(event) is not None:
@@ -368,24 +367,24 @@ def _invalid(problem: str, where: Where, *, hint: str | None = None) -> UserErro
 
 
 def _visible(node: Node, key: Where) -> Node:
-    """A value that was left out, shown at its key: the parser sees it where the next thing begins."""
+    """An omitted value gets the position of its key; the parser's own would be that of the next token."""
     return replace(node, where=key) if isinstance(node, ScalarNode) and node.value is None and not node.text else node
 
 
 def _tag(event: NodeEvent) -> str | None:
-    # Aliases have no tag, and the parser's own type of it is not part of its interface.
+    # Aliases have no tag, and the type of a tag is not part of the parser's interface.
     tag = getattr(event, "tag", None)
     return None if tag is None else str(tag)
 
 
 def _without_surrogates(text: str, where: Where) -> str:
-    """JSON writes characters beyond U+FFFF as two escapes; joined here, refused when one is missing."""
+    """Joins the two escapes that JSON uses for a character above U+FFFF; half of a pair is an error."""
     if not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
-        raise _invalid("half of a surrogate pair in a text", where) from error
+        raise _invalid("a text has half of a surrogate pair", where) from error
 
 
 def _core_value(text: str, where: Where) -> Scalar:
@@ -395,7 +394,7 @@ def _core_value(text: str, where: Where) -> Scalar:
         return _BOOL[text]
     if _INT.fullmatch(text) or _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
         if len(text) > MAX_NUMBER:
-            raise _invalid(f"a number of more than {MAX_NUMBER} digits", where)
+            raise _invalid(f"a number has more than {MAX_NUMBER} digits", where)
         return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
     if _FLOAT.fullmatch(text):
         return float(text)

@@ -25,7 +25,7 @@ from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, 
 from streamling.retry import retry
 
 if TYPE_CHECKING:
-    from streamling.spec.settings.blocks import PostgresState as Block
+    from streamling.spec.settings.blocks import PostgresStateSettings
 
 # The engine retries for a minute; one statement on a server that does not answer must not use up that time.
 _STATEMENT_S = 10
@@ -63,7 +63,7 @@ SELECT same FROM compared"""
 class PostgresState:
     durable = True
 
-    def __init__(self, block: Block, namespace: str) -> None:
+    def __init__(self, block: PostgresStateSettings, namespace: str) -> None:
         for name in (block.state_schema_name, block.state_table_name):
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise UserError(STATE_UNREADABLE, f"state schema or table name {name!r} is not an identifier")
@@ -167,7 +167,7 @@ class PostgresState:
             raise PermanentError(STATE_UNREADABLE, text, cause=error) from error
 
 
-def state_session(block: Block, name: str) -> Session:
+def state_session(block: PostgresStateSettings, name: str) -> Session:
     """A session with the server that stores the positions."""
     server = Server(
         host=block.host,

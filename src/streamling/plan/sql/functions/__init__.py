@@ -1,21 +1,21 @@
-"""The function table: every function of the language, by family, and the names that are refused on purpose."""
+"""The function table: all functions of the language by family, and the names of unsupported aggregates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from streamling.plan.sql.functions import (
-    chance,
     conditionals,
     conversions,
     digests,
     json,
     lists,
     mathematics,
-    own,
-    pieces,
+    random_values,
     regexps,
+    streamling_functions,
     structs,
+    text_parts,
     texts,
     times,
     wide_integers,
@@ -24,9 +24,9 @@ from streamling.plan.sql.functions.signature import Function
 
 FAMILIES = {
     "Text": texts,
-    "Pieces of text": pieces,
+    "Parts of text": text_parts,
     "Numbers": mathematics,
-    "Choosing": conditionals,
+    "Conditionals": conditionals,
     "Dates and times": times,
     "Regular expressions": regexps,
     "Lists": lists,
@@ -35,17 +35,17 @@ FAMILIES = {
     "Digests": digests,
     "JSON": json,
     "Wide integers": wide_integers,
-    "Chance": chance,
-    "Streamling's own": own,
+    "Random values": random_values,
+    "Streamling functions": streamling_functions,
 }
-"""Modules by what their functions are about, in the order of the documentation."""
+"""Modules by the titles of their sections, in the order of the documentation."""
 
 FUNCTIONS: dict[str, Function] = {
     name: function for family in FAMILIES.values() for name, function in family.FUNCTIONS.items()
 }
 
 ADDED: dict[str, Callable[[str], Function]] = {}
-"""Functions of plugins, made for the node that calls them; they come before those of the same name in the table."""
+"""Plugin functions by name, each made for the node that calls it; they override those of the same name in the table."""
 
 
 def is_function(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Conversions by name: Arrow's names of types, bytes as text."""
+"""Casts with Arrow's type names, and encodings of bytes as text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _arrow_cast(*, safe: bool) -> Function:
 def _coding(value: Value) -> str:
     coding = str(value.constant).lower()
     if coding not in ("hex", "base64"):
-        raise Refusal(f"'{value.constant}' is not one of hex, base64")
+        raise Refusal(f"the coding must be hex or base64, not '{value.constant}'")
     return coding
 
 

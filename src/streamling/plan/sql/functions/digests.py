@@ -1,4 +1,4 @@
-"""Digests of text (its UTF-8 bytes) and bytes. md5 is hex text, the others are bytes."""
+"""Digests of text (its UTF-8 bytes) and bytes. `md5` returns hexadecimal text, the others return bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _digest(arguments: Sequence[Value]) -> Value:
     value, method = arguments
     template = _FORMS.get(str(method.constant).lower())
     if template is None:
-        raise Refusal(f"'{method.constant}' is not one of {', '.join(_FORMS)}")
+        raise Refusal(f"the method must be one of {', '.join(_FORMS)}, not '{method.constant}'")
     return Value(template.format(value.text), BINARY, value.nullable)
 
 

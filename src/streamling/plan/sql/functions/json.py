@@ -1,20 +1,20 @@
-"""Functions of JSON text. Paths are literals made of `$`, `.key`, `[n]` and `['key']`."""
+"""Functions for JSON text. A path must be a literal made of `$`, `.key`, `[n]` and `['key']`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from streamling.plan.sql.coercions import converted
+from streamling.plan.sql.coercions import cast_to
 from streamling.plan.sql.functions.signature import ANY, LITERAL_TEXT, TEXT, Function, Parameter, unless_null
 from streamling.plan.sql.json_paths import spark_path
 from streamling.plan.sql.json_texts import (
-    compacted,
+    compact_json,
     first_character,
     is_container,
     is_json,
     json_of,
-    quoted,
+    quote_json,
 )
 from streamling.plan.sql.values import Refusal, Value, string_literal
 from streamling.plan.types import BOOLEAN, NULL, STRING, list_of
@@ -27,18 +27,18 @@ def _error(message: str) -> str:
 def _word(value: Value, what: str, known: Sequence[str]) -> str:
     word = " ".join(str(value.constant).upper().split())
     if word not in known:
-        raise Refusal(f"{what} is one of {', '.join(known)}, not '{value.constant}'")
+        raise Refusal(f"{what} must be one of {', '.join(known)}, not '{value.constant}'")
     return word
 
 
-def _parsed(name: str, *, safe: bool = False, flag: bool = True) -> Function:
-    """Blank text gives NULL, as does text that is no JSON if `safe`, else that is an error of the row."""
+def _parse(name: str, *, safe: bool = False, flag: bool = True) -> Function:
+    """Empty text gives NULL. Text that is not JSON gives NULL if `safe`, else it is an error of the row."""
 
     def build(arguments: Sequence[Value]) -> Value:
         text = arguments[0].text
         otherwise = "NULL" if safe else _error(f"{name}: the text is not JSON")
         blank = rf"regexp_replace({text}, '[ \\t\\n\\r]+', '') = ''"
-        whole = f"CASE WHEN {blank} THEN NULL WHEN {is_json(text)} THEN {compacted(text)} ELSE {otherwise} END"
+        whole = f"CASE WHEN {blank} THEN NULL WHEN {is_json(text)} THEN {compact_json(text)} ELSE {otherwise} END"
         return Value(f"CASE WHEN {text} IS NOT NULL THEN {whole} END", STRING)
 
     usage = f"{name}(text[, flag])" if flag else f"{name}(text)"
@@ -46,9 +46,9 @@ def _parsed(name: str, *, safe: bool = False, flag: bool = True) -> Function:
 
 
 def _quote(arguments: Sequence[Value]) -> Value:
-    """Spark leaves `/` and characters beyond ASCII as they are; `\\uXXXX` counts UTF-16 units, as JSON does."""
+    """Escapes `/` and characters beyond ASCII, which Spark does not; `\\uXXXX` is a UTF-16 unit, as in JSON."""
     text = arguments[0].text
-    slashes = rf"replace({quoted(text)}, '/', '\\/')"
+    slashes = rf"replace({quote_json(text)}, '/', '\\/')"
     units = r"concat('\\u', regexp_replace(lower(hex(encode(c, 'UTF-16BE'))), '(....)(....)', '$1\\\\u$2'))"
     escaped = rf"transform(split({slashes}, ''), c -> CASE WHEN ascii(c) > 126 THEN {units} ELSE c END)"
     return Value(f"array_join({escaped}, '')", STRING, arguments[0].nullable)
@@ -80,8 +80,8 @@ def _exists(arguments: Sequence[Value]) -> Value:
     text, path, *mode = arguments
     on_error = _word(mode[0], "the mode on error", ("FALSE", "TRUE", "UNKNOWN", "ERROR")) if mode else "FALSE"
     otherwise = {"UNKNOWN": "NULL", "ERROR": _error("json_exists: the text is not JSON")}.get(on_error, on_error)
-    found = f"get_json_object({text.text}, {path.text}) IS NOT NULL"
-    whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {otherwise} END"
+    exists = f"get_json_object({text.text}, {path.text}) IS NOT NULL"
+    whole = f"CASE WHEN {is_json(text.text)} THEN {exists} ELSE {otherwise} END"
     return Value(unless_null((text, path), whole), BOOLEAN, text.nullable or on_error == "UNKNOWN")
 
 
@@ -89,10 +89,10 @@ _MODES = ("NULL", "ERROR", "DEFAULT")
 
 
 def _value(arguments: Sequence[Value]) -> Value:
-    """A scalar as text: numbers keep their digits, which they would not through floating point."""
+    """A scalar as text; numbers keep all their digits, as they are not read as floating point."""
     text, path, *rest = arguments
     if rest and len(rest) != 5:
-        raise Refusal("`json_value` takes 2 or 7 arguments")
+        raise Refusal("`json_value` needs 2 or 7 arguments")
     on_empty = on_error = "CAST(NULL AS STRING)"
     if rest:
         _word(rest[0], "the type returned", ("STRING", "VARCHAR", "CHAR"))
@@ -101,8 +101,8 @@ def _value(arguments: Sequence[Value]) -> Value:
     at = f"try_variant_get(try_parse_json({text.text}), {path.text}, 'variant')"
     kind = f"schema_of_variant({at})"
     scalar = f"{kind} <> 'VOID' AND NOT startswith({kind}, 'OBJECT') AND NOT startswith({kind}, 'ARRAY')"
-    found = f"CASE WHEN {scalar} THEN CAST({at} AS STRING) ELSE {on_empty} END"
-    whole = f"CASE WHEN {is_json(text.text)} THEN {found} ELSE {on_error} END"
+    scalar_text = f"CASE WHEN {scalar} THEN CAST({at} AS STRING) ELSE {on_empty} END"
+    whole = f"CASE WHEN {is_json(text.text)} THEN {scalar_text} ELSE {on_error} END"
     return Value(unless_null((text, path), whole), STRING)
 
 
@@ -114,28 +114,28 @@ def _otherwise(failure: str, mode: Value, default: Value) -> str:
 
 
 _WRAPPERS = {
-    "WITHOUT ARRAY": "CASE WHEN {container} THEN {found} END",
-    "WITH CONDITIONAL ARRAY": "CASE WHEN {container} THEN {found} ELSE concat('[', {scalar}, ']') END",
-    "WITH UNCONDITIONAL ARRAY": "concat('[', CASE WHEN {container} THEN {found} ELSE {scalar} END, ']')",
+    "WITHOUT ARRAY": "CASE WHEN {container} THEN {json_text} END",
+    "WITH CONDITIONAL ARRAY": "CASE WHEN {container} THEN {json_text} ELSE concat('[', {scalar}, ']') END",
+    "WITH UNCONDITIONAL ARRAY": "concat('[', CASE WHEN {container} THEN {json_text} ELSE {scalar} END, ']')",
 }
 _QUERY_MODES = ("NULL", "EMPTY ARRAY", "EMPTY OBJECT", "ERROR")
 
 
 def _query(arguments: Sequence[Value]) -> Value:
-    """An object or array as text; with a wrapper, scalars in an array as well."""
+    """An object or array as text; with a wrapper, also a scalar in an array."""
     text, path, *rest = arguments
     if rest and len(rest) != 4:
-        raise Refusal("`json_query` takes 2 or 6 arguments")
+        raise Refusal("`json_query` needs 2 or 6 arguments")
     wrapper, on_empty, on_error, returned = "WITHOUT ARRAY", "NULL", "NULL", "STRING"
     if rest:
         returned = _word(rest[0], "the type returned", ("STRING", "ARRAY"))
         wrapper = _wrapper(rest[1])
         on_empty, on_error = (_word(mode, "a mode", _QUERY_MODES) for mode in rest[2:])
-    found = f"get_json_object({text.text}, {path.text})"
+    json_text = f"get_json_object({text.text}, {path.text})"
     at = f"schema_of_variant(try_variant_get(try_parse_json({text.text}), {path.text}, 'variant'))"
     container = f"(startswith({at}, 'OBJECT') OR startswith({at}, 'ARRAY'))"
-    scalar = f"CASE WHEN {at} = 'STRING' THEN {quoted(found)} ELSE {found} END"
-    result = _WRAPPERS[wrapper].format(container=container, found=found, scalar=scalar)
+    scalar = f"CASE WHEN {at} = 'STRING' THEN {quote_json(json_text)} ELSE {json_text} END"
+    result = _WRAPPERS[wrapper].format(container=container, json_text=json_text, scalar=scalar)
     empty = _instead("json_query: nothing at the path", on_empty)
     broken = _instead("json_query: the text is not JSON", on_error)
     whole = f"CASE WHEN {is_json(text.text)} THEN coalesce({result}, {empty}) ELSE {broken} END"
@@ -149,7 +149,7 @@ def _wrapper(value: Value) -> str:
     word = " ".join(str(value.constant).upper().replace("WRAPPER", "").split())
     full = word if word.endswith("ARRAY") else f"{word} ARRAY"
     if full not in _WRAPPERS:
-        raise Refusal(f"the wrapper is one of {', '.join(_WRAPPERS)}, not '{value.constant}'")
+        raise Refusal(f"the wrapper must be one of {', '.join(_WRAPPERS)}, not '{value.constant}'")
     return full
 
 
@@ -157,18 +157,18 @@ def _instead(failure: str, mode: str) -> str:
     return {"ERROR": _error(failure), "EMPTY ARRAY": "'[]'", "EMPTY OBJECT": "'{}'"}.get(mode, "CAST(NULL AS STRING)")
 
 
-def _embedded(value: Value) -> str:
-    """The JSON of a value; text that holds an object or an array is taken as such."""
+def _embed(value: Value) -> str:
+    """The JSON of a value; text that is a JSON object or array is embedded as JSON."""
     if value.type != STRING:
         return json_of(value)
     holds = f"{is_json(value.text)} AND {is_container(value.text)}"
-    return f"CASE WHEN {holds} THEN {compacted(value.text)} ELSE {quoted(value.text)} END"
+    return f"CASE WHEN {holds} THEN {compact_json(value.text)} ELSE {quote_json(value.text)} END"
 
 
 def _array(*, absent: bool) -> Callable[[Sequence[Value]], Value]:
     def build(arguments: Sequence[Value]) -> Value:
-        parts = [_embedded(value) if absent else f"coalesce({_embedded(value)}, 'null')" for value in arguments]
-        # concat_ws leaves NULLs out.
+        parts = [_embed(value) if absent else f"coalesce({_embed(value)}, 'null')" for value in arguments]
+        # concat_ws skips NULLs.
         listed = ", ".join(("','", *parts))
         return Value(f"concat('[', concat_ws({listed}), ']')", STRING, nullable=False)
 
@@ -178,11 +178,11 @@ def _array(*, absent: bool) -> Callable[[Sequence[Value]], Value]:
 def _object(name: str, *, absent: bool) -> Function:
     def build(arguments: Sequence[Value]) -> Value:
         if len(arguments) % 2:
-            raise Refusal(f"`{name}(key, value, ..)` takes pairs")
+            raise Refusal(f"`{name}(key, value, ..)` needs pairs of arguments")
         members: list[str] = ["','"]
         for key, value in zip(arguments[::2], arguments[1::2], strict=True):
-            label = f"coalesce({quoted(TEXT.admit(key).text)}, {_error(f'{name}: a key is NULL')})"
-            json = _embedded(value) if absent else f"coalesce({_embedded(value)}, 'null')"
+            label = f"coalesce({quote_json(TEXT.admit(key).text)}, {_error(f'{name}: a key is NULL')})"
+            json = _embed(value) if absent else f"coalesce({_embed(value)}, 'null')"
             members.append(f"concat({label}, ':', {json})")
         return Value(f"concat('{{', concat_ws({', '.join(members)}), '}}')", STRING, nullable=False)
 
@@ -191,7 +191,7 @@ def _object(name: str, *, absent: bool) -> Function:
 
 def _path(value: Value) -> Value:
     if value.type == NULL:
-        return converted(value, STRING)
+        return cast_to(value, STRING)
     return Value(string_literal(spark_path(str(LITERAL_TEXT.admit(value).constant))), STRING, nullable=False)
 
 
@@ -201,9 +201,9 @@ _ARGUMENTS = (TEXT, _PATH, LITERAL_TEXT, LITERAL_TEXT, ANY, LITERAL_TEXT, ANY)
 _BY_NAME: dict[str, Function] = {
     "json_quote": Function("json_quote(text)", (TEXT,), _quote),
     "json_unquote": Function("json_unquote(text)", (TEXT,), _unquote),
-    "json": _parsed("json", flag=False),
-    "parse_json": _parsed("parse_json"),
-    "try_parse_json": _parsed("try_parse_json", safe=True),
+    "json": _parse("json", flag=False),
+    "parse_json": _parse("parse_json"),
+    "try_parse_json": _parse("try_parse_json", safe=True),
     "is_json": Function("is_json(text[, type])", (TEXT, LITERAL_TEXT), _is_json, optional=1),
     "json_exists": Function("json_exists(json, path[, on_error])", (TEXT, _PATH, LITERAL_TEXT), _exists, optional=1),
     "json_value": Function(
@@ -224,5 +224,5 @@ _BY_NAME: dict[str, Function] = {
     "json_string": Function("json_string(value)", (ANY,), lambda a: Value(json_of(a[0]), STRING, a[0].nullable)),
 }
 
-# A text is asked whether it is JSON before it is read.
+# Each text is used at least twice: it is tested for being JSON before it is parsed.
 FUNCTIONS: dict[str, Function] = {name: replace(function, once=True) for name, function in _BY_NAME.items()}

@@ -1,22 +1,22 @@
-"""Functions of lists. Positions in lists count from 1, negative ones from the end."""
+"""Functions for lists. Positions count from 1, negative ones from the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streamling.plan.sql.coercions import converted, is_integer, together
+from streamling.plan.sql.coercions import cast_to, cast_to_common, is_integer
 from streamling.plan.sql.functions.signature import ANY, INTEGER, LIST, POSITION, TEXT, Function, Parameter, form
-from streamling.plan.sql.operators import comparable
+from streamling.plan.sql.operators import cast_for_comparison
 from streamling.plan.sql.spark_types import check_computable, spark_type
 from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal
 from streamling.plan.types import BOOLEAN, INT64, NULL, STRING, DataType, list_of
 
 
 def make_array(arguments: Sequence[Value]) -> Value:
-    """A list of the arguments, converted to their common type."""
+    """A list of the arguments, cast to their common type."""
     if not arguments:
         return Value("array()", list_of(NULL), nullable=False)
-    type_, items = together(arguments, text_wins=True)
+    type_, items = cast_to_common(arguments, text_wins=True)
     return Value(f"array({', '.join(item.text for item in items)})", list_of(type_), nullable=False)
 
 
@@ -27,9 +27,9 @@ def item_type(value: Value) -> DataType:
 
 
 def element(value: Value, position: Value) -> Value:
-    """The item at a position, NULL outside of the list; Spark fails for position 0."""
+    """The item at a position, NULL outside of the list and for position 0, where Spark fails."""
     if not is_integer(position.type):
-        raise Refusal(f"a position in a list is an integer, got {position.type}")
+        raise Refusal(f"a position in a list must be an integer, got {position.type}")
     type_ = item_type(value)
     if isinstance(position.constant, int):
         fits = 0 < abs(position.constant) < 2**31
@@ -40,7 +40,7 @@ def element(value: Value, position: Value) -> Value:
 
 
 def slice_of(value: Value, first: Value, last: Value) -> Value:
-    """The items from `first` to `last`, both included; what lies outside of the list is left out."""
+    """The items from `first` to `last`, both included; positions outside of the list are skipped."""
     start, end = (POSITION.admit(bound) for bound in (first, last))
     size = f"size({value.text})"
     begin = _from_left(start, size, least=1)
@@ -61,54 +61,54 @@ def _from_left(bound: Value, size: str, *, least: int) -> str:
 
 
 def _with_item(arguments: Sequence[Value]) -> tuple[Value, Value]:
-    """A list and a value of the type of its items, whichever is the wider."""
-    list_, wanted = arguments
-    type_, (_, item) = together((Value("NULL", item_type(list_)), wanted))
-    return converted(list_, list_of(type_)), item
+    """A list and a value, cast to the common type of the list's items and the value."""
+    list_, value = arguments
+    type_, (_, item) = cast_to_common((Value("NULL", item_type(list_)), value))
+    return cast_to(list_, list_of(type_)), item
 
 
-def _compared(arguments: Sequence[Value]) -> tuple[Value, Value]:
+def _with_comparable_item(arguments: Sequence[Value]) -> tuple[Value, Value]:
     list_, item = _with_item(arguments)
     check_computable(item.type)
     return list_, item
 
 
 def array_has(arguments: Sequence[Value]) -> Value:
-    """False where the list has no such item, NULL items or not; NULL for a NULL argument."""
-    list_, item = _compared(arguments)
-    found = f"array_contains({list_.text}, {item.text})"
+    """False if the list does not have the item, even if it has NULL items; NULL for a NULL argument."""
+    list_, item = _with_comparable_item(arguments)
+    contains = f"array_contains({list_.text}, {item.text})"
     absent = f"CASE WHEN {list_.text} IS NOT NULL AND {item.text} IS NOT NULL THEN false END"
-    return Value(f"coalesce({found}, {absent})", BOOLEAN, any_nullable(arguments))
+    return Value(f"coalesce({contains}, {absent})", BOOLEAN, any_nullable(arguments))
 
 
 def _array_position(arguments: Sequence[Value]) -> Value:
-    list_, item = _compared(arguments)
+    list_, item = _with_comparable_item(arguments)
     return Value(f"nullif(array_position({list_.text}, {item.text}), 0L)", INT64)
 
 
 def _array_to_string(arguments: Sequence[Value]) -> Value:
     list_, *rest = arguments
-    texts = converted(list_, list_of(STRING))
+    texts = cast_to(list_, list_of(STRING))
     return Value(f"array_join({', '.join(a.text for a in (texts, *rest))})", STRING, any_nullable(arguments))
 
 
-def _appended(arguments: Sequence[Value]) -> Value:
+def _append(arguments: Sequence[Value]) -> Value:
     list_, item = _with_item(arguments)
     return Value(f"concat({_or_empty(list_)}, array({item.text}))", list_.type, nullable=False)
 
 
-def _prepended(arguments: Sequence[Value]) -> Value:
+def _prepend(arguments: Sequence[Value]) -> Value:
     list_, item = _with_item(arguments[::-1])
     return Value(f"concat(array({item.text}), {_or_empty(list_)})", list_.type, nullable=False)
 
 
 def _or_empty(list_: Value) -> str:
-    """A NULL list counts as one without items."""
+    """The list, or an empty list for NULL."""
     return f"coalesce({list_.text}, array())" if list_.nullable else list_.text
 
 
-def _concatenated(arguments: Sequence[Value]) -> Value:
-    type_, lists = together(arguments)
+def _concatenate(arguments: Sequence[Value]) -> Value:
+    type_, lists = cast_to_common(arguments)
     nullable = all(list_.nullable for list_ in lists)
     text = f"concat({', '.join(_or_empty(list_) for list_ in lists)})"
     if nullable:
@@ -116,7 +116,7 @@ def _concatenated(arguments: Sequence[Value]) -> Value:
     return Value(text, type_, nullable)
 
 
-def _flattened(arguments: Sequence[Value]) -> Value:
+def _flatten(arguments: Sequence[Value]) -> Value:
     (value,) = arguments
     inner = item_type(value)
     if inner.kind != "list":
@@ -124,14 +124,14 @@ def _flattened(arguments: Sequence[Value]) -> Value:
     return Value(f"flatten(filter({value.text}, x -> x IS NOT NULL))", inner, value.nullable)
 
 
-def _without(arguments: Sequence[Value]) -> Value:
-    list_, item = _compared(arguments)
+def _remove_all(arguments: Sequence[Value]) -> Value:
+    list_, item = _with_comparable_item(arguments)
     return Value(f"filter({list_.text}, x -> NOT (x <=> {item.text}))", list_.type, list_.nullable)
 
 
 def _of_both(template: str, *, boolean: bool = False) -> Callable[[Sequence[Value]], Value]:
     def build(arguments: Sequence[Value]) -> Value:
-        type_, (left, right) = comparable(arguments)
+        type_, (left, right) = cast_for_comparison(arguments)
         text = template.format(left.text, right.text)
         return Value(text, BOOLEAN if boolean else type_, any_nullable(arguments))
 
@@ -152,11 +152,11 @@ def _distinct(arguments: Sequence[Value]) -> Value:
 
 
 def _array_length(arguments: Sequence[Value]) -> Value:
-    """The number of items; with a dimension, of the first list that many levels down."""
+    """The number of items; with a dimension, those of the first list on that level."""
     value = arguments[0]
     levels = arguments[1].constant if len(arguments) > 1 else 1
     if not isinstance(levels, int) or levels < 1:
-        raise Refusal("a dimension is an integer literal from 1")
+        raise Refusal("a dimension must be an integer literal of at least 1")
     for _ in range(levels - 1):
         if item_type(value).kind != "list":
             return Value("CAST(NULL AS BIGINT)", INT64)
@@ -165,7 +165,7 @@ def _array_length(arguments: Sequence[Value]) -> Value:
 
 
 def series(start: str, stop: str, step: str, name: str) -> str:
-    """The numbers from `start` to `stop`, both included; Spark's `sequence` fails where there are none."""
+    """The numbers from `start` to `stop`, both included; Spark's `sequence` fails if there are none."""
     refusal = string_literal(f"{name}: the step is 0")
     return (
         f"CASE WHEN {step} = 0 THEN raise_error({refusal}) "
@@ -189,18 +189,18 @@ def _slice(arguments: Sequence[Value]) -> Value:
     return slice_of(*arguments)
 
 
-def _repeated(arguments: Sequence[Value]) -> Value:
+def _repeat(arguments: Sequence[Value]) -> Value:
     value, times = arguments
     return Value(f"array_repeat({value.text}, {times.text})", list_of(value.type), times.nullable)
 
 
-def _sized(value: Value) -> Value:
+def _list_or_map(value: Value) -> Value:
     if value.type.kind not in ("list", "map"):
         raise Refusal(f"expected a list or map, got {value.type}")
     return value
 
 
-_SIZED = Parameter("a list or map", _sized)
+_LIST_OR_MAP = Parameter("a list or map", _list_or_map)
 _SIZE = form("CAST(size({0}) AS BIGINT)", INT64)
 _TO_STRING = Function("array_to_string(list, separator[, null])", (LIST, TEXT, TEXT), _array_to_string, optional=1)
 _ITEM_MAX = "CASE WHEN size({0}) > 0 THEN array_max({0}) END"
@@ -223,21 +223,21 @@ _BY_NAME: dict[str, Function] = {
     "array_indexof": Function("array_position(list, item)", (LIST, ANY), _array_position),
     "array_to_string": _TO_STRING,
     "array_join": _TO_STRING,
-    "array_append": Function("array_append(list, item)", (LIST, ANY), _appended),
-    "array_push_back": Function("array_append(list, item)", (LIST, ANY), _appended),
-    "array_prepend": Function("array_prepend(item, list)", (ANY, LIST), _prepended),
-    "array_push_front": Function("array_prepend(item, list)", (ANY, LIST), _prepended),
-    "array_concat": Function("array_concat(list, ..)", (LIST,), _concatenated, variadic=True),
-    "array_cat": Function("array_concat(list, ..)", (LIST,), _concatenated, variadic=True),
+    "array_append": Function("array_append(list, item)", (LIST, ANY), _append),
+    "array_push_back": Function("array_append(list, item)", (LIST, ANY), _append),
+    "array_prepend": Function("array_prepend(item, list)", (ANY, LIST), _prepend),
+    "array_push_front": Function("array_prepend(item, list)", (ANY, LIST), _prepend),
+    "array_concat": Function("array_concat(list, ..)", (LIST,), _concatenate, variadic=True),
+    "array_cat": Function("array_concat(list, ..)", (LIST,), _concatenate, variadic=True),
     "array_distinct": Function("array_distinct(list)", (LIST,), _distinct),
     "array_reverse": Function("array_reverse(list)", (LIST,), form("reverse({0})")),
-    "array_remove_all": Function("array_remove_all(list, item)", (LIST, ANY), _without),
+    "array_remove_all": Function("array_remove_all(list, item)", (LIST, ANY), _remove_all),
     "array_union": Function("array_union(list, other)", (LIST, LIST), _of_both("array_union({0}, {1})")),
     "array_intersect": Function("array_intersect(list, other)", (LIST, LIST), _of_both("array_intersect({0}, {1})")),
     "array_except": Function("array_except(list, other)", (LIST, LIST), _of_both("array_except({0}, {1})")),
     "array_max": Function("array_max(list)", (LIST,), _of_item(_ITEM_MAX)),
     "array_min": Function("array_min(list)", (LIST,), _of_item(_ITEM_MIN)),
-    "array_repeat": Function("array_repeat(item, times)", (ANY, POSITION), _repeated),
+    "array_repeat": Function("array_repeat(item, times)", (ANY, POSITION), _repeat),
 }
 
 FUNCTIONS: dict[str, Function] = {
@@ -245,9 +245,9 @@ FUNCTIONS: dict[str, Function] = {
     **{name.replace("array_", "list_", 1): function for name, function in _BY_NAME.items()},
     "make_array": Function("make_array(item, ..)", (ANY,), make_array, optional=1, variadic=True),
     "make_list": Function("make_array(item, ..)", (ANY,), make_array, optional=1, variadic=True),
-    "cardinality": Function("cardinality(list)", (_SIZED,), _SIZE),
+    "cardinality": Function("cardinality(list)", (_LIST_OR_MAP,), _SIZE),
     "empty": Function("empty(list)", (LIST,), form("(size({0}) = 0)", BOOLEAN)),
-    "flatten": Function("flatten(list)", (LIST,), _flattened),
+    "flatten": Function("flatten(list)", (LIST,), _flatten),
     "generate_series": _series("generate_series", included=True, least=2),
     "range": _series("range", included=False, least=1),
 }

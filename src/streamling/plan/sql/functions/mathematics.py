@@ -1,17 +1,17 @@
-"""Functions of numbers. Where Spark gives NULL outside of a function's domain, ours follow IEEE 754."""
+"""Functions for numbers. Outside of a function's domain, where Spark gives NULL, the result is that of IEEE 754."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamling.plan.sql.coercions import converted, is_integer
+from streamling.plan.sql.coercions import cast_to, is_integer
 from streamling.plan.sql.functions.signature import DOUBLE, LITERAL_INTEGER, NUMBER, Function, form, unless_null
 from streamling.plan.sql.operators import arithmetic, quotient
 from streamling.plan.sql.spark_types import MAX_PRECISION, digits, spark_type
 from streamling.plan.sql.values import Value, string_literal
 from streamling.plan.types import BOOLEAN, FLOAT32, FLOAT64, DataType, decimal
 
-# From here on a float64 is whole, and Spark's ceil and floor, which go through BIGINT, are not needed.
+# From 2^52 on every float64 is whole; Spark's ceil and floor, which cast to BIGINT, are not needed.
 _WHOLE = "4503599627370496D"
 
 
@@ -27,8 +27,8 @@ def _whole(name: str) -> Function:
 
 def _on_doubles(small: str, value: Value) -> Value:
     if is_integer(value.type):
-        return converted(value, FLOAT64)
-    number = converted(value, FLOAT64)
+        return cast_to(value, FLOAT64)
+    number = cast_to(value, FLOAT64)
     type_ = FLOAT32 if value.type == FLOAT32 else FLOAT64
     text = f"CASE WHEN abs({number.text}) < {_WHOLE} THEN {small.format(number.text)} ELSE {number.text} END"
     return Value(text if type_ == FLOAT64 else f"CAST({text} AS FLOAT)", type_, value.nullable)
@@ -40,16 +40,16 @@ def _trunc(arguments: Sequence[Value]) -> Value:
     if not isinstance(places, int):
         raise AssertionError("a literal was admitted")
     if value.type.kind == "decimal":
-        kept = f"{value.text}, {min(places, digits(value.type)[1])}"
-        cut = f"CASE WHEN {value.text} < 0 THEN ceil({kept}) ELSE floor({kept}) END"
+        operands = f"{value.text}, {min(places, digits(value.type)[1])}"
+        cut = f"CASE WHEN {value.text} < 0 THEN ceil({operands}) ELSE floor({operands}) END"
         return Value(f"CAST({cut} AS {spark_type(value.type)})", value.type, value.nullable)
     if places == 0 or (places > 0 and is_integer(value.type)):
         return _on_doubles("CAST(CAST({0} AS BIGINT) AS DOUBLE)", value)
-    return _cut_at(converted(value, FLOAT64), places, FLOAT32 if value.type == FLOAT32 else FLOAT64)
+    return _truncate_at(cast_to(value, FLOAT64), places, FLOAT32 if value.type == FLOAT32 else FLOAT64)
 
 
-def _cut_at(value: Value, places: int, type_: DataType) -> Value:
-    """A float cut at a decimal place; with more digits than a float has there is nothing to cut."""
+def _truncate_at(value: Value, places: int, type_: DataType) -> Value:
+    """A float truncated at a decimal place; unchanged if a float does not have that many digits."""
     power = f"{10.0 ** min(abs(places), 300)!r}D"
     up, down = ("*", "/") if places > 0 else ("/", "*")
     scaled = f"({value.text} {up} {power})"
@@ -93,7 +93,7 @@ def _log(name: str, value: Value) -> Value:
 
 
 def _log_of_base(arguments: Sequence[Value]) -> Value:
-    """log(x) is to base 10, log(b, x) to base b."""
+    """`log(x)` has the base 10, `log(b, x)` the base b."""
     if len(arguments) == 1:
         return _log("log10", arguments[0])
     base, value = arguments

@@ -1,6 +1,7 @@
-"""Functions of regular expressions. Patterns are literals: they are translated to Java's syntax while planning.
+"""Functions for regular expressions. A pattern must be a literal, since it is translated to Java's syntax.
 
-A pattern that is no regular expression gives NULL. There is no look-around and there are no back references.
+A pattern that is not valid is an error in `regexp_like`; the other functions give NULL. There is no look-around and
+there are no back references.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from streamling.plan.sql.functions.signature import (
     unless_null,
 )
 from streamling.plan.sql.operators import matches, regexp
-from streamling.plan.sql.patterns import groups_of, java_regexp, well_formed
+from streamling.plan.sql.patterns import groups_of, is_well_formed, java_regexp
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal
 from streamling.plan.types import INT64, NULL, STRING, DataType, list_of
@@ -28,31 +29,31 @@ _Build = Callable[[Sequence[Value]], Value]
 def _regexp_like(arguments: Sequence[Value]) -> Value:
     flags = str(arguments[2].constant) if len(arguments) > 2 else ""
     if not set(flags) <= set("ims"):
-        raise Refusal(f"'{flags}' is not made of the flags i, m, s")
+        raise Refusal(f"'{flags}' has flags other than i, m, s")
     return matches(arguments[0], arguments[1], "".join(sorted(set(flags))))
 
 
 def _with_pattern(build: _Build, type_: DataType) -> _Build:
-    """NULL where the pattern is no regular expression."""
+    """`build`, or NULL if the pattern is not a valid regular expression."""
 
-    def checked(arguments: Sequence[Value]) -> Value:
+    def build_or_null(arguments: Sequence[Value]) -> Value:
         pattern = arguments[1]
-        if pattern.type == NULL or (isinstance(pattern.constant, str) and not well_formed(pattern.constant)):
+        if pattern.type == NULL or (isinstance(pattern.constant, str) and not is_well_formed(pattern.constant)):
             return Value(f"CAST(NULL AS {spark_type(type_)})", type_)
         return build(arguments)
 
-    return checked
+    return build_or_null
 
 
 def _regexp_replace(arguments: Sequence[Value]) -> Value:
-    """All matches; the replacement is literal text."""
+    """Replaces all matches; the replacement is literal text."""
     text, pattern, replacement = arguments
-    result = f"regexp_replace({text.text}, {regexp(pattern)}, {_quoted(replacement)})"
+    result = f"regexp_replace({text.text}, {regexp(pattern)}, {_quote(replacement)})"
     return Value(result, STRING, any_nullable(arguments))
 
 
-def _quoted(replacement: Value) -> str:
-    """Java reads `\\` and `$` in a replacement."""
+def _quote(replacement: Value) -> str:
+    """`\\` and `$`, which are special in Java's replacements, are escaped."""
     if isinstance(replacement.constant, str):
         return string_literal(replacement.constant.replace("\\", "\\\\").replace("$", "\\$"))
     return rf"replace(replace({replacement.text}, '\\', '\\\\'), '$', '\\$')"
@@ -77,10 +78,10 @@ def _group(arguments: Sequence[Value], *, default: int) -> tuple[str, str]:
     most = groups_of(str(arguments[1].constant))
     if len(arguments) < 3 or arguments[2].type == NULL:
         return str(default), "true" if default <= most else "false"
-    chosen = arguments[2]
-    if isinstance(chosen.constant, int):
-        return str(chosen.constant), "true" if 0 <= chosen.constant <= most else "false"
-    number = f"coalesce({chosen.text}, {default}L)"
+    group = arguments[2]
+    if isinstance(group.constant, int):
+        return str(group.constant), "true" if 0 <= group.constant <= most else "false"
+    number = f"coalesce({group.text}, {default}L)"
     return f"CAST({number} AS INT)", f"{number} BETWEEN 0 AND {most}"
 
 
@@ -94,15 +95,15 @@ def _count(arguments: Sequence[Value]) -> Value:
 
 
 def _instr(arguments: Sequence[Value]) -> Value:
-    """Spark counts UTF-16 units and knows neither start nor occurrence: measure what stands before the match.
+    """The length of the text before the match: Spark's own function counts UTF-16 units and has no start or occurrence.
 
-    Each match before the wanted one is an atomic group, so that it cannot give up characters to a later one.
+    Each match before the requested one is an atomic group, so that it cannot give up characters to a later one.
     """
     text = arguments[0]
     start = arguments[2] if len(arguments) > 2 else Value("1L", INT64, nullable=False, constant=1)
     occurrence = arguments[3].constant if len(arguments) > 3 else 1
     if not isinstance(occurrence, int) or occurrence < 1 or (isinstance(start.constant, int) and start.constant < 1):
-        raise Refusal("start and occurrence count from 1")
+        raise Refusal("start and occurrence must be at least 1")
     pattern = java_regexp(str(arguments[1].constant))
     before = f"(?>(?s:.*?)(?:{pattern})){{{occurrence - 1}}}" if occurrence > 1 else ""
     whole = string_literal(f"\\A({before}(?s:.*?))(?:{pattern})")
@@ -116,7 +117,7 @@ def _instr(arguments: Sequence[Value]) -> Value:
 
 
 def _pattern(value: Value) -> Value:
-    """NULL stays a literal."""
+    """Text; NULL is not cast, so that it stays a literal."""
     return value if value.type == NULL else TEXT.admit(value)
 
 

@@ -1,12 +1,12 @@
-"""What an entry of the function table is: the arguments it accepts and the Spark text it becomes."""
+"""The entries of the function table: the arguments that a function accepts and its Spark text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from streamling.plan.sql.coercions import computed, converted, is_integer, is_number, is_time
-from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable, is_short, named
+from streamling.plan.sql.coercions import cast_to, computed_value, is_integer, is_number, is_time
+from streamling.plan.sql.values import MONTHS, Refusal, Value, any_nullable, bind, is_short
 from streamling.plan.types import BINARY, FLOAT64, INT64, NULL, STRING, TIMESTAMP, UINT64, DataType
 
 Build = Callable[[Sequence[Value]], Value]
@@ -14,9 +14,9 @@ Build = Callable[[Sequence[Value]], Value]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What may stand at one place of a call.
+    """What a function accepts as one of its arguments.
 
-    admit   the argument as the function needs it, converted where our language converts; raises Refusal
+    admit   the argument as the function needs it, cast if there is an implicit cast; raises Refusal
     """
 
     what: str
@@ -27,13 +27,13 @@ class Parameter:
 class Function:
     """One function of the language.
 
-    usage        how it is written: `substr(text, start[, length])`
-    parameters   in order; the last `optional` ones may be left out, the last one repeats if `variadic`
-    build        the call as a value, from admitted arguments in the number the usage allows
+    usage        how it is called: `substr(text, start[, length])`
+    parameters   in order; the last `optional` ones may be omitted, the last one repeats if `variadic`
+    build        the call as a value, from admitted arguments; their number is as in the usage
     takes        the epoch parameters in its text; with EPOCH_SEED, `build` gets two more values: the row number and a
                  salt of the call
-    plugin       the name under which a plugin offers it; Python workers compute it
-    once         arguments stand in the text many times: calls inside of calls would grow without bound
+    plugin       the name of the plugin function, which Python workers compute; None for all others
+    once         bind long arguments to names, as the text uses them many times: nested calls would grow without bound
     """
 
     usage: str
@@ -46,29 +46,29 @@ class Function:
     once: bool = False
 
     def call(self, arguments: Sequence[Value], place: Sequence[Value] = ()) -> Value:
-        """The call with these arguments; raises Refusal when their number or types are not accepted.
+        """The call with these arguments; raises Refusal if their number or types are not accepted.
 
         place   the row number and the salt of the call, for a function that takes them
         """
         self.check_count(len(arguments))
-        admitted = [*(self._admitted(position, value) for position, value in enumerate(arguments)), *place]
-        return self._built_once(admitted) if self.once else self.build(admitted)
+        admitted = [*(self._admit(position, value) for position, value in enumerate(arguments)), *place]
+        return self._build_once(admitted) if self.once else self.build(admitted)
 
     def check_count(self, number: int) -> None:
-        """Raise Refusal when the function does not take so many arguments."""
+        """Raise Refusal if the function does not accept this number of arguments."""
         least = len(self.parameters) - self.optional
         if number < least or (number > len(self.parameters) and not self.variadic):
-            raise Refusal(f"`{self.usage}` does not take {_count(number)}")
+            raise Refusal(f"wrong number of arguments for `{self.usage}`: {number}")
 
-    def _built_once(self, arguments: list[Value]) -> Value:
+    def _build_once(self, arguments: list[Value]) -> Value:
         names = {n: f"a{n}" for n, value in enumerate(arguments) if not is_short(value)}
         result = self.build([replace(v, text=names[n]) if n in names else v for n, v in enumerate(arguments)])
         text = result.text
         for number, name in names.items():
-            text = named(arguments[number].text, name, text)
+            text = bind(arguments[number].text, name, text)
         return replace(result, text=text)
 
-    def _admitted(self, position: int, value: Value) -> Value:
+    def _admit(self, position: int, value: Value) -> Value:
         parameter = self.parameters[min(position, len(self.parameters) - 1)]
         try:
             return parameter.admit(value)
@@ -81,15 +81,11 @@ class Function:
             ) from None
 
 
-def _count(number: int) -> str:
-    return {0: "no argument", 1: "1 argument"}.get(number, f"{number} arguments")
-
-
 def form(template: str, result: DataType | None = None, *, nullable: bool | None = None) -> Build:
-    """Builds `template` with the arguments' texts at `{0}`, `{1}`, ..; `{all}` is all of them.
+    """A function that fills `template` with the arguments' texts at `{0}`, `{1}`, ..; `{all}` is all of them.
 
-    result     the type, by default the first argument's
-    nullable   by default true if any argument is
+    result     the type, by default that of the first argument
+    nullable   by default true if any argument is nullable
     """
 
     def build(arguments: Sequence[Value]) -> Value:
@@ -102,82 +98,82 @@ def form(template: str, result: DataType | None = None, *, nullable: bool | None
 
 
 def unless_null(arguments: Sequence[Value], text: str) -> str:
-    """The text, NULL where an argument is: for forms that would give something else."""
+    """The text, or NULL if an argument is NULL: for texts that would give another value then."""
     present = " AND ".join(f"{argument.text} IS NOT NULL" for argument in arguments if argument.nullable)
     return f"CASE WHEN {present} THEN {text} END" if present else text
 
 
-def _wanted(what: str, value: Value) -> Refusal:
+def _type_error(what: str, value: Value) -> Refusal:
     return Refusal(f"expected {what}, got {value.type}")
 
 
 def _any(value: Value) -> Value:
     if value.type == MONTHS:
-        raise _wanted("a value", value)
+        raise _type_error("a value", value)
     return value
 
 
 def _text(value: Value) -> Value:
     if value.type not in (STRING, NULL):
-        raise _wanted("text", value)
-    return converted(value, STRING)
+        raise _type_error("text", value)
+    return cast_to(value, STRING)
 
 
 def _as_text(value: Value) -> Value:
-    return converted(value, STRING)
+    return cast_to(value, STRING)
 
 
 def _integer(value: Value) -> Value:
     if not is_integer(value.type) and value.type not in (NULL, UINT64):
-        raise _wanted("an integer", value)
-    return converted(value, INT64)
+        raise _type_error("an integer", value)
+    return cast_to(value, INT64)
 
 
 def _position(value: Value) -> Value:
-    """Spark counts positions in INT; what does not fit is an error of the row."""
-    whole = _integer(value)
-    if isinstance(whole.constant, int):
-        clamped = max(-(2**31) + 1, min(whole.constant, 2**31 - 1))
-        return Value(str(clamped) if clamped >= 0 else f"({clamped})", INT64, nullable=False, constant=clamped)
-    return Value(f"CAST({whole.text} AS INT)", INT64, whole.nullable)
+    """An integer as Spark's INT, the type of its positions; a larger number is an error of the row."""
+    integer = _integer(value)
+    if isinstance(integer.constant, int):
+        position = max(-(2**31) + 1, min(integer.constant, 2**31 - 1))
+        return Value(str(position) if position >= 0 else f"({position})", INT64, nullable=False, constant=position)
+    return Value(f"CAST({integer.text} AS INT)", INT64, integer.nullable)
 
 
 def _number(value: Value) -> Value:
     if value.type == NULL:
-        return converted(value, FLOAT64)
+        return cast_to(value, FLOAT64)
     if not is_number(value.type):
-        raise _wanted("a number", value)
-    return computed(value)
+        raise _type_error("a number", value)
+    return computed_value(value)
 
 
 def _double(value: Value) -> Value:
-    return converted(_number(value), FLOAT64)
+    return cast_to(_number(value), FLOAT64)
 
 
 def _time(value: Value) -> Value:
     if value.type in (STRING, NULL):
-        return converted(value, TIMESTAMP)
+        return cast_to(value, TIMESTAMP)
     if not is_time(value.type):
-        raise _wanted("a timestamp or date", value)
-    return computed(value)
+        raise _type_error("a timestamp or date", value)
+    return computed_value(value)
 
 
 def _list(value: Value) -> Value:
     if value.type.kind != "list":
-        raise _wanted("a list", value)
+        raise _type_error("a list", value)
     return value
 
 
 def _map(value: Value) -> Value:
     if value.type.kind != "map":
-        raise _wanted("a map", value)
+        raise _type_error("a map", value)
     return value
 
 
 def _bytes(value: Value) -> Value:
     if value.type not in (STRING, NULL) and value.type.kind != "binary":
-        raise _wanted("text or bytes", value)
-    return converted(value, BINARY)
+        raise _type_error("text or bytes", value)
+    return cast_to(value, BINARY)
 
 
 def _literal_text(value: Value) -> Value:
@@ -194,7 +190,7 @@ def _literal_integer(value: Value) -> Value:
 
 ANY = Parameter("any value", _any)
 TEXT = Parameter("text", _text)
-AS_TEXT = Parameter("a value with a text form", _as_text)
+AS_TEXT = Parameter("a value that can be cast to text", _as_text)
 INTEGER = Parameter("an integer", _integer)
 POSITION = Parameter("an integer", _position)
 NUMBER = Parameter("a number", _number)

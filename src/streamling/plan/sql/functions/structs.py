@@ -1,4 +1,4 @@
-"""Functions of structs and maps. A key that a map does not have gives NULL."""
+"""Functions for structs and maps. A key that a map does not have gives NULL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamling.errors import SQL_UNKNOWN_COLUMN
 from streamling.plan.sql.casts import cast
-from streamling.plan.sql.coercions import common_type, together
+from streamling.plan.sql.coercions import cast_to_common, common_type
 from streamling.plan.sql.functions.signature import ANY, LIST, LITERAL_TEXT, MAP, Function
 from streamling.plan.sql.spark_types import check_computable, computed_type
 from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal, text_value
@@ -14,7 +14,7 @@ from streamling.plan.types import NULL, STRING, DataType, Field, list_of, map_of
 
 
 def field(value: Value, name: str) -> Value:
-    """A member of a struct or the value of a map's key, NULL where it is absent."""
+    """A field of a struct, or the value of a map's key, NULL if it is absent."""
     if value.type.kind == "map":
         return map_value(value, text_value(name))
     if value.type.kind != "struct":
@@ -28,17 +28,17 @@ def field(value: Value, name: str) -> Value:
 
 
 def map_value(value: Value, key: Value) -> Value:
-    """The value of a map's key, NULL where it is absent."""
+    """The value of a map's key, NULL if it is absent."""
     return Value(f"try_element_at({value.text}, {_key(value, key).text})", _sides(value)[1])
 
 
 def _key(value: Value, key: Value) -> Value:
     type_ = computed_type(_sides(value)[0])
-    met = common_type(key.type, type_)
-    if met is None:
+    common = common_type(key.type, type_)
+    if common is None:
         raise Refusal(f"the keys of the map are {type_}, got {key.type}")
-    # A number that the keys cannot hold is not in the map.
-    return cast(key, type_, safe=met != type_)
+    # A number outside of the range of the key type is not in the map: NULL, not an error.
+    return cast(key, type_, safe=common != type_)
 
 
 def _sides(value: Value) -> tuple[DataType, DataType]:
@@ -50,12 +50,12 @@ def _sides(value: Value) -> tuple[DataType, DataType]:
 
 def _named_struct(arguments: Sequence[Value]) -> Value:
     if len(arguments) % 2:
-        raise Refusal("`named_struct(name, value, ..)` takes pairs")
+        raise Refusal("`named_struct(name, value, ..)` needs pairs of arguments")
     fields: list[Field] = []
     parts: list[str] = []
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         if not isinstance(name.constant, str):
-            raise Refusal("a name in `named_struct(name, value, ..)` is a text literal")
+            raise Refusal("a name in `named_struct(name, value, ..)` must be a text literal")
         fields.append(Field(name.constant, value.type, value.nullable))
         parts += [name.text, value.text]
     return Value(f"named_struct({', '.join(parts)})", struct_of(*fields), nullable=False)
@@ -80,9 +80,9 @@ def _map(arguments: Sequence[Value]) -> Value:
 
 def _make_map(arguments: Sequence[Value]) -> Value:
     if len(arguments) % 2 or not arguments:
-        raise Refusal("`make_map(key, value, ..)` takes pairs")
-    key, keys = together(arguments[::2])
-    item, items = together(arguments[1::2], text_wins=True)
+        raise Refusal("`make_map(key, value, ..)` needs pairs of arguments")
+    key, keys = cast_to_common(arguments[::2])
+    item, items = cast_to_common(arguments[1::2], text_wins=True)
     parts = ", ".join(f"{k.text}, {i.text}" for k, i in zip(keys, items, strict=True))
     return Value(f"map({parts})", _map_type(key, item), nullable=False)
 
@@ -105,7 +105,7 @@ def _map_values(arguments: Sequence[Value]) -> Value:
 
 
 def map_entries(arguments: Sequence[Value]) -> Value:
-    """A list of structs `key`, `value`."""
+    """A list of structs with the fields `key` and `value`."""
     (value,) = arguments
     key, item = _sides(value)
     entry = struct_of(Field("key", key, nullable=False), Field("value", item))
@@ -114,9 +114,9 @@ def map_entries(arguments: Sequence[Value]) -> Value:
 
 def _map_extract(arguments: Sequence[Value]) -> Value:
     """The value of a key as a list of one item."""
-    found = map_value(*arguments)
-    text = f"CASE WHEN {arguments[0].text} IS NOT NULL THEN array({found.text}) END"
-    return Value(text, list_of(found.type), arguments[0].nullable)
+    value = map_value(*arguments)
+    text = f"CASE WHEN {arguments[0].text} IS NOT NULL THEN array({value.text}) END"
+    return Value(text, list_of(value.type), arguments[0].nullable)
 
 
 _MAP_EXTRACT = Function("map_extract(map, key)", (MAP, ANY), _map_extract)

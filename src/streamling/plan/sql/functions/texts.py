@@ -19,7 +19,7 @@ def _concat_ws(arguments: Sequence[Value]) -> Value:
 
 
 def _substr(arguments: Sequence[Value]) -> Value:
-    """Positions before the first character exist: substr('abc', -1, 3) covers -1, 0 and 1, which is 'a'."""
+    """Positions before the first character count: substr('abc', -1, 3) covers -1, 0 and 1, which gives 'a'."""
     text, start, *rest = arguments
     first = _at_least(start, 1)
     nullable = any_nullable(arguments)
@@ -43,7 +43,7 @@ def _at_least(value: Value, least: int) -> str:
 
 
 def _left(arguments: Sequence[Value]) -> Value:
-    """A negative number leaves out that many characters of the other end."""
+    """With a negative number, all but that many characters of the other end."""
     text, count = arguments
     nullable = any_nullable(arguments)
     if isinstance(count.constant, int) and count.constant >= 0:
@@ -80,7 +80,7 @@ def _pad(name: str) -> Function:
     return Function(f"{name}(text, length[, fill])", (TEXT, POSITION, TEXT), build, optional=1)
 
 
-# Words are runs of letters and digits. Spark's own initcap knows blanks only.
+# Words are runs of letters and digits. Spark's initcap separates words only at spaces.
 _INITCAP = (
     r"array_join(transform(regexp_extract_all(lower({0}), "
     r"'[\\p{{IsAlphabetic}}\\p{{N}}]+|[^\\p{{IsAlphabetic}}\\p{{N}}]+', 0), "

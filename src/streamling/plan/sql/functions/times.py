@@ -1,11 +1,11 @@
-"""Functions of dates and timestamps. The session zone is UTC; `now()` is the epoch's."""
+"""Functions for dates and timestamps. The time zone is UTC; `now()` is the same for all rows of an epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from streamling.errors import SQL_UNSUPPORTED
-from streamling.plan.sql.coercions import computed, converted, is_float, is_integer, is_time, is_time_of_day
+from streamling.plan.sql.coercions import cast_to, computed_value, is_float, is_integer, is_time, is_time_of_day
 from streamling.plan.sql.epoch import EPOCH_NOW, NOW
 from streamling.plan.sql.functions.signature import (
     ANY,
@@ -51,7 +51,7 @@ def _word(value: Value, known: Sequence[str]) -> str:
     word = str(value.constant).lower()
     singular = word if word in known else word.removesuffix("s")
     if singular not in known:
-        raise Refusal(f"'{value.constant}' is not one of {', '.join(known)}")
+        raise Refusal(f"'{value.constant}' is not a valid unit; accepted: {', '.join(known)}")
     return singular
 
 
@@ -66,19 +66,19 @@ def _date_part(arguments: Sequence[Value]) -> Value:
     part, time = arguments
     parts = _CLOCK_PARTS if time.type == TIME64 else tuple(_PARTS)
     template, type_ = _PARTS[_word(part, parts)]
-    moment = converted(time, TIMESTAMP) if time.type == DATE else time
+    moment = cast_to(time, TIMESTAMP) if time.type == DATE else time
     return Value(template.format(moment.text), type_, time.nullable)
 
 
 def _timestamp_from(unit: str) -> Function:
-    """A number counts units since 1970; a text is read; finer digits than the unit are cut off."""
+    """A number is the count of units since 1970, a text is parsed; digits finer than the unit are truncated."""
 
     def build(arguments: Sequence[Value]) -> Value:
-        value = computed(arguments[0])
+        value = computed_value(arguments[0])
         if len(arguments) > 1:
-            return _cut(_parsed(name, value, arguments[1:]), unit)
+            return _truncate(_parse(name, value, arguments[1:]), unit)
         if value.type in (STRING, NULL) or value.type.kind in ("timestamp", "date32"):
-            return _cut(converted(value, value.type if value.type.zone else TIMESTAMP), unit)
+            return _truncate(cast_to(value, value.type if value.type.zone else TIMESTAMP), unit)
         if is_integer(value.type) or (is_float(value.type) and unit == "seconds"):
             instant = f"timestamp_{unit}({value.text})"
             return Value(f"CAST({instant} AS TIMESTAMP_NTZ)", TIMESTAMP, value.nullable)
@@ -88,18 +88,18 @@ def _timestamp_from(unit: str) -> Function:
     return Function(f"{name}(value[, format, ..])", (ANY, LITERAL_TEXT), build, optional=1, variadic=True)
 
 
-def _parsed(name: str, value: Value, formats: Sequence[Value]) -> Value:
-    """A text read by the first format that fits."""
+def _parse(name: str, value: Value, formats: Sequence[Value]) -> Value:
+    """A text parsed with the first format that fits."""
     if value.type not in (STRING, NULL):
-        raise Refusal(f"`{name}(value, format, ..)` reads text, got {value.type}")
+        raise Refusal(f"`{name}(value, format, ..)` expects text, got {value.type}")
     patterns = [string_literal(java_format(str(f.constant), reading=True)) for f in formats]
-    readings = [f"try_to_timestamp({value.text}, {pattern})" for pattern in patterns[:-1]]
-    readings.append(f"to_timestamp({value.text}, {patterns[-1]})")
-    found = readings[0] if len(readings) == 1 else f"coalesce({', '.join(readings)})"
-    return Value(f"CAST({found} AS TIMESTAMP_NTZ)", TIMESTAMP, value.nullable)
+    attempts = [f"try_to_timestamp({value.text}, {pattern})" for pattern in patterns[:-1]]
+    attempts.append(f"to_timestamp({value.text}, {patterns[-1]})")
+    time = attempts[0] if len(attempts) == 1 else f"coalesce({', '.join(attempts)})"
+    return Value(f"CAST({time} AS TIMESTAMP_NTZ)", TIMESTAMP, value.nullable)
 
 
-def _cut(value: Value, unit: str) -> Value:
+def _truncate(value: Value, unit: str) -> Value:
     if unit == "micros":
         return value
     word = {"seconds": "second", "millis": "millisecond"}[unit]
@@ -113,27 +113,27 @@ def _to_timestamp(arguments: Sequence[Value]) -> Value:
 
 
 def _to_unixtime(arguments: Sequence[Value]) -> Value:
-    value = computed(arguments[0])
+    value = computed_value(arguments[0])
     if is_integer(value.type) or is_float(value.type):
-        return converted(value, INT64)
+        return cast_to(value, INT64)
     if len(arguments) > 1:
-        value = _parsed("to_unixtime", value, arguments[1:])
-    moment = converted(value, TIMESTAMP_UTC)
+        value = _parse("to_unixtime", value, arguments[1:])
+    moment = cast_to(value, TIMESTAMP_UTC)
     return Value(f"unix_seconds({moment.text})", INT64, value.nullable)
 
 
 def _to_date(arguments: Sequence[Value]) -> Value:
-    value = computed(arguments[0])
+    value = computed_value(arguments[0])
     if is_integer(value.type):
         days = POSITION.admit(value)
         return Value(f"date_from_unix_date({days.text})", DATE, value.nullable)
     if len(arguments) > 1:
-        value = _parsed("to_date", value, arguments[1:])
-    return converted(value, DATE)
+        value = _parse("to_date", value, arguments[1:])
+    return cast_to(value, DATE)
 
 
 def _to_char(arguments: Sequence[Value]) -> Value:
-    value, format_ = computed(arguments[0]), arguments[1]
+    value, format_ = computed_value(arguments[0]), arguments[1]
     if not (is_time(value.type) or value.type == TIME64):
         raise Refusal(f"`to_char(time, format)` does not accept {value.type}")
     pattern = string_literal(java_format(str(format_.constant), reading=False))
@@ -141,18 +141,19 @@ def _to_char(arguments: Sequence[Value]) -> Value:
 
 
 def _date_bin(arguments: Sequence[Value]) -> Value:
-    """The start of the stretch of time that a moment lies in; stretches begin at the origin, 1970 by default."""
+    """The start of the interval that contains a time; intervals are counted from the origin, 1970 by default."""
     stride, time = arguments[0].constant, arguments[1]
     type_ = TIMESTAMP if time.type == DATE else time.type
-    moment = converted(time, TIMESTAMP_UTC).text
+    moment = cast_to(time, TIMESTAMP_UTC).text
     if not isinstance(stride, Interval):
         raise AssertionError("a literal was admitted")
     if stride.months:
         if len(arguments) > 2 or stride.days or stride.microseconds:
-            raise Refusal("months in `date_bin` go alone and without an origin", condition=SQL_UNSUPPORTED)
+            message = "unsupported: `date_bin` with months accepts neither other units nor an origin"
+            raise Refusal(message, condition=SQL_UNSUPPORTED)
         start = _month_bin(moment, stride.months)
     else:
-        origin = converted(arguments[2], TIMESTAMP_UTC).text if len(arguments) > 2 else "timestamp_micros(0)"
+        origin = cast_to(arguments[2], TIMESTAMP_UTC).text if len(arguments) > 2 else "timestamp_micros(0)"
         start = (
             f"timestamp_micros(unix_micros({moment}) - "
             f"pmod(unix_micros({moment}) - unix_micros({origin}), {stride.total_microseconds}L))"
@@ -171,7 +172,7 @@ def _stride(value: Value) -> Value:
     if not isinstance(value.constant, Interval):
         raise Refusal("expected a literal interval")
     if not (value.constant.months > 0 or value.constant.total_microseconds > 0):
-        raise Refusal("the interval must be longer than nothing")
+        raise Refusal("the interval must be positive")
     return value
 
 
@@ -182,7 +183,7 @@ _CURRENT_DATE = Function(
 
 
 def _any_time(value: Value) -> Value:
-    return computed(value) if is_time_of_day(value.type) else TIME.admit(value)
+    return computed_value(value) if is_time_of_day(value.type) else TIME.admit(value)
 
 
 _DATE_PART = Function("date_part(part, time)", (LITERAL_TEXT, Parameter("a time", _any_time)), _date_part)

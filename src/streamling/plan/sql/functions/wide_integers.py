@@ -1,4 +1,4 @@
-"""Integers of 256 bits. They compare with each other and with other exact numbers; arithmetic is not supported yet."""
+"""Integers of 256 bits. They can be compared with all exact numbers; arithmetic is not supported yet."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from streamling.plan.types import I256, INT64, NULL, STRING, U256, DataType
 
 
 def _to(name: str, type_: DataType) -> Function:
-    """NULL is an error."""
+    """A cast for which NULL is an error of the row."""
 
     def build(arguments: Sequence[Value]) -> Value:
         (value,) = arguments
         if value.type == NULL or not (is_whole(value.type) or value.type == STRING):
-            raise Refusal(f"`{name}(value)` takes text or an integer, got {value.type}")
-        found = cast(value, type_)
+            raise Refusal(f"`{name}(value)` expects text or an integer, got {value.type}")
+        integer = cast(value, type_)
         if not value.nullable:
-            return found
+            return integer
         refusal = string_literal(f"{name}: the value is NULL")
-        return Value(f"coalesce({found.text}, raise_error({refusal}))", type_, nullable=False)
+        return Value(f"coalesce({integer.text}, raise_error({refusal}))", type_, nullable=False)
 
     return Function(f"{name}(value)", (ANY,), build, once=True)
 
@@ -30,14 +30,14 @@ def _to(name: str, type_: DataType) -> Function:
 def _of(type_: DataType) -> Parameter:
     def admit(value: Value) -> Value:
         if value.type not in (type_, NULL):
-            raise Refusal(f"expected {type_}, got {value.type}", hint=f"to_{type_}(value) makes one")
+            raise Refusal(f"expected {type_}, got {value.type}", hint=f"cast it with to_{type_}(value)")
         return cast(value, type_)
 
     return Parameter(str(type_), admit)
 
 
 def _to_int64(arguments: Sequence[Value]) -> Value:
-    """Up to 2^64 the bits are those of a signed integer; what lies outside is NULL."""
+    """A number from 2^63 to 2^64 is read as the bits of a signed integer; a number out of range gives NULL."""
     number = f"try_cast({arguments[0].text} AS DECIMAL(38,0))"
     text = (
         f"CASE WHEN {number} BETWEEN {-(2**63)}BD AND {2**63 - 1}BD THEN CAST({number} AS BIGINT) "

@@ -1,4 +1,4 @@
-"""Functions that give each row, and each call in it, a value of its own: the same for all sinks."""
+"""Each call gives each row another value; all sinks get the same values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _first_hash(row: Value, salt: Value) -> str:
 
 
 def _second_hash(row: Value, salt: Value) -> str:
-    """Not the first one with another salt: two rows of which the first is the same would have the same second."""
+    """Not the first hash with another salt: two rows with the same first hash would have the same second one."""
     return f"xxhash64({salt.text}, {row.text}, {SEED})"
 
 
 def _random(place: Sequence[Value]) -> Value:
-    """53 bits of a hash, as a fraction."""
+    """53 bits of a hash as a fraction."""
     text = f"(shiftrightunsigned({_first_hash(*place)}, 11) * 1.1102230246251565E-16D)"
     return Value(text, FLOAT64, nullable=False)
 
@@ -44,7 +44,7 @@ def _uuid(place: Sequence[Value]) -> Value:
 
 
 def _uuid7(place: Sequence[Value]) -> Value:
-    """48 bits of milliseconds of the epoch's clock, then as `uuid()`."""
+    """48 bits with the milliseconds of the epoch's clock, the rest as in `uuid()`."""
     time = f"lpad(lower(hex(unix_millis({NOW}))), 12, '0')"
     first, last = _first_digits(place, _VERSION_7), _last_digits(place)
     head = f"left({time}, 8), right({time}, 4), right({first}, 4)"

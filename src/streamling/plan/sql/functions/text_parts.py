@@ -1,4 +1,4 @@
-"""Functions that find, take apart and re-code text."""
+"""Functions that search, split and encode text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streamling.plan.types import BINARY, INT64, NULL, STRING, list_of
 
 
 def literal_regexp(delimiter: Value) -> str:
-    """A regular expression of Java's that matches just this text."""
+    """A Java regular expression that matches exactly this text."""
     if isinstance(delimiter.constant, str):
         return string_literal("".join(f"\\{c}" if not (c.isalnum() or c.isspace()) else c for c in delimiter.constant))
     return rf"concat('\\Q', replace({delimiter.text}, '\\E', '\\E\\\\E\\Q'), '\\E')"
 
 
 def split_text(text: Value, delimiter: Value, *, empty: str) -> str:
-    """The parts of a text, empty ones kept; `empty` stands for the list when the delimiter is the empty text."""
+    """The parts of a text, including empty ones; `empty` is the list for an empty delimiter."""
     parts = f"split({text.text}, {literal_regexp(delimiter)}, -1)"
     if isinstance(delimiter.constant, str):
         return parts if delimiter.constant else empty
@@ -25,7 +25,7 @@ def split_text(text: Value, delimiter: Value, *, empty: str) -> str:
 
 
 def characters(text: str) -> str:
-    """A list of the characters; Spark gives one empty part for the empty text."""
+    """A list of the characters; for an empty text Spark's `split` gives one empty part."""
     return f"filter(split({text}, ''), c -> c <> '')"
 
 
@@ -59,12 +59,12 @@ def _string_to_array(arguments: Sequence[Value]) -> Value:
 def _locate(arguments: Sequence[Value]) -> Value:
     part, text, *rest = arguments
     start = f"CAST({rest[0].text} AS INT)" if rest else "1"
-    found = f"CAST(locate({part.text}, {text.text}, {start}) AS BIGINT)"
-    return Value(unless_null(arguments, found), INT64, any_nullable(arguments))
+    position = f"CAST(locate({part.text}, {text.text}, {start}) AS BIGINT)"
+    return Value(unless_null(arguments, position), INT64, any_nullable(arguments))
 
 
 def _instr(arguments: Sequence[Value]) -> Value:
-    """A negative start looks backwards from that place; 0 where nothing is found."""
+    """With a negative start, the search goes backwards from that position; 0 if the part is not found."""
     text, part, *rest = arguments
     start = rest[0] if rest else Value("1L", INT64, nullable=False, constant=1)
     size = f"greatest(char_length({text.text}), 1)"
@@ -73,15 +73,15 @@ def _instr(arguments: Sequence[Value]) -> Value:
     backwards = f"filter(sequence({size}, 1, -1), i -> i <= char_length({text.text}) + {start.text} + 1 AND {here})"
     places = forwards if start.constant == 1 else f"CASE WHEN {start.text} > 0 THEN {forwards} ELSE {backwards} END"
     if len(rest) < 2:
-        found = f"coalesce(CAST(try_element_at({places}, 1) AS BIGINT), 0L)"
+        position = f"coalesce(CAST(try_element_at({places}, 1) AS BIGINT), 0L)"
     else:
         which = f"try_cast({rest[1].text} AS INT)"
-        found = (
+        position = (
             f"CASE WHEN {rest[1].text} >= 1 THEN coalesce(CAST(try_element_at({places}, {which}) AS BIGINT), 0L) END"
         )
     if start.constant != 1:
-        found = f"CASE WHEN {start.text} = 0 THEN 0L ELSE {found} END"
-    return Value(unless_null(arguments, found), INT64, any_nullable(arguments) or len(rest) > 1)
+        position = f"CASE WHEN {start.text} = 0 THEN 0L ELSE {position} END"
+    return Value(unless_null(arguments, position), INT64, any_nullable(arguments) or len(rest) > 1)
 
 
 def _elt(arguments: Sequence[Value]) -> Value:
@@ -98,9 +98,9 @@ def _parse_url(arguments: Sequence[Value]) -> Value:
 
 
 def _translate(arguments: Sequence[Value]) -> Value:
-    """NULL instead of a set of characters is an empty set."""
-    text, wanted, instead = arguments
-    sets = ", ".join(f"coalesce({v.text}, '')" if v.nullable else v.text for v in (wanted, instead))
+    """A NULL set of characters counts as an empty set."""
+    text, from_, to = arguments
+    sets = ", ".join(f"coalesce({v.text}, '')" if v.nullable else v.text for v in (from_, to))
     return Value(f"translate({text.text}, {sets})", STRING, text.nullable)
 
 

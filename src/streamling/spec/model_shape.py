@@ -1,6 +1,6 @@
-"""The shape of an options model: which fields stand where.
+"""The shape of an options model: which maps have which fields.
 
-Read from the model's JSON schema, the same description the documentation is made from.
+It is read from the model's JSON schema, as the documentation is.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Finds the place a model's error speaks of."""
+class ModelShape:
+    """Finds the field that a validation error is about."""
 
     root: _Schema
 
     @classmethod
-    def of(cls, model: type[BaseModel]) -> Shape:
+    def of(cls, model: type[BaseModel]) -> ModelShape:
         try:
             return cls(model.model_json_schema())
         except PydanticInvalidForJsonSchema:
@@ -31,11 +31,11 @@ class Shape:
             return cls({"type": "object", "properties": fields})
 
     def path(self, loc: Sequence[str | int]) -> Path:
-        """`loc` without what pydantic adds to it: the member of a union it speaks for."""
+        """`loc` without the names of union members that pydantic puts into it."""
         return self._walk(loc)[0]
 
     def path_of_unknown(self, loc: Sequence[str | int]) -> Path:
-        """As `path`, where the last part is a field the model does not have."""
+        """As `path`, for a last part that is not a field of the model."""
         return (*self._walk(loc[:-1])[0], loc[-1])
 
     def fields(self, loc: Sequence[str | int]) -> list[str]:
@@ -53,7 +53,7 @@ class Shape:
                 schema = tagged
                 continue
             alternatives = self._alternatives(schema)
-            part = _as_written(alternatives, part)
+            part = _field_name(alternatives, part)
             if (inner := self._inner(alternatives, part)) is not None:
                 schema = inner
                 path.append(part)
@@ -77,28 +77,28 @@ class Shape:
 
     def _tagged(self, schema: _Schema, part: str | int) -> _Schema | None:
         """The member of a tagged union that `part` names, if the schema is such a union."""
-        schema = self._resolved(schema)
-        for one in (schema, *map(self._resolved, schema.get("anyOf", ()))):
+        schema = self._resolve(schema)
+        for one in (schema, *map(self._resolve, schema.get("anyOf", ()))):
             mapping = one.get("discriminator", {}).get("mapping", {})
             if part in mapping:
                 return {"$ref": mapping[part]}
         return None
 
     def _alternatives(self, schema: _Schema) -> list[_Schema]:
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         members = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if not members:
             return [schema]
         return [one for member in members for one in self._alternatives(member)]
 
-    def _resolved(self, schema: _Schema) -> _Schema:
+    def _resolve(self, schema: _Schema) -> _Schema:
         while "$ref" in schema:
             schema = self.root["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
         return schema
 
 
-def _as_written(alternatives: Sequence[_Schema], part: str | int) -> str | int:
-    """A default that is found wrong goes by the name of its attribute: `schema_` for the field `schema`."""
+def _field_name(alternatives: Sequence[_Schema], part: str | int) -> str | int:
+    """The field `schema` for the attribute `schema_`: pydantic reports a wrong default under its attribute's name."""
     if isinstance(part, str) and part.endswith("_"):
         fields = {name for schema in alternatives for name in schema.get("properties", {})}
         if part not in fields and part[:-1] in fields:

@@ -1,13 +1,12 @@
-"""Functions of streamling's own."""
+"""Functions that other SQL engines do not have."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from streamling.plan.sql.coercions import common_type, computed, converted, is_float, is_integer, together
+from streamling.plan.sql.coercions import cast_to, cast_to_common, common_type, computed_value, is_float, is_integer
 from streamling.plan.sql.functions.lists import array_has, item_type, series
-from streamling.plan.sql.functions.pieces import split_text
 from streamling.plan.sql.functions.signature import (
     ANY,
     BYTES,
@@ -22,13 +21,14 @@ from streamling.plan.sql.functions.signature import (
     unless_null,
 )
 from streamling.plan.sql.functions.structs import field, map_entries
+from streamling.plan.sql.functions.text_parts import split_text
 from streamling.plan.sql.values import Refusal, Value, any_nullable, string_literal, text_value
 from streamling.plan.types import BINARY, BOOLEAN, INT64, NULL, STRING, DataType, Field, list_of, struct_of
 
 
 def _split_string(arguments: Sequence[Value]) -> Value:
-    text, *given = arguments
-    separator = given[0] if given else text_value(" ")
+    text, *rest = arguments
+    separator = rest[0] if rest else text_value(" ")
     if separator.type == NULL:
         separator = text_value(" ")
     elif separator.nullable:
@@ -62,16 +62,16 @@ def _enumerate(arguments: Sequence[Value]) -> Value:
 
 
 def _member(list_: Value, name: Value) -> Value:
-    """The field of one item `x` of a list of structs."""
+    """The field of an item `x` of a list of structs."""
     return field(Value("x", item_type(list_)), str(name.constant))
 
 
-def _kept(arguments: Sequence[Value]) -> str:
-    list_, name, wanted = arguments
+def _filter_text(arguments: Sequence[Value]) -> str:
+    list_, name, value = arguments
     member = _member(list_, name)
-    if wanted.type != NULL and _family(member.type) != _family(wanted.type):
-        raise Refusal(f"the field `{name.constant}` is {member.type}, the value is {wanted.type}")
-    _, (left, right) = together((member, wanted))
+    if value.type != NULL and _family(member.type) != _family(value.type):
+        raise Refusal(f"the field `{name.constant}` is {member.type}, but the value is {value.type}")
+    _, (left, right) = cast_to_common((member, value))
     return f"filter({list_.text}, x -> x IS NOT NULL AND {left.text} <=> {right.text})"
 
 
@@ -86,20 +86,20 @@ def _family(type_: DataType) -> str:
 
 
 def _filter(arguments: Sequence[Value]) -> Value:
-    return Value(_kept(arguments), arguments[0].type, arguments[0].nullable)
+    return Value(_filter_text(arguments), arguments[0].type, arguments[0].nullable)
 
 
 def _filter_first(arguments: Sequence[Value]) -> Value:
-    return Value(f"try_element_at({_kept(arguments)}, 1)", item_type(arguments[0]))
+    return Value(f"try_element_at({_filter_text(arguments)}, 1)", item_type(arguments[0]))
 
 
 def _filter_in(arguments: Sequence[Value]) -> Value:
     list_, name, values = arguments
     member = _member(list_, name)
     if _family(member.type) != _family(item_type(values)):
-        raise Refusal(f"the field `{name.constant}` is {member.type}, the values are {item_type(values)}")
-    found = array_has((values, member))
-    text = f"filter({list_.text}, x -> coalesce({found.text}, false))"
+        raise Refusal(f"the field `{name.constant}` is {member.type}, but the values are {item_type(values)}")
+    contains = array_has((values, member))
+    text = f"filter({list_.text}, x -> coalesce({contains.text}, false))"
     return Value(unless_null((list_, values), text), list_.type, any_nullable((list_, values)))
 
 
@@ -125,7 +125,7 @@ def _reverse_bytes(arguments: Sequence[Value]) -> Value:
         raise Refusal(f"expected bytes, got {value.type}")
     if value.type.length == 32:
         return Value(f"reverse({value.text})", value.type, value.nullable)
-    refusal = string_literal("reverse_bytes32: the value has not 32 bytes")
+    refusal = string_literal("reverse_bytes32: the value does not have 32 bytes")
     wrong = f"octet_length({value.text}) <> 32"
     text = f"CASE WHEN {wrong} THEN raise_error({refusal}) ELSE reverse({value.text}) END"
     return Value(text, DataType("binary", length=32), value.nullable)
@@ -135,28 +135,28 @@ def _coalesce_meta(arguments: Sequence[Value]) -> Value:
     type_ = arguments[0].type
     for other in arguments[1:]:
         if common_type(type_, other.type) is None or other.type.kind not in (type_.kind, "null"):
-            raise Refusal(f"types {type_} and {other.type} do not go together")
+            raise Refusal(f"types {type_} and {other.type} are not compatible")
     nullable = all(argument.nullable for argument in arguments)
     return Value(f"coalesce({', '.join(a.text for a in arguments)})", type_, nullable)
 
 
 def _conv_base(arguments: Sequence[Value]) -> Value:
-    """NULL where the number has other digits than its base, or a base is none."""
+    """NULL if the number has digits outside of its base, or if a base is not valid."""
     number, source, target = arguments[0], _base(arguments[1]), _base(arguments[2])
     if source is None or target is None:
         return Value("CAST(NULL AS STRING)", STRING)
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"[:source]
     valid = f"rlike(lower({number.text}), '^[+-]?[{digits}]+$')"
     plain = f"regexp_replace(lower({number.text}), '^[+-]', '')"
-    trimmed = f"regexp_replace({_rebased(plain, digits, target)}, '^0+(?=.)', '')"
+    trimmed = f"regexp_replace({_convert_base(plain, digits, target)}, '^0+(?=.)', '')"
     sign = f"CASE WHEN startswith({number.text}, '-') AND {trimmed} <> '0' THEN '-' ELSE '' END"
     return Value(f"CASE WHEN {valid} THEN concat({sign}, {trimmed}) END", STRING)
 
 
-def _rebased(text: str, digits: str, target: int) -> str:
-    """Long multiplication, one digit after the other, in limbs that are a power of the new base.
+def _convert_base(text: str, digits: str, target: int) -> str:
+    """Long multiplication, digit by digit, in limbs that are a power of the new base.
 
-    Spark's own `conv` ends at 64 bits; it serves to write a limb.
+    Spark's `conv` is limited to 64 bits; it is used to write a limb.
     """
     width = int(math.log(2**56, target))
     limb = f"{target**width}L"
@@ -172,16 +172,16 @@ def _rebased(text: str, digits: str, target: int) -> str:
 def _base(value: Value) -> int | None:
     written = value.constant
     if isinstance(written, bool) or not isinstance(written, int | str):
-        raise Refusal("a base is a literal")
+        raise Refusal("a base must be a literal")
     base = int(written) if isinstance(written, int) or written.isdecimal() else 0
     return base if 2 <= base <= 36 else None
 
 
-def _checked(arguments: Sequence[Value]) -> Value:
-    """Left as a call: what the table holds is known when the pipeline runs."""
+def _dynamic_table_check(arguments: Sequence[Value]) -> Value:
+    """Compiled to a call: the contents of the table are known only when the pipeline runs."""
     name, value = arguments
     if value.type == NULL:
-        value = converted(value, STRING)
+        value = cast_to(value, STRING)
     if value.type not in (STRING, list_of(STRING)):
         raise Refusal(
             f"`dynamic_table_check(name, value)` looks up text or a list of text, got {value.type}",
@@ -197,7 +197,7 @@ def _structs(value: Value) -> Value:
 
 
 def _number_text(value: Value) -> Value:
-    return converted(computed(value), STRING)
+    return cast_to(computed_value(value), STRING)
 
 
 DYNAMIC_TABLE_CHECK = "dynamic_table_check"
@@ -227,5 +227,5 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "reverse_bytes32": Function("reverse_bytes32(bytes)", (ANY,), _reverse_bytes),
     "coalesce_meta": Function("coalesce_meta(value, ..)", (ANY,), _coalesce_meta, variadic=True),
-    DYNAMIC_TABLE_CHECK: Function("dynamic_table_check(name, value)", (TEXT, ANY), _checked),
+    DYNAMIC_TABLE_CHECK: Function("dynamic_table_check(name, value)", (TEXT, ANY), _dynamic_table_check),
 }

@@ -1,4 +1,4 @@
-"""Queries with one slip of the pen: what another engine's parser refuses, ours must refuse."""
+"""Queries with one typing mistake: what another engine's parser refuses, ours must refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from datafusion import SessionContext
 from sql_samples import problems
 
-from streamling.plan.sql.dialect import tokens
+from streamling.plan.sql.dialect import tokenize
 
 QUERIES = """
 SELECT a, b FROM pair
@@ -49,7 +49,7 @@ def engine() -> SessionContext:
 
 def slips(sql: str) -> Iterator[str]:
     """The query with one token left out, doubled, or a stray one before it."""
-    for token in tokens(sql):
+    for token in tokenize(sql):
         yield f"{sql[: token.start]} {sql[token.end + 1 :]}"
         yield f"{sql[: token.end + 1]} {sql[token.start :]}"
         for stray in (",", ")", "AS", "@", ":", "=", "5", "END", "FROM"):
