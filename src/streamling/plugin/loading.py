@@ -18,6 +18,7 @@ from pathlib import Path
 
 from streamling.connector import kinds
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
+from streamling.plugin import samples
 from streamling.plugin.failures import told
 from streamling.plugin.registration import (
     Origin,
@@ -36,23 +37,22 @@ SHIPPED_PLUGINS = "STREAMLING_SHIPPED_PLUGINS"
 """In the environment of workers on a cluster: the directory with the plugins of `plugin.path`."""
 MODULE_PREFIX = "streamling_plugin_"
 """Before the names of modules that were loaded by path: they hide no other module."""
-_SAMPLES = "streamling.plugin.samples"
 _NATIVE = (".so", ".dylib", ".dll", ".pyd")
 
 
 def load_plugins(settings: Settings) -> list[Caution]:
     """Make all plugins of the application known. Raises UserError that names plugin, file and cause.
 
-    What an earlier call has loaded by path is forgotten first.
+    What an earlier call has loaded by path is forgotten first. Samples come last: they give way to other plugins.
     """
-    importlib.import_module(_SAMPLES)
-    load_entry_points()
     forget(Provenance.PATH)
+    forget(Provenance.SAMPLE)
     kinds.forget_modules(MODULE_PREFIX)
-    if not settings.plugin.path:
-        return []
-    path = Path(settings.plugin.path)
-    return [caution for found in _found(path) if (caution := load_one(found)) is not None]
+    load_entry_points()
+    paths = _plugins_at(Path(settings.plugin.path)) if settings.plugin.path else ()
+    cautions = [caution for path in paths if (caution := load_one(path)) is not None]
+    load_samples()
+    return cautions
 
 
 def load_one(path: Path | str) -> Caution | None:
@@ -60,7 +60,7 @@ def load_one(path: Path | str) -> Caution | None:
     path = Path(path).absolute()
     before = _registered()
     _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
-    if _registered() == before and not _replaces(path):
+    if _registered() == before:
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
 
@@ -90,7 +90,7 @@ def load_again(origin: Origin) -> None:
         case Provenance.ENTRY_POINT:
             load_entry_points()
         case Provenance.SAMPLE:
-            importlib.import_module(_SAMPLES)
+            load_samples()
         case Provenance.CODE:
             importlib.import_module(origin.place)
 
@@ -110,8 +110,12 @@ def _registered() -> int:
     return len(registrations()) + len(kinds.kinds())
 
 
-def _replaces(path: Path) -> bool:
-    return any(r.origin.place == str(path) for r in registrations())
+def load_samples() -> None:
+    """Run the modules of the samples, which register them; again in a process that has run them before."""
+    for name in samples.MODULES:
+        sys.modules.pop(name, None)
+        with loading(Origin(Provenance.SAMPLE, name)):
+            importlib.import_module(name)
 
 
 def load_entry_points() -> None:
@@ -141,7 +145,7 @@ def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
         raise UserError(PLUGIN_NOT_LOADED, message, hint=hint, cause=error) from error
 
 
-def _found(path: Path) -> Iterator[Path]:
+def _plugins_at(path: Path) -> Iterator[Path]:
     """The plugins at a path, in order of name."""
     if not path.exists():
         raise UserError(

@@ -101,7 +101,6 @@ class Registration:
 
 _known: dict[str, Registration] = {}
 _functions: dict[str, Registration] = {}
-_replaced: dict[str, Registration] = {}
 _loading: ContextVar[Origin | None] = ContextVar("loading", default=None)
 
 
@@ -126,46 +125,41 @@ def loading(origin: Origin) -> Iterator[None]:
 
 
 def forget(provenance: Provenance) -> None:
-    """Take back what came from there; samples that were replaced are there again."""
+    """Remove the plugins that came from there, so that they can be loaded again."""
     for registration in [r for r in registrations() if r.origin.provenance is provenance]:
         if registration.kind is PluginKind.UDF:
             del _functions[registration.id]
             functions.withdraw(registration.id)
-            continue
-        _drop(registration)
-        if (sample := _replaced.pop(registration.id, None)) is not None:
-            _put(sample)
+        else:
+            _remove(registration)
 
 
 def add(registration: Registration) -> None:
-    """Make a plugin known. Raises UserError if it cannot be one, or its id is taken."""
-    _check(registration)
-    before = _known.get(registration.id)
-    if before is not None and registration.origin.provenance is Provenance.SAMPLE:
-        _replaced[registration.id] = registration
-        return
-    if before is not None and before.origin.provenance is Provenance.SAMPLE:
-        _replaced[before.id] = before
-        _drop(before)
-    elif before is not None:
-        raise UserError(
-            PLUGIN_NOT_LOADED,
-            f"two plugins have the id '{registration.id}': one of {before.origin.place}, "
-            f"one of {registration.origin.place}",
-            hint="give one of them another name, or a namespace",
-        )
-    _put(registration)
+    """Make a plugin known; a sample gives way to any other plugin of its id.
 
-
-def _put(registration: Registration) -> None:
+    Raises UserError if it is not a valid plugin, or if two plugins have the same id.
+    """
     from streamling.plugin.nodes.kinds import node_kind
 
+    _check(registration)
+    known = _known.get(registration.id)
+    if known is not None:
+        if registration.origin.provenance is Provenance.SAMPLE:
+            return
+        if known.origin.provenance is not Provenance.SAMPLE:
+            raise UserError(
+                PLUGIN_NOT_LOADED,
+                f"two plugins have the id '{registration.id}': one of {known.origin.place}, "
+                f"one of {registration.origin.place}",
+                hint="give one of them another name, or a namespace",
+            )
+        _remove(known)
     _known[registration.id] = registration
     if registration.kind.role is not None:
         kinds.plug(node_kind(registration))
 
 
-def _drop(registration: Registration) -> None:
+def _remove(registration: Registration) -> None:
     del _known[registration.id]
     if registration.kind.role is not None:
         kinds.unplug(registration.kind.role, registration.id)

@@ -13,7 +13,7 @@ from plugin_files import HEAD, NUMBERS, checked, problems, settings, write_plugi
 import streamling
 from streamling.cli.main import main
 from streamling.errors import UserError
-from streamling.plugin import loading
+from streamling.plugin import SinkPlugin, loading, register_sink
 from streamling.plugin.catalog import plugins
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
@@ -50,7 +50,7 @@ def origins(path: Path | None = None) -> dict[str, str]:
 
 def test_importing_the_plugin_package_loads_neither_spark_nor_arrow() -> None:
     script = (
-        "import sys, streamling.plugin, streamling.plugin.samples; "
+        "import sys; from streamling.plugin.loading import load_samples; load_samples(); "
         "print(sorted({'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy'} & set(sys.modules)))"
     )
     source = str(Path(streamling.__path__[0]).parent)
@@ -92,10 +92,20 @@ def test_what_was_loaded_by_path_is_forgotten_when_another_path_is_loaded(tmp_pa
     assert "others" not in origins()
 
 
-def test_a_plugin_loaded_by_path_takes_the_place_of_a_sample(tmp_path: Path) -> None:
+def test_a_plugin_loaded_by_path_is_used_instead_of_a_sample_of_its_id(tmp_path: Path) -> None:
     write_plugin(tmp_path, NUMBERS.replace("numbers", "basic_plugin.random_source"))
     assert origins(tmp_path)["basic_plugin.random_source"] == "path"
     assert origins()["basic_plugin.random_source"] == "built-in sample"
+
+
+def test_a_plugin_registered_by_a_program_is_used_instead_of_a_sample_of_its_id() -> None:
+    load_plugins(settings())
+    try:
+        register_sink("print_sink", type("Own", (SinkPlugin,), {"process_batch": print}))
+        assert origins()["print_sink"] == "code"
+    finally:
+        forget(Provenance.CODE)
+    assert origins()["print_sink"] == "built-in sample"
 
 
 def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_path: Path) -> None:
