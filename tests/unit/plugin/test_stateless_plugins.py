@@ -283,13 +283,16 @@ def test_a_plugin_without_memory_has_no_state(place: Place) -> None:
 
 # Counts
 
+SERIES = '["doubled", {}]'
+"""The name and the tags of a count."""
+
 
 def test_what_an_instance_counts_comes_with_the_rows_it_was_counted_for(doubling: StatelessTransform) -> None:
     given = list(doubling.processor().process(EPOCH, iter([batch(1, 2), batch(4)])))
     assert [item if isinstance(item, Counted) else ids([item]) for item in given] == [
-        Counted("doubled", 2),
+        Counted(SERIES, 2),
         [2, 4],
-        Counted("doubled", 1),
+        Counted(SERIES, 1),
         [8],
     ]
 
@@ -297,8 +300,8 @@ def test_what_an_instance_counts_comes_with_the_rows_it_was_counted_for(doubling
 def test_what_processors_have_counted_reaches_the_metrics_of_the_node(
     place: Place, doubling: StatelessTransform
 ) -> None:
-    doubling.count({"doubled": 3})
-    doubling.count({"doubled": 4})
+    doubling.count({SERIES: 3})
+    doubling.count({SERIES: 4})
     (found,) = [metric for metric in place.metrics.snapshot() if metric.name == "streamling_doubled"]
     assert found.value == 7
     assert dict(found.labels) == {
