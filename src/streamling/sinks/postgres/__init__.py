@@ -3,6 +3,14 @@
 Delivery: exactly once. An epoch is one transaction, which begins with a record of the sink's positions in the table
 `_streamling_ledger` of the same schema: an epoch that is there already is not written again, and a process that was
 overtaken finds the record moved, and writes nothing. Rows of sources that cannot be read twice arrive at least once.
+
+The rows of an epoch are cut in five ways, each for one reason:
+
+batch     `batch_size` rows, the window of `deduplicate`                      `rounds`
+round     for order: no round writes two rows of one key                      `rounds`
+portion   for time: what one statement can write before its timeout           `portions`
+chunk     for memory: what is encoded at once for COPY                        `statements`
+half      to search: halved until the row that the server rejects is found    `sink`
 """
 
 from __future__ import annotations

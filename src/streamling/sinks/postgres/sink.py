@@ -37,8 +37,8 @@ from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, Per
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import Portion
-from streamling.sinks.postgres.rounds import Effective, Round, effective
+from streamling.sinks.postgres.portions import Portions
+from streamling.sinks.postgres.rounds import EffectiveRows, Round, effective_rows
 from streamling.sinks.postgres.statements import Statements
 from streamling.sinks.postgres.tables import add_columns, compare, make_table
 from streamling.spec.pipeline import NodeSpec
@@ -48,7 +48,7 @@ from streamling.spec.settings.names import connection_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sinks.postgres.rounds import Places
+    from streamling.sinks.postgres.rounds import Indexes
 
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
@@ -104,8 +104,8 @@ class PostgresSink(Sink):
             self._key,
             self._writing.on_conflict,
             self._writing.conditions,
-            self._portion(),
-            self._portion(),
+            self._portions(),
+            self._portions(),
         )
         if not self._key:
             log.warning("%s has no primary key: rows are only added", self._described)
@@ -114,8 +114,8 @@ class PostgresSink(Sink):
     def _described(self) -> str:
         return self._node.described()
 
-    def _portion(self) -> Portion:
-        return Portion(self._described, min(self._writing.batch_rows, _FEW), self._limit_s)
+    def _portions(self) -> Portions:
+        return Portions(self._described, min(self._writing.batch_rows, _FEW), self._limit_s)
 
     def _advice(self, state: str | None) -> str | None:
         if state is not None:
@@ -187,7 +187,7 @@ class PostgresSink(Sink):
         held = list(batches)
         rows = pa.Table.from_batches(held).combine_chunks() if held else None
         arrived = rows.num_rows if rows is not None else 0
-        keyed, places, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
+        keyed, indexes, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
         self._session.begin()
         self._open_epoch = epoch.id
         found = self._locked(epoch)
@@ -200,8 +200,8 @@ class PostgresSink(Sink):
             raise Fenced(STATE_MOVED, message, node=self._node.name)
         bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
         self._ledger.move(self._session, epoch)
-        if places is not None:  # of the table without null keys, where the rows had other numbers
-            bad = tuple(replace(row, index=places[row.index].as_py()) for row in bad)
+        if indexes is not None:  # of the table without null keys, where the rows had other numbers
+            bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
         rejected = (*null_keys, *bad)
         report = Report(arrived - len(rejected), len(rejected), rejected, detail=count)
         self._written = (epoch.id, report)
@@ -230,7 +230,7 @@ class PostgresSink(Sink):
                 hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
-            self._statements.settled()
+            self._statements.epoch_committed()
         return sum(report.detail for report in reports if isinstance(report.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
@@ -249,61 +249,61 @@ class PostgresSink(Sink):
         writing = self._writing
         with self._session.about(f"table {writing.table}"):
             told_apart = self._statements.told_apart(self._session, rows)
-            chosen = effective(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
-            bad = self._refused(rows, chosen)
-        return bad, len(chosen) - len(bad)
+            selected = effective_rows(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
+            bad = self._refused(rows, selected)
+        return bad, len(selected) - len(bad)
 
     @property
     def _last_wins(self) -> bool:
         return self._writing.on_conflict == "update" and not self._writing.conditions
 
-    def _write(self, rows: pa.Table, step: Round) -> None:
-        if len(step.deletes):
-            self._statements.delete(self._session, rows, step.deletes)
-        if len(step.upserts):
-            self._statements.upsert(self._session, rows, step.upserts)
+    def _write_round(self, rows: pa.Table, round_: Round) -> None:
+        if len(round_.deletes):
+            self._statements.delete(self._session, rows, round_.deletes)
+        if len(round_.upserts):
+            self._statements.upsert(self._session, rows, round_.upserts)
 
-    def _refused(self, rows: pa.Table, chosen: Effective) -> tuple[BadRow, ...]:
+    def _refused(self, rows: pa.Table, selected: EffectiveRows) -> tuple[BadRow, ...]:
         """The rows that are refused; all others are written, unless the first of them ends the run."""
         if self._node.options.on_error is OnError.FAIL:
-            return tuple(islice(self._halves(rows, chosen), 1))
+            return tuple(islice(self._write_halves(rows, selected), 1))
         found, told = [], time.monotonic()
-        for bad in self._halves(rows, chosen):
+        for bad in self._write_halves(rows, selected):
             found.append(bad)
             if time.monotonic() - told > _REMIND_S:
                 told, count = time.monotonic(), len(found)
                 log.warning("%s: looking for refused rows, %d of %d so far", self._described, count, rows.num_rows)
         return tuple(found)
 
-    def _halves(self, rows: pa.Table, chosen: Effective) -> Iterator[BadRow]:
-        """Write rows; if one of them is refused the first half and then the second, until it is found."""
-        if not len(chosen):
+    def _write_halves(self, rows: pa.Table, selected: EffectiveRows) -> Iterator[BadRow]:
+        """Write the rows. If the server rejects one of them, write the first half, then the second, until the row is
+        found."""
+        if not len(selected):
             return
         self._session.execute("SAVEPOINT half")
         try:
-            for step in chosen.rounds(last_wins=self._last_wins):
-                self._write(rows, step)
+            for round_ in selected.rounds(last_wins=self._last_wins):
+                self._write_round(rows, round_)
             self._session.execute("RELEASE half")
             return
         except RowRefused as error:
-            self._session.execute("ROLLBACK TO half; RELEASE half")  # else the next one would stand inside of it
-            if len(chosen) == 1:
-                yield self._bad(rows, chosen.places, error)
+            self._session.execute("ROLLBACK TO half; RELEASE half")  # otherwise the next one would be nested in it
+            if len(selected) == 1:
+                yield self._bad(rows, selected.indexes, error)
                 return
-            log.debug("%s: one of %d rows is refused: %s", self._described, len(chosen), error)
-        middle = len(chosen) // 2
-        for part in (slice(0, middle), slice(middle, None)):
-            yield from self._halves(rows, chosen.part(part))
+            log.debug("%s: one of %d rows is refused: %s", self._described, len(selected), error)
+        for half in selected.halves():
+            yield from self._write_halves(rows, half)
 
-    def _bad(self, rows: pa.Table, places: Places, error: RowRefused) -> BadRow:
+    def _bad(self, rows: pa.Table, indexes: Indexes, error: RowRefused) -> BadRow:
         from streamling.formats.json import json_row
 
         column = error.column
         if column is None and error.state.startswith(_NAMELESS):
-            column = self._statements.culprit(self._session, rows, places, error.state)
+            column = self._statements.culprit(self._session, rows, indexes, error.state)
         named = f", column '{column}'" if column else ""
         text = f"table {self._writing.table}{named}: {error}"
-        index = int(places[0])
+        index = int(indexes[0])
         return BadRow(reason(error.state), text, {}, row=json_row(rows, index), index=index)
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
@@ -318,11 +318,11 @@ class PostgresSink(Sink):
             missing = nulls if missing is None else pc.or_(missing, nulls)
         if missing is None or not pc.any(missing).as_py():
             return rows, None, ()
-        places = pc.indices_nonzero(missing)
+        indexes = pc.indices_nonzero(missing)
         if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
-            places = places[:1]
+            indexes = indexes[:1]
         null_keys = []
-        for place in places.to_pylist():
+        for place in indexes.to_pylist():
             names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
             message = f"the key column {names} is null"
             null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, place), index=place))

@@ -1,5 +1,5 @@
-"""Rows to a table: staged by COPY or, if they are few, as arrays; then one statement each for deletes and upserts, or
-several where one takes too long."""
+"""Statements that write rows to a table: rows are staged by COPY or, if they are few, as arrays; then one statement
+deletes and one upserts, or several if one takes too long (`portions`)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from streamling.clients.postgres import RowRefused, Session, Table, quoted
 from streamling.errors import PermanentError
 from streamling.sinks.postgres.columns import TableColumn, staged
 from streamling.sinks.postgres.keys import folded
-from streamling.sinks.postgres.portions import Portion
+from streamling.sinks.postgres.portions import Portions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sinks.postgres.rounds import Places
+    from streamling.sinks.postgres.rounds import Indexes
 
 # Below this, arrays as parameters are quicker than a table to copy into.
 _FEW = 500
-# Rows that are encoded at once for COPY.
-_CHUNK = 20_000
+# Rows encoded at once for COPY.
+_CHUNK_ROWS = 20_000
 _OUT_OF_RANGE = "22008"
 _TRIAL = "_streamling_trial"
 
@@ -36,42 +36,41 @@ class Statements:
     key: tuple[str, ...]
     on_conflict: str
     conditions: Mapping[str, str]
-    deletions: Portion
-    upserts: Portion
+    delete_portions: Portions
+    upsert_portions: Portions
     suspects: dict[str, str] = field(default_factory=dict)
     """By state, the column that was last found to be refused so: where many rows are, it is mostly the same one."""
 
-    def upsert(self, session: Session, rows: pa.Table, places: Places) -> None:
-        """Write the rows at these places; no two of them have one key."""
+    def upsert(self, session: Session, rows: pa.Table, indexes: Indexes) -> None:
+        """Write the rows at these indexes; no two of them have one key."""
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(c.value_sql(f"s.{quoted(c.name)}") for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
-        for part in self.upserts.cut(self._sorted(rows, places)):
-            with self.upserts.timed(len(part)), _Source(session, rows, part, self.columns) as source:
+        for portion in self.upsert_portions.cut(self._sorted(rows, indexes)):
+            with self.upsert_portions.timed(len(portion)), _Source(session, rows, portion, self.columns) as source:
                 session.execute(f"{head} {source.sql} {self._conflict}", source.values)
 
-    def delete(self, session: Session, rows: pa.Table, places: Places) -> None:
+    def delete(self, session: Session, rows: pa.Table, indexes: Indexes) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
         match = " AND ".join(f"t.{quoted(c.name)} = {c.value_sql(f's.{quoted(c.name)}')}" for c in columns)
-        for part in self.deletions.cut(places):
-            with self.deletions.timed(len(part)), _Source(session, rows, part, columns) as source:
+        for portion in self.delete_portions.cut(indexes):
+            with self.delete_portions.timed(len(portion)), _Source(session, rows, portion, columns) as source:
                 session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
 
-    def settled(self) -> None:
-        """What was written is committed."""
-        self.deletions.settled()
-        self.upserts.settled()
+    def epoch_committed(self) -> None:
+        self.delete_portions.epoch_committed()
+        self.upsert_portions.epoch_committed()
 
-    def culprit(self, session: Session, rows: pa.Table, places: Places, state: str) -> str | None:
+    def culprit(self, session: Session, rows: pa.Table, indexes: Indexes, state: str) -> str | None:
         """The column whose value is refused like this, where the server does not say it. Found by putting the values of
-        the one row at `places` one after the other into a table with such columns."""
+        the one row at `indexes` one after the other into a table with such columns."""
         names = ", ".join(quoted(column.name) for column in self.columns)
         like = f"SELECT {names} FROM {self.table.sql} WITH NO DATA"
         ordered = sorted(self.columns, key=lambda column: column.name != self.suspects.get(state))
         session.execute("SAVEPOINT trial")
         try:
             session.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {_TRIAL} ON COMMIT DROP AS {like}")
-            found = next((c.name for c in ordered if _refusal(session, rows, places, c) == state), None)
+            found = next((c.name for c in ordered if _refusal(session, rows, indexes, c) == state), None)
         except PermanentError:  # the row is at fault, and what was wanted is only a better word
             session.execute("ROLLBACK TO trial; RELEASE trial")
             return None
@@ -88,16 +87,16 @@ class Statements:
                 rows = rows.set_column(rows.schema.get_field_index(column.name), column.name, values)
         return rows
 
-    def _sorted(self, rows: pa.Table, places: Places) -> Places:
+    def _sorted(self, rows: pa.Table, indexes: Indexes) -> Indexes:
         """By key: neighbours in the index come together, and two writers lock rows in one order."""
         import numpy as np
         import pyarrow.compute as pc
 
         if not self.key:
-            return places
-        keys = rows.select(list(self.key)).take(places)
+            return indexes
+        keys = rows.select(list(self.key)).take(indexes)
         order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in self.key])
-        found: Places = places[np.asarray(order)]
+        found: Indexes = indexes[np.asarray(order)]
         return found
 
     @property
@@ -117,14 +116,14 @@ class Statements:
 class _Source:
     """Rows where a statement can read them, as `s`."""
 
-    def __init__(self, session: Session, rows: pa.Table, places: Places, columns: tuple[TableColumn, ...]) -> None:
-        self._session, self._places, self._columns = session, places, columns
+    def __init__(self, session: Session, rows: pa.Table, indexes: Indexes, columns: tuple[TableColumn, ...]) -> None:
+        self._session, self._indexes, self._columns = session, indexes, columns
         self._rows = rows.select([column.name for column in columns])
         self._table: str | None = None
         self.sql, self.values = "", list[Any]()
 
     def __enter__(self) -> _Source:
-        few = _arrays(self._staged(self._places), self._columns) if len(self._places) <= _FEW else None
+        few = _arrays(self._staged(self._indexes), self._columns) if len(self._indexes) <= _FEW else None
         if few is not None:
             self.sql, self.values = few
             return self
@@ -138,16 +137,16 @@ class _Source:
         self.sql = f"{self._table} AS s"
         return self
 
-    def _staged(self, places: Places) -> pa.RecordBatch:
-        return staged(self._rows.take(places), self._columns)
+    def _staged(self, indexes: Indexes) -> pa.RecordBatch:
+        return staged(self._rows.take(indexes), self._columns)
 
     def _encoded(self) -> Iterator[bytes]:
-        """In chunks: the server reads one while the next is made."""
+        """In chunks: the server reads one while the next is encoded, and memory holds one."""
         from pgpq import ArrowToPostgresBinaryEncoder
 
         encoder: Any = None
-        for start in range(0, len(self._places), _CHUNK):
-            batch = self._staged(self._places[start : start + _CHUNK])
+        for start in range(0, len(self._indexes), _CHUNK_ROWS):
+            batch = self._staged(self._indexes[start : start + _CHUNK_ROWS])
             if encoder is None:
                 encoder = ArrowToPostgresBinaryEncoder(batch.schema)
                 yield encoder.write_header()
@@ -159,15 +158,15 @@ class _Source:
         yield encoder.finish()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._table is not None and kind is None:  # another step of the transaction may need it empty
+        if self._table is not None and kind is None:  # the next statement of the transaction needs it empty
             self._session.execute(f"TRUNCATE {self._table}")
 
 
-def _refusal(session: Session, rows: pa.Table, places: Places, column: TableColumn) -> str | None:
+def _refusal(session: Session, rows: pa.Table, indexes: Indexes, column: TableColumn) -> str | None:
     """With which state a column does not take a value, alone; None if it does."""
     session.execute("SAVEPOINT value")
     try:
-        with _Source(session, rows, places, (column,)) as source:
+        with _Source(session, rows, indexes, (column,)) as source:
             value, name = column.value_sql(f"s.{quoted(column.name)}"), quoted(column.name)
             session.execute(f"INSERT INTO pg_temp.{_TRIAL} ({name}) SELECT {value} FROM {source.sql}", source.values)
         return None
