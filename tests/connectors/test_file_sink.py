@@ -273,7 +273,7 @@ def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
             delivered(other, epoch(n, n - 1, n), str(n))
         return append(entry)
 
-    monkeypatch.setattr(late._log, "append", suspended)
+    monkeypatch.setattr(late._directory.log, "append", suspended)
     with pytest.raises(Fenced):
         late.commit(mine, [report])
     assert visible(target) == [str(n) for n in range(1, 21)]

@@ -76,7 +76,8 @@ class RowRefused(Exception):
 
     def __init__(self, why: str, state: str, column: str | None = None) -> None:
         super().__init__(why)
-        self.state, self.column = state, column
+        self.state = state
+        self.column = column
 
 
 class TimedOut(TransientError):
@@ -95,7 +96,11 @@ class Session:
         node: str | None = None,
         hint: Hint = remedy,
     ) -> None:
-        self._server, self._name, self._condition, self._node, self._hint = server, name, condition, node, hint
+        self._server = server
+        self._name = name
+        self._condition = condition
+        self._node = node
+        self._hint = hint
         self._subject = ""
         self._connection: Any = None
         self._deadline = Deadline(None)

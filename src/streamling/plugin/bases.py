@@ -29,7 +29,9 @@ class PluginError(Exception):
         self, message: str, retriable: bool = False, user: bool = False, rows: Mapping[int, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.message, self.retriable, self.user = message, retriable, user
+        self.message = message
+        self.retriable = retriable
+        self.user = user
         self.rows = dict(rows) if rows is not None else None
 
 
@@ -45,7 +47,8 @@ class _NodePlugin:
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         """Check the options, touch nothing outside. An exception is a configuration error of the node."""
-        self.context, self.options = context, options
+        self.context = context
+        self.options = options
         self._terminated = False
 
     def initialize(self) -> Awaitable[None] | None:
@@ -109,14 +112,18 @@ class PreprocessorPlugin:
     """Base of preprocessors: `preprocess_topology(text) -> text` remains to be written."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
-        self.context, self.options = context, options
+        self.context = context
+        self.options = options
 
 
 class SideOutputPlugin:
     """Base of side outputs: `process_batch(batch)` remains to be written. There is one instance per source."""
 
     def __init__(self, source: str, schema: pa.Schema, options: dict[str, str], metrics: Recorder) -> None:
-        self.source, self.schema, self.options, self.metrics = source, schema, options, metrics
+        self.source = source
+        self.schema = schema
+        self.options = options
+        self.metrics = metrics
 
     def shutdown(self) -> Awaitable[None] | None:
         """The run is over. Errors are only warnings."""

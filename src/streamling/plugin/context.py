@@ -26,7 +26,9 @@ class State:
     their own under a prefix, the node's name unless `set_prefix` says otherwise."""
 
     def __init__(self, scope: str, store: Callable[[], KeyValues]) -> None:
-        self._scope, self._prefix, self._store = scope, scope, store
+        self._scope = scope
+        self._prefix = scope
+        self._store = store
 
     def get(self) -> Json:
         """The node's value, None if there is none."""
@@ -144,8 +146,11 @@ class PluginContext:
         store: Callable[[], KeyValues] | None = None,
         metrics: Recorder | None = None,
     ) -> None:
-        self.reference_name, self.application_id, self.input_schema = reference_name, application_id, input_schema
-        self.partition_index, self.partition_count = partition_index, partition_count
+        self.reference_name = reference_name
+        self.application_id = application_id
+        self.input_schema = input_schema
+        self.partition_index = partition_index
+        self.partition_count = partition_count
         if store is None:
             kept = _Kept()
             store = lambda: kept  # noqa: E731

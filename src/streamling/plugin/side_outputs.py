@@ -15,6 +15,7 @@ from streamling.connector import Epoch, Report, Runtime, Sink, SinkCapabilities,
 from streamling.errors import KIND_NOT_AVAILABLE, PLUGIN_REFUSED, StreamlingError, UserError
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
+from streamling.plan.types import Schema
 from streamling.plugin.application import Application
 from streamling.plugin.context import Recorder
 from streamling.plugin.failures import told
@@ -76,15 +77,25 @@ def watched(plan: Plan, settings: Settings) -> Watching:
     return Watching(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """What `open` makes: the instance of the plugin, and the columns of the rows it gets."""
+
+    instance: Instance
+    columns: Schema
+
+
 class SideOutput(Sink):
     """One side output of one source."""
 
     capabilities = SinkCapabilities(observer=True)
 
     def __init__(self, source: NodeSpec, registration: Registration, options: dict[str, str]) -> None:
-        self._source, self._registration, self._options = source, registration, options
+        self._source = source
+        self._registration = registration
+        self._options = options
         self._metrics = Metrics()
-        self._instance: Instance | None = None
+        self._receiver: _Receiver | None = None
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
@@ -92,7 +103,6 @@ class SideOutput(Sink):
     def open(self, context: SinkContext) -> None:
         from streamling.formats.exchange import exchange_schema
 
-        self._context = context
         described = f"side output '{self._registration.id}' of {self._source.described()}"
         recorder = Recorder(self._metrics, node_labels(self._source))
         schema = exchange_schema(context.schema)
@@ -101,7 +111,8 @@ class SideOutput(Sink):
         except Exception as error:
             message = f"{described} does not start: {told(error)}"
             raise UserError(PLUGIN_REFUSED, message, node=self._source.name, cause=error) from error
-        self._instance = Instance(plugin, node=self._source.name, described=described)
+        instance = Instance(plugin, node=self._source.name, described=described)
+        self._receiver = _Receiver(instance, context.schema)
 
     def writer(self) -> SideOutput:
         return self
@@ -109,20 +120,21 @@ class SideOutput(Sink):
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         from streamling.formats.exchange import to_plugin
 
-        if self._instance is None:
+        receiver = self._receiver
+        if receiver is None:
             raise AssertionError("not opened")
         rows = 0
         for batch in batches:
             if batch.num_rows:
-                self._instance.call("process_batch", to_plugin(batch, self._context.schema, self._source.name))
+                receiver.instance.call("process_batch", to_plugin(batch, receiver.columns, self._source.name))
                 rows += batch.num_rows
         return Report(rows)
 
     def close(self) -> None:
-        if self._instance is None:
+        if self._receiver is None:
             return
         try:
-            self._instance.end("shutdown").result(LAST_CALL_S)
+            self._receiver.instance.end("shutdown").result(LAST_CALL_S)
         except (StreamlingError, TimeoutError) as error:
             log.warning("side output '%s' did not close: %s", self._registration.id, str(error) or "no answer")
-        self._instance = None
+        self._receiver = None

@@ -48,7 +48,10 @@ class PrintOptions(Batched, Parallel, SinkOptions):
 class PrintSink(Sink):
     def __init__(self, node: NodeSpec, sample_every: int, record_limit: int | None) -> None:
         self.capabilities = SinkCapabilities(batch=batch_policy(node.options), record_limit=record_limit)
-        self._spec, self._node, self._sample_every, self._seen = node, node.name, sample_every, 0
+        self._spec = node
+        self._node = node.name
+        self._sample_every = sample_every
+        self._seen = 0
         self._columns: Schema | None = None
 
     def open(self, context: SinkContext) -> None:

@@ -354,8 +354,7 @@ def test_a_batch_size_cuts_and_joins_batches(place: Place) -> None:
     register_transform("own", Doubling)
     transform = place.transform("type: own, batch_size: 4")
     assert processed(transform, batch(1, 2), batch(5, 6, 7, 8, 9))[0] == [2, 4, 10, 12, 14, 16, 18]
-    assert transform._group is not None
-    plugin: Any = transform._group.instances[0].plugin
+    plugin: Any = transform.group.instances[0].plugin
     assert plugin.seen == [[1, 2, 5, 6], [7, 8, 9]]
 
 

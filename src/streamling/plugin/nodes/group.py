@@ -29,7 +29,10 @@ class Group:
     def __init__(
         self, node: NodeSpec, options: PluginNode, runtime: Runtime | None, width: int, rows: Schema | None
     ) -> None:
-        self._node, self._options, self._rows, self._width = node, options, rows, width
+        self._node = node
+        self._options = options
+        self._rows = rows
+        self._width = width
         self.recorder = self._recorder_for(runtime)
         self._store = no_state if runtime is None else lambda: runtime.state
         self._application = options.application.id if runtime is None else runtime.application

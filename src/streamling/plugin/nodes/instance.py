@@ -45,7 +45,8 @@ class Instance:
 
     def __init__(self, plugin: object, *, node: str, described: str) -> None:
         self.plugin = plugin
-        self._node, self._described = node, described
+        self._node = node
+        self._described = described
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._awaited: Future[Any] | None = None

@@ -194,7 +194,8 @@ class _MethodFailed(Exception):
 
     def __init__(self, method: str, error: Exception) -> None:
         super().__init__(method, error)
-        self.method, self.error = method, error
+        self.method = method
+        self.error = error
 
 
 def _answer(plugin: Any, method: str, *arguments: object) -> Any:

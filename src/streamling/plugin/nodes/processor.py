@@ -46,7 +46,8 @@ class StatelessTransform(Transform):
     """The control side: options in, processors out."""
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
-        self._node, self._options = node, options
+        self._node = node
+        self._options = options
         self.capabilities = TransformCapabilities(Placement.ANY, deterministic=options.registration.deterministic)
         self._processor: StatelessProcessor | None = None
         self._recorder = Recorder(Metrics(), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.connector import Runtime
@@ -13,29 +14,41 @@ from streamling.spec.pipeline import NodeSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.plugin.nodes.batches import Dealer
     from streamling.plugin.nodes.kinds import PluginNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Receivers:
+    """What `open_group` makes: the instances, the columns of the rows they get, and which instance gets which row."""
+
+    group: Group
+    columns: Schema
+    dealer: Dealer
 
 
 class Receiving:
     """Mix-in: a group of instances that get rows, from `open` to `close`."""
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
-        self._node, self._options = node, options
+        self._node = node
+        self._options = options
         self._runtime: Runtime | None = None
-        self._group: Group | None = None
+        self._open_receivers: _Receivers | None = None
 
     def attach(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def open_group(self, rows: Schema, key: tuple[str, ...], width: int) -> None:
-        """Make the instances that get these rows, and let them open their connections."""
+    def open_group(self, columns: Schema, key: tuple[str, ...], width: int) -> None:
+        """Make the instances that get rows of these columns, and let them open their connections."""
         from streamling.plugin.nodes.batches import Dealer
 
-        description = self._options.planned(self._node, rows).description
+        description = self._options.planned(self._node, columns).description
         placement = description.placement if description is not None else RoundRobin()
-        self._rows, self._dealer = rows, Dealer(placement, key, width)
-        self._group = Group(self._node, self._options, self._runtime, width, rows)
-        self._group.initialize()
+        dealer = Dealer(placement, key, width)
+        group = Group(self._node, self._options, self._runtime, width, columns)
+        self._open_receivers = _Receivers(group, columns, dealer)  # before `initialize`, so that `close` ends them
+        group.initialize()
 
     @property
     def batch_rows(self) -> int | None:
@@ -44,20 +57,25 @@ class Receiving:
 
     @property
     def group(self) -> Group:
-        if self._group is None:
+        return self._receivers.group
+
+    @property
+    def _receivers(self) -> _Receivers:
+        if self._open_receivers is None:
             raise AssertionError("not opened")
-        return self._group
+        return self._open_receivers
 
     def dealt(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The rows as plugins see them, one batch for each instance."""
         from streamling.formats.exchange import to_plugin
 
-        return self._dealer.dealt(to_plugin(batch, self._rows, self._node.name))
+        receivers = self._receivers
+        return receivers.dealer.dealt(to_plugin(batch, receivers.columns, self._node.name))
 
     def finalized(self, epoch: int) -> None:
         self.group.call("process_checkpoint_finalizer", epoch)
 
     def close(self) -> None:
-        if self._group is not None:
-            self._group.terminate()
-            self._group = None
+        if self._open_receivers is not None:
+            self._open_receivers.group.terminate()
+            self._open_receivers = None

@@ -81,9 +81,12 @@ class _Stream:
         with self._lock:
             if self._generating is not None:
                 # It takes the place of an earlier one that is late too, whose finalizer would speak of nothing.
-                self._late_marker, self._late_finalizer = epoch, None
+                self._late_marker = epoch
+                self._late_finalizer = None
                 return None
-            self._waits_for_marker, self._late_marker, self._late_finalizer = False, None, None
+            self._waits_for_marker = False
+            self._late_marker = None
+            self._late_finalizer = None
             self._pass_marker(epoch)
         return batch
 
@@ -131,7 +134,8 @@ class PluginSource(Source):
     capabilities = SourceCapabilities(replayable=False)
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
-        self._node, self._options = node, options
+        self._node = node
+        self._options = options
         planned = options.planned(node, None)
         if planned.columns is None:
             raise BugError(INTERNAL, "the plugin has no columns", node=node.name)

@@ -129,22 +129,33 @@ def _final_name(node: str, epoch: int, epoch_id: str, partition: int, format_: F
     return f"{node}-{epoch:08d}-{epoch_id[:8]}-{partition:05d}.{_ENDINGS[format_]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenDirectory:
+    """What `open` makes: the directory for staged files, the commit log, and the columns of the rows."""
+
+    staging: Path
+    log: CommitLog
+    columns: Schema
+
+
 class FileSink(Sink):
     def __init__(self, node: NodeSpec, options: FileOptions) -> None:
         self.capabilities = SinkCapabilities(Placement.ANY, Guarantee.EXACTLY_ONCE, batch=batch_policy(options))
-        self._node, self._options = node, options
+        self._node = node
+        self._options = options
         self._target = local_path(options.path)
         self.target: str | None = str(self._target)
         self._name = safe_name(node.ref)
+        self._open_directory: _OpenDirectory | None = None
 
     def open(self, context: SinkContext) -> None:
         home = self._target / _HIDDEN / self._name / context.generation
-        self._staging, self._log = home / "staging", CommitLog(home / "log")
-        self._columns = context.schema
+        directory = _OpenDirectory(home / "staging", CommitLog(home / "log"), context.schema)
+        self._open_directory = directory
         with disk_errors(self._node):
             fresh = not home.exists() and _used_before(home.parent)
-            self._staging.mkdir(parents=True, exist_ok=True)
-            self._finish(self._log.entries())
+            directory.staging.mkdir(parents=True, exist_ok=True)
+            self._finish(directory.log.entries())
             self._sweep()
         if fresh:
             log.warning(
@@ -153,6 +164,12 @@ class FileSink(Sink):
                 self._node.described(),
                 self._target,
             )
+
+    @property
+    def _directory(self) -> _OpenDirectory:
+        if self._open_directory is None:
+            raise AssertionError("not opened")
+        return self._open_directory
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
@@ -167,28 +184,28 @@ class FileSink(Sink):
                     break
                 abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
                 mark = secrets.token_hex(16)
-                if self._log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
+                if self._directory.log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
                     break
         if found is Applied.NO:
             self._unstage(epoch)  # nobody can commit it any more
         return found
 
     def writer(self) -> FileWriter:
-        return FileWriter(self._name, str(self._staging), self._options.format, self._columns)
+        return FileWriter(self._name, str(self._directory.staging), self._options.format, self._directory.columns)
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         moves = tuple(Move(str(r.detail[0]), str(r.detail[1])) for r in reports if isinstance(r.detail, list))
         with disk_errors(self._node):
             fresh = self._log_commit(epoch, moves)
-            self._finish(self._log.entries())  # of others too: who logged an epoch may have died before its files moved
-            self._log.prune()
+            self._finish(self._directory.log.entries())  # of others too: who logged an epoch may have died before its files moved
+            self._directory.log.prune()
         self._unstage(epoch)
         return sum(report.rows for report in reports) if fresh else 0
 
     def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
         """Append the epoch's entry; False if another epoch has brought these slices already."""
         while True:
-            entries = self._log.entries()
+            entries = self._directory.log.entries()
             if any(entry.epoch == epoch.id for entry in entries):
                 return True  # ours, from a commit that failed after this point
             head = entries[-1] if entries else _NOTHING
@@ -204,20 +221,20 @@ class FileSink(Sink):
             ends = {s.key: s.end for s in epoch.slices}
             abandoned = {id_: keys for id_, keys in head.abandoned.items() if ends.keys().isdisjoint(keys)}
             entry = Entry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
-            if self._log.append(entry):
+            if self._directory.log.append(entry):
                 return True
 
     def abort(self, epoch: Epoch) -> None:
         with disk_errors(self._node):
-            logged = any(entry.epoch == epoch.id for entry in self._log.entries())
+            logged = any(entry.epoch == epoch.id for entry in self._directory.log.entries())
         if not logged:  # else it is committed, and its files wait to be moved
             self._unstage(epoch)
 
     def _unstage(self, epoch: Epoch) -> None:
-        shutil.rmtree(self._staging / epoch.id, ignore_errors=True)
+        shutil.rmtree(self._directory.staging / epoch.id, ignore_errors=True)
 
     def _head(self) -> Entry:
-        entries = self._log.entries()
+        entries = self._directory.log.entries()
         return entries[-1] if entries else _NOTHING
 
     def _finish(self, entries: Sequence[Entry]) -> None:
@@ -225,16 +242,16 @@ class FileSink(Sink):
         moves = [move for entry in entries for move in entry.moves]
         for move in moves:
             try:
-                (self._staging / move.staged).rename(self._target / move.final)
+                (self._directory.staging / move.staged).rename(self._target / move.final)
             except FileNotFoundError:
                 continue
         sync_directory(self._target)
         for epoch in {Path(move.staged).parent for move in moves}:
-            shutil.rmtree(self._staging / epoch, ignore_errors=True)
+            shutil.rmtree(self._directory.staging / epoch, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove what was staged long ago and never committed."""
-        for directory in self._staging.iterdir():
+        for directory in self._directory.staging.iterdir():
             with suppress(FileNotFoundError):  # its owner has just finished
                 if time.time() - directory.stat().st_mtime > _STAGED_FOR_S:
                     shutil.rmtree(directory, ignore_errors=True)

@@ -20,7 +20,8 @@ class Encoder(Protocol):
 
 class _JsonLines:
     def __init__(self, file: IO[bytes], columns: Schema) -> None:
-        self._file, self._columns = file, columns
+        self._file = file
+        self._columns = columns
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._file.write("".join(f"{row}\n" for row in json_rows(batch, self._columns)).encode())

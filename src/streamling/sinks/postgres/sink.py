@@ -73,12 +73,24 @@ class Writing:
     batch_rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenTable:
+    """What `open` makes: the key of the rows, the ledger beside the table, and the statements that write to it."""
+
+    key: tuple[str, ...]
+    ledger: Ledger
+    statements: Statements
+
+
 class PostgresSink(Sink):
     def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
         self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=writing.batch)
-        self._node, self._writing, self._limit_s = node, writing, server.statement_s
-        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
         self.target: str | None = f"{server}/{writing.table}"
+        self._node = node
+        self._writing = writing
+        self._statement_limit_s = server.statement_s
+        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
+        self._open_table: _OpenTable | None = None
         self._open_epoch: str | None = None
         self._written: tuple[str, Report] | None = None
         self._told_of_deletes = False
@@ -90,32 +102,39 @@ class PostgresSink(Sink):
         for column in columns:
             if not column.known:
                 log.warning("%s: column '%s' is %s, written as text", self._described, column.name, column.type)
-        self._key = context.primary_key
-        self._ledger = Ledger(self._writing.table.schema, context.generation, context.node)
+        key = context.primary_key
+        ledger = Ledger(self._writing.table.schema, context.generation, context.node)
         try:
-            create_once(self._session, lambda: self._make(columns))
+            create_once(self._session, lambda: self._create(ledger, columns, key))
             with self._session.transaction():
-                columns = self._checked(columns)
+                columns = self._checked(columns, key)
         except RowRefused as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
-        self._statements = Statements(
+        statements = Statements(
             self._writing.table,
             columns,
-            self._key,
+            key,
             self._writing.on_conflict,
             self._writing.conditions,
             self._portions(),
             self._portions(),
         )
-        if not self._key:
+        self._open_table = _OpenTable(key, ledger, statements)
+        if not key:
             log.warning("%s has no primary key: rows are only added", self._described)
+
+    @property
+    def _table(self) -> _OpenTable:
+        if self._open_table is None:
+            raise AssertionError("not opened")
+        return self._open_table
 
     @property
     def _described(self) -> str:
         return self._node.described()
 
     def _portions(self) -> Portions:
-        return Portions(self._described, min(self._writing.batch_rows, _FEW), self._limit_s)
+        return Portions(self._described, min(self._writing.batch_rows, _FEW), self._statement_limit_s)
 
     def _advice(self, state: str | None) -> str | None:
         if state is not None:
@@ -123,18 +142,18 @@ class PostgresSink(Sink):
         own = f"postgres_sink_connections.{connection_name(self._node.name)}"
         return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
 
-    def _make(self, columns: Sequence[TableColumn]) -> None:
+    def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
         session, table = self._session, self._writing.table
         make_schema(session, table.schema)
         if not is_there(session, table):
-            make_table(session, table, columns, self._key)
+            make_table(session, table, columns, key)
             log.info("%s: made table %s", self._described, table)
-        if not is_there(session, self._ledger.table):
-            self._ledger.make(session)
+        if not is_there(session, ledger.table):
+            ledger.make(session)
 
-    def _checked(self, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
+    def _checked(self, columns: tuple[TableColumn, ...], key: Sequence[str]) -> tuple[TableColumn, ...]:
         """The columns with the casts that this table needs. Raises UserError with all that does not fit."""
-        found = compare(self._session, self._writing.table, columns, self._key)
+        found = compare(self._session, self._writing.table, columns, key)
         missing = found.missing
         if missing and self._writing.adds_columns and not found.misfits:
             add_columns(self._session, self._writing.table, missing)
@@ -165,14 +184,14 @@ class PostgresSink(Sink):
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with self._session.transaction():
-            return self._ledger.applied(self._session, slices)
+            return self._table.ledger.applied(self._session, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
         """Its owner may be in the middle of a transaction: waits for the end of it."""
         with self._session.transaction():
-            found = self._ledger.lock(self._session, epoch)
+            found = self._table.ledger.lock(self._session, epoch)
             if found is Applied.NO:
-                self._ledger.abandon(self._session, epoch)
+                self._table.ledger.abandon(self._session, epoch)
         return Applied.NO if found is None else found
 
     # Epochs
@@ -199,7 +218,7 @@ class PostgresSink(Sink):
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
         bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
-        self._ledger.move(self._session, epoch)
+        self._table.ledger.move(self._session, epoch)
         if indexes is not None:  # of the table without null keys, where the rows had other numbers
             bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
         rejected = (*null_keys, *bad)
@@ -209,14 +228,14 @@ class PostgresSink(Sink):
 
     def _locked(self, epoch: Epoch) -> Applied | None:
         try:
-            return self._ledger.lock(self._session, epoch)
+            return self._table.ledger.lock(self._session, epoch)
         except PermanentError as error:
             if sqlstate(error) != _NO_SUCH_TABLE:
                 raise
             self.abort(epoch)
             with self._session.transaction():
-                self._ledger.make(self._session)
-            text = f"{self._described}: table {self._ledger.table} was dropped, and is made anew"
+                self._table.ledger.make(self._session)
+            text = f"{self._described}: table {self._table.ledger.table} was dropped, and is made anew"
             log.warning("%s; an epoch that was not finalized may have been written twice", text)
             raise TransientError(SINK_FAILED, text, node=self._node.name) from error
 
@@ -230,7 +249,7 @@ class PostgresSink(Sink):
                 hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
-            self._statements.epoch_committed()
+            self._table.statements.epoch_committed()
         return sum(report.detail for report in reports if isinstance(report.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
@@ -248,8 +267,8 @@ class PostgresSink(Sink):
         self._tell_of_deletes(rows)
         writing = self._writing
         with self._session.about(f"table {writing.table}"):
-            told_apart = self._statements.told_apart(self._session, rows)
-            selected = effective_rows(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
+            told_apart = self._table.statements.told_apart(self._session, rows)
+            selected = effective_rows(told_apart, self._table.key, writing.batch_rows, deduplicate=writing.deduplicate)
             bad = self._refused(rows, selected)
         return bad, len(selected) - len(bad)
 
@@ -259,9 +278,9 @@ class PostgresSink(Sink):
 
     def _write_round(self, rows: pa.Table, round_: Round) -> None:
         if len(round_.deletes):
-            self._statements.delete(self._session, rows, round_.deletes)
+            self._table.statements.delete(self._session, rows, round_.deletes)
         if len(round_.upserts):
-            self._statements.upsert(self._session, rows, round_.upserts)
+            self._table.statements.upsert(self._session, rows, round_.upserts)
 
     def _refused(self, rows: pa.Table, selected: EffectiveRows) -> tuple[BadRow, ...]:
         """The rows that are refused; all others are written, unless the first of them ends the run."""
@@ -300,7 +319,7 @@ class PostgresSink(Sink):
 
         column = error.column
         if column is None and error.state.startswith(_NAMELESS):
-            column = self._statements.culprit(self._session, rows, indexes, error.state)
+            column = self._table.statements.culprit(self._session, rows, indexes, error.state)
         named = f", column '{column}'" if column else ""
         text = f"table {self._writing.table}{named}: {error}"
         index = int(indexes[0])
@@ -313,7 +332,7 @@ class PostgresSink(Sink):
         from streamling.formats.json import json_row
 
         missing = None
-        for name in self._key:
+        for name in self._table.key:
             nulls = rows.column(name).is_null()
             missing = nulls if missing is None else pc.or_(missing, nulls)
         if missing is None or not pc.any(missing).as_py():
@@ -323,7 +342,7 @@ class PostgresSink(Sink):
             indexes = indexes[:1]
         null_keys = []
         for place in indexes.to_pylist():
-            names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
+            names = ", ".join(name for name in self._table.key if not rows.column(name)[place].is_valid)
             message = f"the key column {names} is null"
             null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, place), index=place))
         keyed = pc.invert(missing)
@@ -332,7 +351,7 @@ class PostgresSink(Sink):
     def _tell_of_deletes(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        if self._key or self._told_of_deletes:
+        if self._table.key or self._told_of_deletes:
             return
         if pc.any(pc.equal(pc.utf8_lower(rows.column(OPERATION_COLUMN)), "d")).as_py():
             self._told_of_deletes = True

@@ -117,10 +117,13 @@ class _Source:
     """Rows where a statement can read them, as `s`."""
 
     def __init__(self, session: Session, rows: pa.Table, indexes: Indexes, columns: tuple[TableColumn, ...]) -> None:
-        self._session, self._indexes, self._columns = session, indexes, columns
+        self._session = session
+        self._indexes = indexes
+        self._columns = columns
         self._rows = rows.select([column.name for column in columns])
         self._table: str | None = None
-        self.sql, self.values = "", list[Any]()
+        self.sql = ""
+        self.values = list[Any]()
 
     def __enter__(self) -> _Source:
         few = _arrays(self._staged(self._indexes), self._columns) if len(self._indexes) <= _FEW else None
