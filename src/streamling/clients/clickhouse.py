@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamling import __version__
-from streamling.clients.http import HttpServer, by_status
+from streamling.clients.http import HttpServer, classify_status
 from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError
 from streamling.spec.settings.blocks import ClickHouseConnection
 
@@ -54,20 +54,20 @@ class ClickHouse:
         """
         content = self._server.json(
             "POST",
-            params={f"param_{name}": _escaped(value) for name, value in parameters.items()},
+            params={f"param_{name}": _escape(value) for name, value in parameters.items()},
             content=f"{query} FORMAT JSONCompact".encode(),
         )
         rows = content.get("data") if isinstance(content, dict) else None
         if not isinstance(rows, list):
-            raise self._server.unexpected()
+            raise self._server.unexpected_answer()
         return rows
 
 
 def _classify(response: httpx.Response) -> type[StreamlingError]:
     denied = response.headers.get("X-ClickHouse-Exception-Code") == _ACCESS_DENIED
-    return PermanentError if denied else by_status(response)
+    return PermanentError if denied else classify_status(response)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """A parameter as the server wants it: as in a field of tab-separated values."""
     return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")

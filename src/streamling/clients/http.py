@@ -27,7 +27,7 @@ Classify = Callable[["httpx.Response"], type[StreamlingError]]
 """The error for an answer that is not a success."""
 
 
-def by_status(response: httpx.Response) -> type[StreamlingError]:
+def classify_status(response: httpx.Response) -> type[StreamlingError]:
     """The usual classification of a status."""
     status = response.status_code
     return TransientError if status >= 500 or status in _RETRIABLE else PermanentError
@@ -48,7 +48,7 @@ class HttpServer:
         timeout: float,
         user: tuple[str, str] | None = None,
         headers: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
-        classify: Classify = by_status,
+        classify: Classify = classify_status,
     ) -> None:
         import httpx
 
@@ -90,7 +90,7 @@ class HttpServer:
             message = f"the address of {self._name}, {self._address}, is not a URL"
             raise PermanentError(self._condition, message) from None
         except httpx.HTTPError as error:
-            raise self._unanswered(error) from error
+            raise self._no_answer(error) from error
         if not response.is_success:
             to = f" to {path}" if path else ""
             answer = response.text.strip()[:_SHOWN_CHARACTERS]
@@ -104,9 +104,9 @@ class HttpServer:
         try:
             return response.json()
         except ValueError as error:
-            raise self.unexpected(error) from error
+            raise self.unexpected_answer(error) from error
 
-    def unexpected(self, cause: Exception | None = None) -> PermanentError:
+    def unexpected_answer(self, cause: Exception | None = None) -> PermanentError:
         """The error for an answer that such a server does not give: the address is that of another one."""
         message = f"{self._address} does not answer like {self._name}"
         return PermanentError(self._condition, message, cause=cause)
@@ -115,7 +115,7 @@ class HttpServer:
     def _address(self) -> str:
         return mask_url(self._url)
 
-    def _unanswered(self, error: httpx.HTTPError) -> StreamlingError:
+    def _no_answer(self, error: httpx.HTTPError) -> StreamlingError:
         reason = str(error) or type(error).__name__
         if _is_untrusted(error):
             message = f"the certificate of {self._name} at {self._address} is not trusted: {reason}"

@@ -52,7 +52,7 @@ def _service_settings(brokers: str) -> dict[str, Any]:
     }
 
 
-def refused(what: str, condition: Condition) -> Callable[[Any], None]:
+def access_denied_callback(what: str, condition: Condition) -> Callable[[Any], None]:
     """An `error_cb`, which clients call while they are polled: raises PermanentError if brokers do not let us in.
 
     As an answer a client gives no more than that nobody answers, and goes on trying.
@@ -60,12 +60,12 @@ def refused(what: str, condition: Condition) -> Callable[[Any], None]:
 
     def heard(error: Any) -> None:
         if _lasting(error):
-            raise failed(what, error, condition)
+            raise kafka_failure(what, error, condition)
 
     return heard
 
 
-def failed(what: str, error: Any, condition: Condition) -> StreamlingError:
+def kafka_failure(what: str, error: Any, condition: Condition) -> StreamlingError:
     """An error of the client as ours: access and settings do not mend themselves, everything else may pass."""
     from confluent_kafka import KafkaError, KafkaException
 
@@ -101,7 +101,7 @@ def client_errors(what: str, condition: Condition) -> Iterator[None]:
     try:
         yield
     except (KafkaException, TimeoutError) as error:
-        raise failed(what, error, condition) from error
+        raise kafka_failure(what, error, condition) from error
 
 
 class Broker:
@@ -114,7 +114,7 @@ class Broker:
         self._connection = connection
         self._condition = condition
         what = f"topic '{topic}' cannot be read at {connection.brokers}"
-        self._settings = {**client_settings(connection), "error_cb": refused(what, condition)}
+        self._settings = {**client_settings(connection), "error_cb": access_denied_callback(what, condition)}
         # An open transaction hides what is behind its begin from readers: ask as they do. A consumer is asked, not the
         # admin client, which can take the process down when a broker goes away while it lists offsets.
         asking = {"group.id": _ASKING, "enable.auto.commit": False, "isolation.level": "read_committed"}
@@ -130,7 +130,7 @@ class Broker:
             if found.error is None:
                 return tuple(sorted(found.partitions))
             if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-                raise failed(f"topic '{self._topic}' cannot be looked up", found.error, self._condition)
+                raise kafka_failure(f"topic '{self._topic}' cannot be looked up", found.error, self._condition)
             names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
         message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
         raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
@@ -194,5 +194,5 @@ class Broker:
             answers = self._client.offsets_for_times(places, timeout=REQUEST_SECONDS)
         for answer in answers:
             if answer.error is not None:
-                raise failed(what, answer.error, self._condition)
+                raise kafka_failure(what, answer.error, self._condition)
         return {answer.partition: answer.offset for answer in answers}

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamling import __version__
 from streamling.clients.deadline import Deadline
-from streamling.clients.postgres_errors import Verdict, distrusted, remedy, told, verdict
+from streamling.clients.postgres_errors import Verdict, classify, hint_for, is_untrusted, message_of
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
 from streamling.retry import retry
@@ -51,7 +51,7 @@ _CREATE_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PostgresServer:
     """How to reach it. Times in seconds; 0 = without limit, of a connection as long as is usual."""
 
     host: str
@@ -71,7 +71,7 @@ class Server:
         return f"{self.host}:{self.port}/{self.database}"
 
 
-class RowRefused(Exception):
+class RowRejected(Exception):
     """A row is not taken: why, with which SQLSTATE, and the column if that is known."""
 
     def __init__(self, why: str, state: str, column: str | None = None) -> None:
@@ -80,21 +80,21 @@ class RowRefused(Exception):
         self.column = column
 
 
-class TimedOut(TransientError):
+class StatementTimeout(TransientError):
     """A statement was not done in the time it has."""
 
 
-class Session:
+class PostgresSession:
     """Statements, in transactions. Errors are ours: Transient, Permanent, or RowRefused inside of a transaction."""
 
     def __init__(
         self,
-        server: Server,
+        server: PostgresServer,
         *,
         name: str,
         condition: Condition = SINK_FAILED,
         node: str | None = None,
-        hint: Hint = remedy,
+        hint: Hint = hint_for,
     ) -> None:
         self._server = server
         self._name = name
@@ -107,7 +107,7 @@ class Session:
         self._opened = self._used = 0.0
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[PostgresSession]:
         """Committed at the end, rolled back if anything is raised."""
         self.begin()
         try:
@@ -157,7 +157,7 @@ class Session:
             return
         try:
             self.execute("ROLLBACK")
-        except (StreamlingError, RowRefused) as error:  # with the connection goes the transaction
+        except (StreamlingError, RowRejected) as error:  # with the connection goes the transaction
             log.debug("while rolling back: %s", error)
             self._drop()
 
@@ -251,7 +251,7 @@ class Session:
                 self._drop()
                 text = f"a statement at Postgres {self._server}{self._subject} did not complete within {limit:g} s"
                 log.warning("%s; its connection is thrown away", text)
-                raise _remedied(TimedOut(self._condition, text, node=self._node)) from error
+                raise _remedied(StatementTimeout(self._condition, text, node=self._node)) from error
             raise self._failure(error, f"Postgres at {self._server}{self._subject}") from error
 
     def _failure(self, error: Any, what: str) -> Exception:
@@ -260,17 +260,17 @@ class Session:
         state = error.sqlstate or (_NO_TEXT if isinstance(error, psycopg.DataError) else None)
         # Without a state it comes from the driver: what it says of the connection passes, a fault of ours does not.
         ours = not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-        found = Verdict.LASTING if ours else verdict(state, str(error))
+        found = Verdict.PERMANENT if ours else classify(state, str(error))
         dropped = self._connection is not None and (not state or self._connection.broken)
         if dropped:
             self._drop()
         if found is Verdict.ROW:
-            return RowRefused(told(error), state or _NO_TEXT, error.diag.column_name)
-        hint = HOW_TO_TRUST if distrusted(str(error)) else self._hint(error.sqlstate)
-        text = f"{what}: {told(error)}"
-        if found is Verdict.LASTING:
+            return RowRejected(message_of(error), state or _NO_TEXT, error.diag.column_name)
+        hint = HOW_TO_TRUST if is_untrusted(str(error)) else self._hint(error.sqlstate)
+        text = f"{what}: {message_of(error)}"
+        if found is Verdict.PERMANENT:
             return PermanentError(self._condition, text, node=self._node, hint=hint, cause=error)
-        kind = TimedOut if state == _TIMED_OUT else TransientError
+        kind = StatementTimeout if state == _TIMED_OUT else TransientError
         passing = kind(self._condition, text, node=self._node, hint=hint, cause=error)
         return _remedied(passing) if dropped else passing
 
@@ -291,19 +291,19 @@ def _names_authorities() -> bool:
         return False
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as an identifier in a statement, where `%s` stands for values."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PostgresTable:
     schema: str
     name: str
 
     @property
     def sql(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return f"{quote(self.schema)}.{quote(self.name)}"
 
     @property
     def value(self) -> str:
@@ -314,18 +314,18 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-def make_schema(session: Session, schema: str) -> None:
+def create_schema(session: PostgresSession, schema: str) -> None:
     """Asked for first: who may not create schemas may still use one that is there."""
     if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
-        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
 
 
 def sqlstate(error: BaseException) -> str | None:
     """Of an error that a session has raised; None if the server did not say anything."""
-    return error.state if isinstance(error, RowRefused) else getattr(error.__cause__, "sqlstate", None)
+    return error.state if isinstance(error, RowRejected) else getattr(error.__cause__, "sqlstate", None)
 
 
-def create_once(session: Session, create: Callable[[], object]) -> None:
+def create_once(session: PostgresSession, create: Callable[[], object]) -> None:
     """Run what creates schema and tables, in a transaction. Several processes may do so at the same moment: the later
     ones find a name taken, and everything of that name in place at the next attempt."""
 
@@ -333,7 +333,7 @@ def create_once(session: Session, create: Callable[[], object]) -> None:
         try:
             with session.transaction():
                 create()
-        except (RowRefused, PermanentError) as error:
+        except (RowRejected, PermanentError) as error:
             if sqlstate(error) not in _CREATED_MEANWHILE:
                 raise
             raise _CreatedMeanwhile(error) from error
@@ -347,11 +347,11 @@ def create_once(session: Session, create: Callable[[], object]) -> None:
 class _CreatedMeanwhile(TransientError):
     """Another process has created the same thing at the same moment."""
 
-    def __init__(self, refusal: RowRefused | PermanentError) -> None:
+    def __init__(self, refusal: RowRejected | PermanentError) -> None:
         super().__init__(SINK_FAILED, str(refusal))
         self.refusal = refusal
 
 
-def is_there(session: Session, table: Table) -> bool:
+def table_exists(session: PostgresSession, table: PostgresTable) -> bool:
     ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
     return bool(found)

@@ -7,28 +7,28 @@ from typing import Any
 
 
 class Verdict(Enum):
-    PASSING = "passing"
+    TRANSIENT = "passing"
     """It may work the next time: the connection, a failover, a lock, a full disk."""
     ROW = "row"
     """A value does not fit, or breaks a constraint: another row would have been taken."""
-    LASTING = "lasting"
+    PERMANENT = "lasting"
 
 
 # By class, the first two characters, or by the whole state; the longer one counts.
 _VERDICTS = {
-    "08": Verdict.PASSING,  # connection
-    "53": Verdict.PASSING,  # disk full, out of memory, too many connections
-    "57P01": Verdict.PASSING,  # the server is being shut down
-    "57P02": Verdict.PASSING,  # it has crashed
-    "57P03": Verdict.PASSING,  # it is starting
-    "57P05": Verdict.PASSING,  # a session of ours was idle for too long
-    "57014": Verdict.PASSING,  # statement timeout
-    "40001": Verdict.PASSING,  # serialization
-    "40P01": Verdict.PASSING,  # deadlock
-    "55P03": Verdict.PASSING,  # lock timeout
-    "25006": Verdict.PASSING,  # read only: this is no longer the primary
-    "25P03": Verdict.PASSING,  # a transaction of ours stood idle for too long
-    "25P04": Verdict.PASSING,  # or took too long
+    "08": Verdict.TRANSIENT,  # connection
+    "53": Verdict.TRANSIENT,  # disk full, out of memory, too many connections
+    "57P01": Verdict.TRANSIENT,  # the server is being shut down
+    "57P02": Verdict.TRANSIENT,  # it has crashed
+    "57P03": Verdict.TRANSIENT,  # it is starting
+    "57P05": Verdict.TRANSIENT,  # a session of ours was idle for too long
+    "57014": Verdict.TRANSIENT,  # statement timeout
+    "40001": Verdict.TRANSIENT,  # serialization
+    "40P01": Verdict.TRANSIENT,  # deadlock
+    "55P03": Verdict.TRANSIENT,  # lock timeout
+    "25006": Verdict.TRANSIENT,  # read only: this is no longer the primary
+    "25P03": Verdict.TRANSIENT,  # a transaction of ours stood idle for too long
+    "25P04": Verdict.TRANSIENT,  # or took too long
     "21000": Verdict.ROW,  # two rows of a statement are one key there: each alone is taken
     "22": Verdict.ROW,
     "23": Verdict.ROW,
@@ -66,28 +66,28 @@ _HINTS = {
 }
 
 
-def verdict(state: str | None, text: str) -> Verdict:
+def classify(state: str | None, text: str) -> Verdict:
     if not state:
-        return Verdict.LASTING if any(words in text for words in _LASTING_REFUSALS) else Verdict.PASSING
-    return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.LASTING
+        return Verdict.PERMANENT if any(words in text for words in _LASTING_REFUSALS) else Verdict.TRANSIENT
+    return _VERDICTS.get(state) or _VERDICTS.get(state[:2]) or Verdict.PERMANENT
 
 
-def distrusted(text: str) -> bool:
+def is_untrusted(text: str) -> bool:
     """Whether it was us who refused: nobody we trust vouches for the server."""
     return _DISTRUST in text
 
 
-def remedy(state: str | None) -> str | None:
+def hint_for(state: str | None) -> str | None:
     """What to do about an error that lasts, if that can be said of its state."""
     return (_HINTS.get(state) or _HINTS.get(state[:2])) if state else None
 
 
-def reason(state: str) -> str:
+def reject_reason(state: str) -> str:
     """The word of a dead letter for a row that was refused."""
     return _ROW_REASONS.get(state) or ("constraint_violation" if state.startswith("23") else "type_mismatch")
 
 
-def told(error: Any) -> str:
+def message_of(error: Any) -> str:
     """What the server said, in one line: message, detail, where; and the state."""
     diagnosis = getattr(error, "diag", None)
     if diagnosis is None or not diagnosis.message_primary:

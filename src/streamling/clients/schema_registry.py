@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from streamling.clients.http import HttpServer, by_status
+from streamling.clients.http import HttpServer, classify_status
 from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -33,7 +33,7 @@ class RegisteredSchema:
     references: tuple[str, ...] = ()
 
 
-class Registry:
+class SchemaRegistry:
     """A registry as the settings of a Kafka connection name it. Every request takes `timeout` seconds at most."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Registry:
             classify=_classify,
         )
 
-    def __enter__(self) -> Registry:
+    def __enter__(self) -> SchemaRegistry:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,9 +106,9 @@ class Registry:
     def _answer(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type = dict) -> Any:
         content = self._server.json(method, path, json=body)
         if not isinstance(content, kind):
-            raise self._server.unexpected()
+            raise self._server.unexpected_answer()
         return content
 
 
 def _classify(response: httpx.Response) -> type[StreamlingError]:
-    return NoSuchSchema if response.status_code == HTTPStatus.NOT_FOUND else by_status(response)
+    return NoSuchSchema if response.status_code == HTTPStatus.NOT_FOUND else classify_status(response)

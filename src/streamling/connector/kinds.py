@@ -79,7 +79,7 @@ _BUILT_IN = {
     ),
 }
 _kinds: dict[tuple[Role, str], Kind] = {}
-_plugged: dict[tuple[Role, str], Kind] = {}
+_plugin_kinds: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
@@ -92,7 +92,7 @@ def register(kind: Kind) -> None:
         taken = key in _kinds or not kind.options.__module__.startswith(_module_of(*key))
     else:
         known = _kinds.get(key)
-        taken = key in _plugged or (known is not None and known.options.__module__ != kind.options.__module__)
+        taken = key in _plugin_kinds or (known is not None and known.options.__module__ != kind.options.__module__)
     if taken:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
     _kinds[key] = kind
@@ -104,13 +104,13 @@ def forget_modules(prefix: str) -> None:
         del _kinds[key]
 
 
-def plug(kind: Kind) -> None:
+def add_plugin_kind(kind: Kind) -> None:
     """Make the kind of a plugin known; it can be taken out again."""
-    _plugged[kind.role, kind.name] = kind
+    _plugin_kinds[kind.role, kind.name] = kind
 
 
-def unplug(role: Role, name: str) -> None:
-    del _plugged[role, name]
+def remove_plugin_kind(role: Role, name: str) -> None:
+    del _plugin_kinds[role, name]
 
 
 def is_built_in(name: str) -> bool:
@@ -153,7 +153,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
         return _kind(*key).options
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
-        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugged))))
+        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugin_kinds))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -162,7 +162,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 def _kind(role: Role, name: str) -> Kind:
     if (role, name) not in _kinds and _is_built_in(role, name):
         import_module(_module_of(role, name))
-    return _plugged[role, name] if (role, name) in _plugged else _kinds[role, name]
+    return _plugin_kinds[role, name] if (role, name) in _plugin_kinds else _kinds[role, name]
 
 
 def _is_built_in(role: Role, name: str) -> bool:

@@ -105,7 +105,7 @@ class Recorder:
         return {**dict(tags or {}), **self.labels}
 
 
-class _Kept:
+class _MemoryState:
     """State that lives as long as the context: for plugins that are tried out without a run."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class PluginContext:
         self.partition_index = partition_index
         self.partition_count = partition_count
         if store is None:
-            kept = _Kept()
+            kept = _MemoryState()
             store = lambda: kept  # noqa: E731
         self.shared_state = State(reference_name, store)
         self.state = State(f"{reference_name}[{partition_index}]", store) if partitioned else self.shared_state

@@ -14,7 +14,7 @@ _OURS = str(Path(streamling.__path__[0]))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What happened, in one line, and in which line of the plugin."""
     text = str(error).strip() or "no message"
     if isinstance(error, PluginError):
@@ -29,7 +29,7 @@ def told(error: BaseException) -> str:
 
 def failure(node: str, described: str, method: str, error: BaseException) -> StreamlingError:
     """What a run ends with when a method of a plugin raised `error`. There is no second try: that is the plugin's."""
-    message = f"{described}: {method} failed: {told(error)}"
+    message = f"{described}: {method} failed: {message_of(error)}"
     if isinstance(error, PluginError):
         hint = "the plugin says that this may pass: start again" if error.retriable else None
         flagged = UserError if error.user else PermanentError

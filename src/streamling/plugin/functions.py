@@ -14,12 +14,12 @@ from streamling.plan.sql.spark_types import computed_type
 from streamling.plan.sql.values import NULL_VALUE, Refusal, string_literal
 from streamling.plan.sql.worker_calls import WORKER_CALL
 from streamling.plan.types import STRING, DataType
-from streamling.plugin.failures import told
+from streamling.plugin.failures import message_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.plugin.registration import Origin
+    from streamling.plugin.registration import PluginOrigin
 
 _LITERAL, _COLUMN = "1", "0"
 
@@ -33,7 +33,7 @@ class Udf:
     return_type: pa.DataType
     function: Callable[..., Any]
     volatile: bool
-    origin: Origin
+    origin: PluginOrigin
 
     @property
     def spark_name(self) -> str:
@@ -43,7 +43,7 @@ class Udf:
 _offered: dict[str, Udf] = {}
 
 
-def offer(udf: Udf) -> None:
+def add_function(udf: Udf) -> None:
     """Make a function known to all SQL. Raises UserError if its types have no counterpart in a pipeline."""
     from streamling.formats.arrow import logical_type
 
@@ -61,11 +61,11 @@ def offer(udf: Udf) -> None:
     ADDED[udf.name] = lambda node: _planned(udf, arguments, result, node)
 
 
-def withdraw(name: str) -> None:
+def remove_function(name: str) -> None:
     del _offered[name], ADDED[name]
 
 
-def offered() -> list[Udf]:
+def registered_functions() -> list[Udf]:
     return list(_offered.values())
 
 
@@ -100,7 +100,7 @@ class Call:
     """A function as workers get it: picklable, found again by name."""
 
     name: str
-    origin: Origin
+    origin: PluginOrigin
 
     def __call__(self, marks: pa.Array, *columns: pa.Array) -> pa.Array:
         """The values for a batch of rows. Raises StreamlingError that names function and node."""
@@ -123,7 +123,7 @@ class Call:
             error.node = error.node or node
             raise
         except Exception as error:
-            text = f"function '{self.name}' of a plugin failed: {told(error)}"
+            text = f"function '{self.name}' of a plugin failed: {message_of(error)}"
             raise PermanentError(PLUGIN_FAILED, text, node=node, cause=error) from error
 
     def _computed(self, udf: Udf, arguments: Sequence[Any], rows: int, *, alone: bool) -> pa.Array:

@@ -19,10 +19,10 @@ from pathlib import Path
 from streamling.connector import kinds
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
 from streamling.plugin import samples
-from streamling.plugin.failures import told
+from streamling.plugin.failures import message_of
 from streamling.plugin.registration import (
-    Origin,
     PluginKind,
+    PluginOrigin,
     Provenance,
     Registration,
     find,
@@ -59,13 +59,13 @@ def load_one(path: Path | str) -> Caution | None:
     """Load the plugin in a file or package. Says so if it registers nothing."""
     path = Path(path).absolute()
     before = _registered()
-    _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
+    _load(PluginOrigin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
     if _registered() == before:
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
 
 
-def find_again(id_: str, kind: PluginKind, origin: Origin) -> Registration:
+def find_again(id_: str, kind: PluginKind, origin: PluginOrigin) -> Registration:
     """A plugin that another process has registered; loaded here if need be. Raises PermanentError."""
     registration = find(id_, kind)
     if registration is None:
@@ -77,7 +77,7 @@ def find_again(id_: str, kind: PluginKind, origin: Origin) -> Registration:
     return registration
 
 
-def load_again(origin: Origin) -> None:
+def load_again(origin: PluginOrigin) -> None:
     """In a worker: load the plugin of a registration of the driver, unless this process has it.
 
     Raises UserError. A plugin by path is loaded from the copy that was shipped, if there is one.
@@ -114,14 +114,14 @@ def load_samples() -> None:
     """Run the modules of the samples, which register them; again in a process that has run them before."""
     for name in samples.MODULES:
         sys.modules.pop(name, None)
-        with loading(Origin(Provenance.SAMPLE, name)):
+        with loading(PluginOrigin(Provenance.SAMPLE, name)):
             importlib.import_module(name)
 
 
 def load_entry_points() -> None:
     """What installed packages offer, once."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        origin = Origin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
+        origin = PluginOrigin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
         if any(r.origin == origin for r in registrations()):
             continue  # loaded before, and a module is imported once
 
@@ -133,7 +133,7 @@ def load_entry_points() -> None:
         _load(origin, f"plugin of the entry point '{origin.place}'", load)
 
 
-def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
+def _load(origin: PluginOrigin, described: str, action: Callable[[], None]) -> None:
     try:
         with loading(origin):
             action()
@@ -141,7 +141,7 @@ def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
         raise
     except BaseException as error:  # a plugin may raise anything, SystemExit included
         hint = error.hint if isinstance(error, StreamlingError) else None
-        message = f"{described} cannot be loaded: {told(error)}"
+        message = f"{described} cannot be loaded: {message_of(error)}"
         raise UserError(PLUGIN_NOT_LOADED, message, hint=hint, cause=error) from error
 
 

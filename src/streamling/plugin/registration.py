@@ -60,7 +60,7 @@ class Provenance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PluginOrigin:
     """`place`: the file or directory, the entry point or the module."""
 
     provenance: Provenance
@@ -75,7 +75,7 @@ class Registration:
     kind: PluginKind
     target: Any
     """The class, or the function."""
-    origin: Origin
+    origin: PluginOrigin
     partitioned: bool = False
     input_buffer: int = 0
     output_buffer: int = 0
@@ -101,7 +101,7 @@ class Registration:
 
 _known: dict[str, Registration] = {}
 _functions: dict[str, Registration] = {}
-_loading: ContextVar[Origin | None] = ContextVar("loading", default=None)
+_loading: ContextVar[PluginOrigin | None] = ContextVar("loading", default=None)
 
 
 def registrations() -> list[Registration]:
@@ -115,7 +115,7 @@ def find(id_: str, kind: PluginKind) -> Registration | None:
 
 
 @contextmanager
-def loading(origin: Origin) -> Iterator[None]:
+def loading(origin: PluginOrigin) -> Iterator[None]:
     """What is registered inside comes from there."""
     token = _loading.set(origin)
     try:
@@ -129,7 +129,7 @@ def forget(provenance: Provenance) -> None:
     for registration in [r for r in registrations() if r.origin.provenance is provenance]:
         if registration.kind is PluginKind.UDF:
             del _functions[registration.id]
-            functions.withdraw(registration.id)
+            functions.remove_function(registration.id)
         else:
             _remove(registration)
 
@@ -156,13 +156,13 @@ def add(registration: Registration) -> None:
         _remove(known)
     _known[registration.id] = registration
     if registration.kind.role is not None:
-        kinds.plug(node_kind(registration))
+        kinds.add_plugin_kind(node_kind(registration))
 
 
 def _remove(registration: Registration) -> None:
     del _known[registration.id]
     if registration.kind.role is not None:
-        kinds.unplug(registration.kind.role, registration.id)
+        kinds.remove_plugin_kind(registration.kind.role, registration.id)
 
 
 def _check(registration: Registration) -> None:
@@ -193,9 +193,9 @@ def _overrides(target: type, method: str) -> bool:
     return any(method in vars(base) for base in target.__mro__ if base.__module__ != "streamling.plugin.bases")
 
 
-def _origin(target: object) -> Origin:
+def _origin(target: object) -> PluginOrigin:
     current = _loading.get()
-    return current or Origin(Provenance.CODE, str(getattr(target, "__module__", "") or "code"))
+    return current or PluginOrigin(Provenance.CODE, str(getattr(target, "__module__", "") or "code"))
 
 
 def _registered(kind: PluginKind, words: Sequence[object], **keywords: Any) -> Any:
@@ -256,7 +256,7 @@ def register_udf(
             f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
         )
         raise UserError(PLUGIN_NOT_LOADED, message)
-    functions.offer(
+    functions.add_function(
         functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, registration.origin)
     )
     _functions[registration.id] = registration

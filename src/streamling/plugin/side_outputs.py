@@ -18,7 +18,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.plugin.application import Application
 from streamling.plugin.context import Recorder
-from streamling.plugin.failures import told
+from streamling.plugin.failures import message_of
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations
 from streamling.spec.pipeline import NodeSpec, Role
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class SideOutputs:
     """A plan with its side outputs as sinks, and what they are."""
 
     plan: Plan
@@ -55,7 +55,7 @@ def _registered(id_: str) -> Registration:
     return found
 
 
-def watched(plan: Plan, settings: Settings) -> Watching:
+def add_side_outputs(plan: Plan, settings: Settings) -> SideOutputs:
     """Every source with every side output of the settings."""
     nodes: list[PlannedNode] = []
     sinks: dict[str, SideOutput] = {}
@@ -74,7 +74,7 @@ def watched(plan: Plan, settings: Settings) -> Watching:
             view = f"node_{len(plan.nodes) + len(nodes)}"
             nodes.append(PlannedNode(spec, (source.ref,), source.columns, source.primary_key, view))
             sinks[spec.ref] = SideOutput(source.spec, registration, application.options_for(registration.id, options))
-    return Watching(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
+    return SideOutputs(replace(plan, nodes=(*plan.nodes, *nodes)), sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SideOutput(Sink):
         try:
             plugin = self._registration.target(self._source.ref, schema, self._options, recorder)
         except Exception as error:
-            message = f"{described} does not start: {told(error)}"
+            message = f"{described} does not start: {message_of(error)}"
             raise UserError(PLUGIN_REFUSED, message, node=self._source.name, cause=error) from error
         instance = Instance(plugin, node=self._source.name, described=described)
         self._receiver = _Receiver(instance, context.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamling.clients.postgres import TimedOut
+from streamling.clients.postgres import StatementTimeout
 from streamling.errors import SINK_FAILED
 from streamling.sinks.postgres import portions as module
 from streamling.sinks.postgres.portions import Portions
@@ -25,12 +25,12 @@ def written(portions: Portions, count: int, seconds_per_row: float) -> list[int]
         with portions.timed(size):
             CLOCK[0] += min(10.0, size * seconds_per_row)
             if size * seconds_per_row > 10:
-                raise TimedOut(SINK_FAILED, "canceling statement")
+                raise StatementTimeout(SINK_FAILED, "canceling statement")
     return sizes
 
 
 def too_long(portions: Portions, count: int, seconds_per_row: float) -> None:
-    with pytest.raises(TimedOut):
+    with pytest.raises(StatementTimeout):
         written(portions, count, seconds_per_row)
 
 

@@ -22,7 +22,7 @@ from streamling.plugin.nodes.instance import Instance
 _REASON = "plugin_error"
 
 
-def rebatched(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
+def rebatch(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
     """Pieces of `size` rows, the last one smaller; the batches as they come if there is no size. None is empty."""
     if size is None:
         yield from (batch for batch in batches if batch.num_rows)
@@ -56,7 +56,7 @@ class Dealer:
         elif not isinstance(placement, RoundRobin):
             raise PermanentError(PLUGIN_FAILED, f"{placement!r} is no placement")
 
-    def dealt(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def deal(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """One batch per instance, in the order of the rows; one may be empty."""
         if self._count == 1:
             return [batch]
@@ -118,7 +118,9 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
     return _all_but(batch, rows)
 
 
-def accepted(given: Any, columns: Schema, node: str, described: str, method: str) -> Iterator[pa.RecordBatch | BadRow]:
+def accept_batches(
+    given: Any, columns: Schema, node: str, described: str, method: str
+) -> Iterator[pa.RecordBatch | BadRow]:
     """What a method gave, as batches with rows for the engine. Nothing at all is no rows.
 
     Rows without a known operation are bad rows, and stand in front of their batch.

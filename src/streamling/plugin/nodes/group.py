@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Group:
+class InstanceGroup:
     """`width` instances of the plugin of a node."""
 
     def __init__(
@@ -49,15 +49,15 @@ class Group:
         self.call("initialize")
         own: dict[str, object] = {}
         if self._options.registration.partitioned:
-            description = self._options.planned(self._node, self._rows).description
+            description = self._options.ask_plugin(self._node, self._rows).description
             own = dict(description.labels) if description is not None else {}
         elif self.instances[0].has("labels"):
             own = dict(self.instances[0].call("labels") or {})
-        label(self.recorder, self._node, own)
+        set_labels(self.recorder, self._node, own)
 
     def call(self, method: str, *arguments: object) -> list[Any]:
         """The same call on every instance, side by side; the first error is raised once all are done."""
-        return gathered([instance.submit(method, *arguments) for instance in self.instances])
+        return gather_results([instance.submit(method, *arguments) for instance in self.instances])
 
     def terminate(self) -> None:
         """Close all, side by side; an error of one is a warning and keeps none from closing."""
@@ -87,20 +87,20 @@ class Group:
             metrics=self.recorder,
         )
         try:
-            plugin = registration.target(context, self._options.given())
+            plugin = registration.target(context, self._options.effective_options())
         except Exception as error:
             raise self._options.refusal(self._node, error) from error
         return Instance(plugin, node=self._node.name, described=self._node.described())
 
 
-def label(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
+def set_labels(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
     """Record with the labels of the node and those that its plugin says."""
     recorder.labels, warnings = plugin_node_labels(node, own)
     for warning in warnings:
         log.warning("%s", warning)
 
 
-def gathered(futures: Sequence[Any]) -> list[Any]:
+def gather_results(futures: Sequence[Any]) -> list[Any]:
     """The results of all calls; the first error once none is under way any more."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:

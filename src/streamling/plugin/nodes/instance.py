@@ -28,16 +28,16 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _started(awaitable: Awaitable[Any]) -> Future[Any]:
+def _start_on_loop(awaitable: Awaitable[Any]) -> Future[Any]:
     async def wait() -> Any:
         return await awaitable
 
     return asyncio.run_coroutine_threadsafe(wait(), _event_loop())
 
 
-def settled(result: Any) -> Any:
+def resolve(result: Any) -> Any:
     """What a method gave; awaited if it is a coroutine."""
-    return _started(result).result() if inspect.isawaitable(result) else result
+    return _start_on_loop(result).result() if inspect.isawaitable(result) else result
 
 
 class Instance:
@@ -85,7 +85,7 @@ class Instance:
         try:
             result = getattr(self.plugin, method)(*arguments)
             if inspect.isawaitable(result):
-                started = _started(result)
+                started = _start_on_loop(result)
                 self._awaited = started if method == "generate_batch" else None
                 result = started.result()
             future.set_result(result)

@@ -28,8 +28,8 @@ from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
 from streamling.plugin.application import Application, no_state
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
 from streamling.plugin.context import PluginContext
-from streamling.plugin.failures import told
-from streamling.plugin.nodes.instance import settled
+from streamling.plugin.failures import message_of
+from streamling.plugin.nodes.instance import resolve
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.pipeline.plugin_options import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PluginAnswer:
     """What a plugin says of a node; `description` for partitioned ones only."""
 
     columns: Schema | None
@@ -70,14 +70,14 @@ class PluginNode(PluginOptions):
     def application(self) -> Application:
         return self._application
 
-    def given(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """The options as the plugin gets them: settings of its own beat the pipeline file."""
         return self.application.options_for(self.registration.id, self.plugin_options())
 
-    def planned(self, node: NodeSpec, rows: Schema | None) -> Planned:
+    def ask_plugin(self, node: NodeSpec, rows: Schema | None) -> PluginAnswer:
         """Ask the plugin. Raises UserError with the place of the node, or of the option the plugin speaks of."""
         try:
-            return _asked(self, node, rows)
+            return _ask(self, node, rows)
         except _MethodFailed as failed:
             raise self.refusal(node, failed.error, failed.method) from failed.error
         except StreamlingError as error:
@@ -89,10 +89,10 @@ class PluginNode(PluginOptions):
 
     def refusal(self, node: NodeSpec, error: BaseException, method: str | None = None) -> UserError:
         """`method` is what raised the error, if it was not the making of the instance."""
-        given = self.given()
+        given = self.effective_options()
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in given:
             return node.error(PLUGIN_REFUSED, f"the option '{error.args[0]}' is missing")
-        message = f"{method} failed: {told(error)}" if method else told(error)
+        message = f"{method} failed: {message_of(error)}" if method else message_of(error)
         condition = error.condition if isinstance(error, UserError) else PLUGIN_REFUSED
         named = next((name for name in given if re.search(rf"\b{re.escape(name)}\b", message)), None)
         path = () if named is None else (named,) if node.tree.get(named) is not None else ("options", named)
@@ -101,7 +101,7 @@ class PluginNode(PluginOptions):
     def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
         """How many instances there are; `upstream` is the width of the input. Raises UserError."""
         wanted: int | None = self.streams
-        description = self.planned(node, rows).description if self.registration.partitioned else None
+        description = self.ask_plugin(node, rows).description if self.registration.partitioned else None
         if description is None:
             if wanted is not None and wanted > 1:
                 message = f"'parallelism' is {wanted}, but the plugin is not partitioned and runs as one stream"
@@ -122,14 +122,14 @@ class _SourceNode(PluginNode, PluginSourceOptions):
     """A source of a plugin."""
 
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        return self.planned(node, None).columns
+        return self.ask_plugin(node, None).columns
 
 
 class _TransformNode(PluginNode, PluginTransformOptions):
     """A transform of a plugin."""
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
-        columns = self.planned(node, rows).columns
+        columns = self.ask_plugin(node, rows).columns
         return rows if columns is None else columns
 
 
@@ -141,7 +141,7 @@ class _SinkNode(PluginNode, PluginSinkOptions):
         if self.registration.partitioned:
             return  # asked for its width as well, and refuses there
         try:
-            self.planned(node, columns)
+            self.ask_plugin(node, columns)
         except UserError as error:
             yield error
 
@@ -200,22 +200,22 @@ class _MethodFailed(Exception):
 
 def _answer(plugin: Any, method: str, *arguments: object) -> Any:
     try:
-        return settled(getattr(plugin, method)(*arguments))
+        return resolve(getattr(plugin, method)(*arguments))
     except Exception as error:
         raise _MethodFailed(method, error) from error
 
 
-def _asked(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> Planned:
+def _ask(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> PluginAnswer:
     from streamling.formats.exchange import exchange_schema
 
-    registration, options = asked.registration, asked.given()
+    registration, options = asked.registration, asked.effective_options()
     input_schema = exchange_schema(rows) if rows is not None else None
     if registration.partitioned:
         description = _answer(registration.target, "describe", options, input_schema)
         if not isinstance(description, Description):
             raise TypeError(f"describe gave {type(description).__name__}, not a Description")
         schema = description.output_schema if node.role is not Role.SINK else None
-        return Planned(
+        return PluginAnswer(
             _columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded
         )
     context = PluginContext(node.ref, application_id=asked.application.id, input_schema=input_schema, store=no_state)
@@ -227,7 +227,7 @@ def _asked(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> Planned:
             _end(plugin)
         raise
     _end(plugin)
-    return Planned(columns, None, bool(getattr(plugin, "bounded", False)))
+    return PluginAnswer(columns, None, bool(getattr(plugin, "bounded", False)))
 
 
 def _end(plugin: Any) -> None:

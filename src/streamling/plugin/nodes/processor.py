@@ -29,9 +29,9 @@ from streamling.errors import STATE_UNREADABLE, StreamlingError, UserError
 from streamling.plan.types import Schema
 from streamling.plugin.context import PluginContext, Recorder, Tags
 from streamling.plugin.loading import find_again
-from streamling.plugin.nodes.group import label
+from streamling.plugin.nodes.group import set_labels
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
-from streamling.plugin.registration import Origin, PluginKind
+from streamling.plugin.registration import PluginKind, PluginOrigin
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
@@ -61,14 +61,14 @@ class StatelessTransform(Transform):
             context.application,
             registration.id,
             registration.origin,
-            tuple(sorted(self._options.given().items())),
+            tuple(sorted(self._options.effective_options().items())),
             context.input_schema,
             context.schema,
             self._options.batch_limits[0],
         )
         plugin = self._processor.instance().instance  # what `initialize` refuses is known before the first row
         if plugin.has("labels"):
-            label(self._recorder, self._node, plugin.call("labels") or {})
+            set_labels(self._recorder, self._node, plugin.call("labels") or {})
 
     def processor(self) -> Processor:
         if self._processor is None:
@@ -95,7 +95,7 @@ class StatelessProcessor:
     described: str
     application: str
     plugin: str
-    origin: Origin
+    origin: PluginOrigin
     options: tuple[tuple[str, str], ...]
     input_schema: Schema
     schema: Schema
@@ -103,10 +103,10 @@ class StatelessProcessor:
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         from streamling.formats.exchange import to_plugin
-        from streamling.plugin.nodes.batches import accepted, process, rebatched
+        from streamling.plugin.nodes.batches import accept_batches, process, rebatch
 
         kept = self.instance()
-        for batch in rebatched(batches, self.batch_rows):
+        for batch in rebatch(batches, self.batch_rows):
             bad: list[BadRow] = []
             with kept.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
                 given = process([kept.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
@@ -114,9 +114,9 @@ class StatelessProcessor:
             yield from bad
             yield from (Counted(series, count) for series, count in counts.items())
             for result in given:
-                yield from accepted(result, self.schema, self.name, self.described, "process_batch")
+                yield from accept_batches(result, self.schema, self.name, self.described, "process_batch")
 
-    def instance(self) -> KeptInstance:
+    def instance(self) -> ProcessInstance:
         """The one of this process."""
         with _lock:
             kept = _kept.get(self)
@@ -124,7 +124,7 @@ class StatelessProcessor:
                 kept = _kept[self] = self._made()
             return kept
 
-    def _made(self) -> KeptInstance:
+    def _made(self) -> ProcessInstance:
         from streamling.formats.exchange import exchange_schema
 
         recorder = CountingRecorder()
@@ -138,7 +138,7 @@ class StatelessProcessor:
         )
         instance = Instance(target(context, dict(self.options)), node=self.name, described=self.described)
         instance.call("initialize")
-        return KeptInstance(instance, recorder, threading.Lock())
+        return ProcessInstance(instance, recorder, threading.Lock())
 
     def end(self) -> None:
         """Close the instance of this process, if there is one."""
@@ -171,7 +171,7 @@ class CountingRecorder(Recorder):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptInstance:
+class ProcessInstance:
     instance: Instance
     recorder: CountingRecorder
     lock: threading.Lock
@@ -181,5 +181,5 @@ def _no_state() -> KeyValues:
     raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint="a plugin that needs it is not stateless")
 
 
-_kept: dict[StatelessProcessor, KeptInstance] = {}
+_kept: dict[StatelessProcessor, ProcessInstance] = {}
 _lock = threading.Lock()

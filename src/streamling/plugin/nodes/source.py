@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.connector import BadRow, Json, Offer, Reader, Room, Runtime, Source, SourceCapabilities
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.types import Schema
-from streamling.plugin.nodes.group import Group
+from streamling.plugin.nodes.group import InstanceGroup
 from streamling.plugin.nodes.instance import Instance
 from streamling.spec.pipeline import NodeSpec
 
@@ -136,14 +136,14 @@ class PluginSource(Source):
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
         self._node = node
         self._options = options
-        planned = options.planned(node, None)
+        planned = options.ask_plugin(node, None)
         if planned.columns is None:
             raise BugError(INTERNAL, "the plugin has no columns", node=node.name)
         self.columns: Schema = planned.columns
         self._bounded = planned.bounded
         self._width = options.width(node, None, (), 1)
         self._runtime: Runtime | None = None
-        self._group: Group | None = None
+        self._group: InstanceGroup | None = None
         self._streams: list[_Stream] = []
 
     def attach(self, runtime: Runtime) -> None:
@@ -152,7 +152,7 @@ class PluginSource(Source):
     def open(self, positions: Mapping[str, Json]) -> None:
         """Instances are made anew each time: after fencing the plugin has to start from what is stored."""
         self.close()
-        self._group = Group(self._node, self._options, self._runtime, self._width, None)
+        self._group = InstanceGroup(self._node, self._options, self._runtime, self._width, None)
         self._group.initialize()
         self._streams = [_Stream(instance) for instance in self._group.instances]
 
@@ -197,10 +197,10 @@ class PluginSource(Source):
 
     def _accepted(self, given: Sequence[object], bad: list[BadRow]) -> list[pa.RecordBatch]:
         """The batches with rows; bad rows are added to `bad`."""
-        from streamling.plugin.nodes.batches import accepted
+        from streamling.plugin.nodes.batches import accept_batches
 
         name, described = self._node.name, self._node.described()
-        items = [item for one in given for item in accepted(one, self.columns, name, described, "generate_batch")]
+        items = [item for one in given for item in accept_batches(one, self.columns, name, described, "generate_batch")]
         bad += [item for item in items if isinstance(item, BadRow)]
         return [item for item in items if not isinstance(item, BadRow)]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @register_sink("print_sink")
-class PrintSink(SinkPlugin):
+class JsonPrintSink(SinkPlugin):
     """Prints rows as JSON: `mode: batch` one array per batch, `mode: row` one object per line."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:

@@ -42,7 +42,7 @@ from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.sinks.file.commit_log import CommitLog, Entry, Move
+from streamling.sinks.file.commit_log import CommitEntry, CommitLog, Move
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Batched, Parallel, SinkOptions
@@ -60,7 +60,7 @@ _NOT_IN_CSV = ("list", "struct", "map")
 _STAGED_FOR_S = 24 * 3600.0
 
 
-_NOTHING = Entry(0, "", "", {})
+_NOTHING = CommitEntry(0, "", "", {})
 
 
 class FileOptions(Batched, Parallel, SinkOptions):
@@ -184,7 +184,9 @@ class FileSink(Sink):
                     break
                 abandoned = {**head.abandoned, epoch.id: [s.key for s in epoch.slices]}
                 mark = secrets.token_hex(16)
-                if self._directory.log.append(Entry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)):
+                if self._directory.log.append(
+                    CommitEntry(head.number + 1, mark, head.epoch, head.positions, (), abandoned)
+                ):
                     break
         if found is Applied.NO:
             self._unstage(epoch)  # nobody can commit it any more
@@ -197,7 +199,9 @@ class FileSink(Sink):
         moves = tuple(Move(str(r.detail[0]), str(r.detail[1])) for r in reports if isinstance(r.detail, list))
         with disk_errors(self._node):
             fresh = self._log_commit(epoch, moves)
-            self._finish(self._directory.log.entries())  # of others too: who logged an epoch may have died before its files moved
+            self._finish(
+                self._directory.log.entries()
+            )  # of others too: who logged an epoch may have died before its files moved
             self._directory.log.prune()
         self._unstage(epoch)
         return sum(report.rows for report in reports) if fresh else 0
@@ -220,7 +224,7 @@ class FileSink(Sink):
                 )
             ends = {s.key: s.end for s in epoch.slices}
             abandoned = {id_: keys for id_, keys in head.abandoned.items() if ends.keys().isdisjoint(keys)}
-            entry = Entry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
+            entry = CommitEntry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
             if self._directory.log.append(entry):
                 return True
 
@@ -233,11 +237,11 @@ class FileSink(Sink):
     def _unstage(self, epoch: Epoch) -> None:
         shutil.rmtree(self._directory.staging / epoch.id, ignore_errors=True)
 
-    def _head(self) -> Entry:
+    def _head(self) -> CommitEntry:
         entries = self._directory.log.entries()
         return entries[-1] if entries else _NOTHING
 
-    def _finish(self, entries: Sequence[Entry]) -> None:
+    def _finish(self, entries: Sequence[CommitEntry]) -> None:
         """Move the files of committed epochs into place. Others may be at it too: a file gone is a file moved."""
         moves = [move for entry in entries for move in entry.moves]
         for move in moves:

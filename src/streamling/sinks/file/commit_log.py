@@ -34,7 +34,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommitEntry:
     number: int
     epoch: str
     previous: str
@@ -43,7 +43,7 @@ class Entry:
     abandoned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Epochs that may not be committed any more, with their state keys; forgotten when one of those has moved."""
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps(
             {
                 "epoch": self.epoch,
@@ -59,9 +59,9 @@ class CommitLog:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CommitEntry]:
         """The entries that count, oldest first; empty before the first commit."""
-        run: list[Entry] = []
+        run: list[CommitEntry] = []
         for number in sorted(self._numbers(), reverse=True):
             entry = self._read(number)
             if entry is None:  # removed since the listing: it was old
@@ -71,12 +71,12 @@ class CommitLog:
             run.append(entry)
         return run[::-1]
 
-    def append(self, entry: Entry) -> bool:
+    def append(self, entry: CommitEntry) -> bool:
         """Create the entry; False if its number is taken or it was built on entries that are long gone."""
         self._directory.mkdir(parents=True, exist_ok=True)
         draft = self._directory / f".draft-{entry.epoch}"
         with draft.open("wb") as file:
-            file.write(entry.encoded())
+            file.write(entry.encode())
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -105,10 +105,10 @@ class CommitLog:
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:012d}.json"
 
-    def _read(self, number: int) -> Entry | None:
+    def _read(self, number: int) -> CommitEntry | None:
         try:
             data = json.loads(self._path(number).read_bytes())
         except FileNotFoundError:
             return None
         moves = tuple(Move(staged, final) for staged, final in data["files"])
-        return Entry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])
+        return CommitEntry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])

@@ -21,13 +21,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from streamling.clients.postgres import Server, Table
+from streamling.clients.postgres import PostgresServer, PostgresTable
 from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sinks.postgres.columns import MOST_SCALE, NESTED
-from streamling.sinks.postgres.sink import PostgresSink, Writing
+from streamling.sinks.postgres.sink import PostgresSink, WriteOptions
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, Options, SingleStream, SinkOptions
@@ -130,9 +130,9 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
         return "all columns belong to the key" if set(written) <= set(key) else None
 
 
-def postgres_server(connection: PostgresConnection, settings: PostgresSinkSettings) -> Server:
+def postgres_server(connection: PostgresConnection, settings: PostgresSinkSettings) -> PostgresServer:
     """A connection with the times that hold for all Postgres sinks."""
-    return Server(
+    return PostgresServer(
         host=connection.host,
         port=connection.port,
         database=connection.db,
@@ -155,8 +155,8 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
     interval = options.batch_flush_interval or common.batch_flush_interval
     # Who asks for nothing is not kept waiting: rows are written as they come, many or few.
     waits = {"batch_size", "batch_flush_interval"} & (options.model_fields_set | common.model_fields_set)
-    writing = Writing(
-        table=Table(options.schema_, options.table),
+    writing = WriteOptions(
+        table=PostgresTable(options.schema_, options.table),
         on_conflict=options.on_conflict.value,
         conditions={column: comparison.value for column, comparison in options.update_where.items()},
         deduplicate=options.deduplicate,

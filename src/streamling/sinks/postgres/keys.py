@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.postgres import RowRefused, Session
+from streamling.clients.postgres import PostgresSession, RowRejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ class Fold(Enum):
     CASE = "upper and lower case, as the database sees them"
 
 
-def folded(session: Session, values: pa.Array, fold: Fold) -> pa.Array:
+def fold_values(session: PostgresSession, values: pa.Array, fold: Fold) -> pa.Array:
     """The values, made equal where the column takes them for one."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -46,7 +46,7 @@ def folded(session: Session, values: pa.Array, fold: Fold) -> pa.Array:
     return _lowered(session, values)
 
 
-def _lowered(session: Session, values: pa.Array) -> pa.Array:
+def _lowered(session: PostgresSession, values: pa.Array) -> pa.Array:
     """By the server: it depends on the locale of the database."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -55,7 +55,7 @@ def _lowered(session: Session, values: pa.Array) -> pa.Array:
     session.execute("SAVEPOINT keys")
     try:
         found: list[Any] = [text for (text,) in session.rows(_LOWER, (encoded.dictionary.to_pylist(),))]
-    except RowRefused:  # a text that it does not take at all, whose row will be found
+    except RowRejected:  # a text that it does not take at all, whose row will be found
         session.execute("ROLLBACK TO keys; RELEASE keys")
         return pc.ascii_lower(values)
     session.execute("RELEASE keys")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.clients.postgres import RowRefused, Session, Table
+from streamling.clients.postgres import PostgresSession, PostgresTable, RowRejected
 from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
 from streamling.errors import SINK_FAILED, PermanentError
 
@@ -20,22 +20,22 @@ NAME = "_streamling_ledger"
 
 class Ledger:
     def __init__(self, schema: str, generation: str, sink: str) -> None:
-        self.table = Table(schema, NAME)
+        self.table = PostgresTable(schema, NAME)
         self._owner = (generation, sink)
 
-    def make(self, session: Session) -> None:
+    def create(self, session: PostgresSession) -> None:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.table.sql} (generation TEXT, sink TEXT, key TEXT, "
             "position JSONB NOT NULL, abandoned TEXT[] NOT NULL DEFAULT '{}', "
             "updated_at TIMESTAMPTZ NOT NULL DEFAULT now(), PRIMARY KEY (generation, sink, key))"
         )
 
-    def applied(self, session: Session, slices: Sequence[Slice]) -> Applied:
+    def applied(self, session: PostgresSession, slices: Sequence[Slice]) -> Applied:
         """Without waiting for anybody."""
         keys = [s.key for s in slices]
         return compare_positions({key: position for key, position, _ in self._read(session, keys, "")}, slices)
 
-    def lock(self, session: Session, epoch: Epoch) -> Applied | None:
+    def lock(self, session: PostgresSession, epoch: Epoch) -> Applied | None:
         """Take the rows of an epoch's keys. None: the epoch must not be written any more."""
         slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot block each other
         if slices:
@@ -52,7 +52,7 @@ class Ledger:
             return None
         return compare_positions({key: position for key, position, _ in found}, slices)
 
-    def move(self, session: Session, epoch: Epoch) -> None:
+    def move(self, session: PostgresSession, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
         if keys:
             self._execute(
@@ -63,7 +63,7 @@ class Ledger:
                 (keys, ends, *self._owner),
             )
 
-    def abandon(self, session: Session, epoch: Epoch) -> None:
+    def abandon(self, session: PostgresSession, epoch: Epoch) -> None:
         """With the rows locked."""
         self._execute(
             session,
@@ -72,7 +72,7 @@ class Ledger:
             (epoch.id, *self._owner, [s.key for s in epoch.slices]),
         )
 
-    def _read(self, session: Session, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
+    def _read(self, session: PostgresSession, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
         with self._errors():
             found: list[Any] = session.rows(
                 f"SELECT key, position, abandoned FROM {self.table.sql} "
@@ -81,7 +81,7 @@ class Ledger:
             )
         return found
 
-    def _execute(self, session: Session, statement: str, values: Sequence[Any]) -> None:
+    def _execute(self, session: PostgresSession, statement: str, values: Sequence[Any]) -> None:
         with self._errors():
             session.execute(statement, values)
 
@@ -90,6 +90,6 @@ class Ledger:
         """No row of the input is at fault where the table of positions refuses one."""
         try:
             yield
-        except RowRefused as error:
+        except RowRejected as error:
             text = f"the table of positions {self.table} was changed, or cannot hold them: {error}"
             raise PermanentError(SINK_FAILED, text, node=self._owner[1], cause=error) from error

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamling.clients.postgres import TimedOut
+from streamling.clients.postgres import StatementTimeout
 
 if TYPE_CHECKING:
     from streamling.sinks.postgres.rounds import Indexes
@@ -52,7 +52,7 @@ class Portions:
         began = time.monotonic()
         try:
             yield
-        except TimedOut:
+        except StatementTimeout:
             self._shrink(count)
             raise
         if count >= self.rows:

@@ -10,16 +10,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.clients.postgres import (
-    RowRefused,
-    Server,
-    Session,
-    Table,
+    PostgresServer,
+    PostgresSession,
+    PostgresTable,
+    RowRejected,
     create_once,
-    is_there,
-    make_schema,
+    create_schema,
     sqlstate,
+    table_exists,
 )
-from streamling.clients.postgres_errors import reason, remedy
+from streamling.clients.postgres_errors import hint_for, reject_reason
 from streamling.connector import (
     Applied,
     BadRow,
@@ -40,7 +40,7 @@ from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.portions import Portions
 from streamling.sinks.postgres.rounds import EffectiveRows, Round, effective_rows
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import add_columns, compare, make_table
+from streamling.sinks.postgres.tables import add_columns, compare_table, create_table
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.names import connection_name
@@ -61,10 +61,10 @@ _NAMELESS = ("22", "23502", "23514")
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     """What the options and settings say of a sink."""
 
-    table: Table
+    table: PostgresTable
     on_conflict: str
     conditions: Mapping[str, str]
     deduplicate: bool
@@ -83,13 +83,13 @@ class _OpenTable:
 
 
 class PostgresSink(Sink):
-    def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
+    def __init__(self, node: NodeSpec, server: PostgresServer, writing: WriteOptions) -> None:
         self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=writing.batch)
         self.target: str | None = f"{server}/{writing.table}"
         self._node = node
         self._writing = writing
         self._statement_limit_s = server.statement_s
-        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
+        self._session = PostgresSession(server, name=node.name, node=node.name, hint=self._advice)
         self._open_table: _OpenTable | None = None
         self._open_epoch: str | None = None
         self._written: tuple[str, Report] | None = None
@@ -108,7 +108,7 @@ class PostgresSink(Sink):
             create_once(self._session, lambda: self._create(ledger, columns, key))
             with self._session.transaction():
                 columns = self._checked(columns, key)
-        except RowRefused as error:
+        except RowRejected as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
         statements = Statements(
             self._writing.table,
@@ -138,22 +138,22 @@ class PostgresSink(Sink):
 
     def _advice(self, state: str | None) -> str | None:
         if state is not None:
-            return remedy(state)
+            return hint_for(state)
         own = f"postgres_sink_connections.{connection_name(self._node.name)}"
         return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
 
     def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
         session, table = self._session, self._writing.table
-        make_schema(session, table.schema)
-        if not is_there(session, table):
-            make_table(session, table, columns, key)
+        create_schema(session, table.schema)
+        if not table_exists(session, table):
+            create_table(session, table, columns, key)
             log.info("%s: made table %s", self._described, table)
-        if not is_there(session, ledger.table):
-            ledger.make(session)
+        if not table_exists(session, ledger.table):
+            ledger.create(session)
 
     def _checked(self, columns: tuple[TableColumn, ...], key: Sequence[str]) -> tuple[TableColumn, ...]:
         """The columns with the casts that this table needs. Raises UserError with all that does not fit."""
-        found = compare(self._session, self._writing.table, columns, key)
+        found = compare_table(self._session, self._writing.table, columns, key)
         missing = found.missing
         if missing and self._writing.adds_columns and not found.misfits:
             add_columns(self._session, self._writing.table, missing)
@@ -234,7 +234,7 @@ class PostgresSink(Sink):
                 raise
             self.abort(epoch)
             with self._session.transaction():
-                self._table.ledger.make(self._session)
+                self._table.ledger.create(self._session)
             text = f"{self._described}: table {self._table.ledger.table} was dropped, and is made anew"
             log.warning("%s; an epoch that was not finalized may have been written twice", text)
             raise TransientError(SINK_FAILED, text, node=self._node.name) from error
@@ -244,7 +244,7 @@ class PostgresSink(Sink):
             try:
                 with self._session.about(f"table {self._writing.table}"):
                     self._session.commit()
-            except RowRefused as error:
+            except RowRejected as error:
                 text = f"{self._described}: table {self._writing.table} refuses the epoch at its end: {error}"
                 hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
@@ -305,7 +305,7 @@ class PostgresSink(Sink):
                 self._write_round(rows, round_)
             self._session.execute("RELEASE half")
             return
-        except RowRefused as error:
+        except RowRejected as error:
             self._session.execute("ROLLBACK TO half; RELEASE half")  # otherwise the next one would be nested in it
             if len(selected) == 1:
                 yield self._bad(rows, selected.indexes, error)
@@ -314,7 +314,7 @@ class PostgresSink(Sink):
         for half in selected.halves():
             yield from self._write_halves(rows, half)
 
-    def _bad(self, rows: pa.Table, indexes: Indexes, error: RowRefused) -> BadRow:
+    def _bad(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> BadRow:
         from streamling.formats.json import json_row
 
         column = error.column
@@ -323,7 +323,7 @@ class PostgresSink(Sink):
         named = f", column '{column}'" if column else ""
         text = f"table {self._writing.table}{named}: {error}"
         index = int(indexes[0])
-        return BadRow(reason(error.state), text, {}, row=json_row(rows, index), index=index)
+        return BadRow(reject_reason(error.state), text, {}, row=json_row(rows, index), index=index)
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
         """The rows with a key, their numbers among all rows unless these are the same, and those without a key."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.postgres import RowRefused, Session, Table, quoted
+from streamling.clients.postgres import PostgresSession, PostgresTable, RowRejected, quote
 from streamling.errors import PermanentError
 from streamling.sinks.postgres.columns import TableColumn, staged
-from streamling.sinks.postgres.keys import folded
+from streamling.sinks.postgres.keys import fold_values
 from streamling.sinks.postgres.portions import Portions
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _TRIAL = "_streamling_trial"
 class Statements:
     """`on_conflict` is `update` or `nothing`; `conditions` compare new values with old ones."""
 
-    table: Table
+    table: PostgresTable
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
     on_conflict: str
@@ -41,18 +41,18 @@ class Statements:
     suspects: dict[str, str] = field(default_factory=dict)
     """By state, the column that was last found to be refused so: where many rows are, it is mostly the same one."""
 
-    def upsert(self, session: Session, rows: pa.Table, indexes: Indexes) -> None:
+    def upsert(self, session: PostgresSession, rows: pa.Table, indexes: Indexes) -> None:
         """Write the rows at these indexes; no two of them have one key."""
-        names = ", ".join(quoted(column.name) for column in self.columns)
-        values = ", ".join(c.value_sql(f"s.{quoted(c.name)}") for c in self.columns)
+        names = ", ".join(quote(column.name) for column in self.columns)
+        values = ", ".join(c.value_sql(f"s.{quote(c.name)}") for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
         for portion in self.upsert_portions.cut(self._sorted(rows, indexes)):
             with self.upsert_portions.timed(len(portion)), _Source(session, rows, portion, self.columns) as source:
                 session.execute(f"{head} {source.sql} {self._conflict}", source.values)
 
-    def delete(self, session: Session, rows: pa.Table, indexes: Indexes) -> None:
+    def delete(self, session: PostgresSession, rows: pa.Table, indexes: Indexes) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
-        match = " AND ".join(f"t.{quoted(c.name)} = {c.value_sql(f's.{quoted(c.name)}')}" for c in columns)
+        match = " AND ".join(f"t.{quote(c.name)} = {c.value_sql(f's.{quote(c.name)}')}" for c in columns)
         for portion in self.delete_portions.cut(indexes):
             with self.delete_portions.timed(len(portion)), _Source(session, rows, portion, columns) as source:
                 session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
@@ -61,10 +61,10 @@ class Statements:
         self.delete_portions.epoch_committed()
         self.upsert_portions.epoch_committed()
 
-    def culprit(self, session: Session, rows: pa.Table, indexes: Indexes, state: str) -> str | None:
+    def culprit(self, session: PostgresSession, rows: pa.Table, indexes: Indexes, state: str) -> str | None:
         """The column whose value is refused like this, where the server does not say it. Found by putting the values of
         the one row at `indexes` one after the other into a table with such columns."""
-        names = ", ".join(quoted(column.name) for column in self.columns)
+        names = ", ".join(quote(column.name) for column in self.columns)
         like = f"SELECT {names} FROM {self.table.sql} WITH NO DATA"
         ordered = sorted(self.columns, key=lambda column: column.name != self.suspects.get(state))
         session.execute("SAVEPOINT trial")
@@ -79,11 +79,11 @@ class Statements:
             self.suspects[state] = found
         return found
 
-    def told_apart(self, session: Session, rows: pa.Table) -> pa.Table:
+    def told_apart(self, session: PostgresSession, rows: pa.Table) -> pa.Table:
         """The rows with equal keys where the table takes them for one."""
         for column in self.columns:
             if column.name in self.key and column.fold is not None:
-                values = folded(session, rows.column(column.name).combine_chunks(), column.fold)
+                values = fold_values(session, rows.column(column.name).combine_chunks(), column.fold)
                 rows = rows.set_column(rows.schema.get_field_index(column.name), column.name, values)
         return rows
 
@@ -103,12 +103,12 @@ class Statements:
     def _conflict(self) -> str:
         if not self.key:
             return ""
-        target = f"ON CONFLICT ({', '.join(map(quoted, self.key))})"
+        target = f"ON CONFLICT ({', '.join(map(quote, self.key))})"
         others = [c.name for c in self.columns if c.name not in self.key]
         if self.on_conflict == "nothing" or not others:
             return f"{target} DO NOTHING"
-        changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in others)
-        conditions = [f"EXCLUDED.{quoted(n)} {operator} t.{quoted(n)}" for n, operator in self.conditions.items()]
+        changes = ", ".join(f"{quote(name)} = EXCLUDED.{quote(name)}" for name in others)
+        conditions = [f"EXCLUDED.{quote(n)} {operator} t.{quote(n)}" for n, operator in self.conditions.items()]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"{target} DO UPDATE SET {changes}{where}"
 
@@ -116,7 +116,9 @@ class Statements:
 class _Source:
     """Rows where a statement can read them, as `s`."""
 
-    def __init__(self, session: Session, rows: pa.Table, indexes: Indexes, columns: tuple[TableColumn, ...]) -> None:
+    def __init__(
+        self, session: PostgresSession, rows: pa.Table, indexes: Indexes, columns: tuple[TableColumn, ...]
+    ) -> None:
         self._session = session
         self._indexes = indexes
         self._columns = columns
@@ -131,11 +133,11 @@ class _Source:
             self.sql, self.values = few
             return self
         # Named by what is in it: behind a pooler, another pipeline may have made it in this session.
-        shape = ", ".join(f"{quoted(column.name)} {column.staged}" for column in self._columns)
+        shape = ", ".join(f"{quote(column.name)} {column.staged}" for column in self._columns)
         name = f"_streamling_{hashlib.sha256(shape.encode()).hexdigest()[:16]}"
         self._session.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({shape}) ON COMMIT DELETE ROWS")
         self._table = f"pg_temp.{name}"
-        names = ", ".join(quoted(column.name) for column in self._columns)
+        names = ", ".join(quote(column.name) for column in self._columns)
         self._session.copy(f"COPY {self._table} ({names}) FROM STDIN (FORMAT binary)", self._encoded())
         self.sql = f"{self._table} AS s"
         return self
@@ -156,7 +158,7 @@ class _Source:
             try:
                 content = encoder.write_batch(batch)
             except ValueError as error:  # the only values that it does not take, and the server does not see them
-                raise RowRefused(f"date or time out of range [SQLSTATE {_OUT_OF_RANGE}]", _OUT_OF_RANGE) from error
+                raise RowRejected(f"date or time out of range [SQLSTATE {_OUT_OF_RANGE}]", _OUT_OF_RANGE) from error
             yield content
         yield encoder.finish()
 
@@ -165,15 +167,15 @@ class _Source:
             self._session.execute(f"TRUNCATE {self._table}")
 
 
-def _refusal(session: Session, rows: pa.Table, indexes: Indexes, column: TableColumn) -> str | None:
+def _refusal(session: PostgresSession, rows: pa.Table, indexes: Indexes, column: TableColumn) -> str | None:
     """With which state a column does not take a value, alone; None if it does."""
     session.execute("SAVEPOINT value")
     try:
         with _Source(session, rows, indexes, (column,)) as source:
-            value, name = column.value_sql(f"s.{quoted(column.name)}"), quoted(column.name)
+            value, name = column.value_sql(f"s.{quote(column.name)}"), quote(column.name)
             session.execute(f"INSERT INTO pg_temp.{_TRIAL} ({name}) SELECT {value} FROM {source.sql}", source.values)
         return None
-    except RowRefused as error:
+    except RowRejected as error:
         return error.state
     finally:
         session.execute("ROLLBACK TO value; RELEASE value")
@@ -182,7 +184,7 @@ def _refusal(session: Session, rows: pa.Table, indexes: Indexes, column: TableCo
 def _arrays(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> tuple[str, list[Any]] | None:
     """Rows as arrays, one per column: the FROM item, and the values for it. None if Python has no such values."""
     types = ", ".join(f"%s::{column.staged}[]" for column in columns)
-    names = ", ".join(quoted(column.name) for column in columns)
+    names = ", ".join(quote(column.name) for column in columns)
     try:
         return f"unnest({types}) AS s ({names})", [column.to_pylist() for column in batch.columns]
     except (ValueError, OverflowError):  # its years end at 9999

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamling.clients.postgres import Session, Table, quoted
-from streamling.sinks.postgres.columns import GivenColumn, TableColumn, fitted, misfit, unfit_key
+from streamling.clients.postgres import PostgresSession, PostgresTable, quote
+from streamling.sinks.postgres.columns import ExistingColumn, TableColumn, key_misfit, misfit, with_cast
 
 # A domain is the type it is made of, and may itself forbid nulls or have a default.
 _COLUMNS = """
@@ -37,15 +37,17 @@ GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c
 """
 
 
-def make_table(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
-    parts = [f"{quoted(column.name)} {column.ddl}" for column in columns]
+def create_table(
+    session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
+) -> None:
+    parts = [f"{quote(column.name)} {column.ddl}" for column in columns]
     if key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+        parts.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
     session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)})")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TableComparison:
     """A table that is there beside the input: the columns with the casts they need, those that are missing, and what
     does not fit."""
 
@@ -54,10 +56,12 @@ class Comparison:
     misfits: tuple[str, ...]
 
 
-def compare(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> Comparison:
-    given = {row[0]: GivenColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
+def compare_table(
+    session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
+) -> TableComparison:
+    given = {row[0]: ExistingColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
     pairs = [(column, given[column.name]) for column in columns if column.name in given]
-    found = [why for pair in pairs if (why := misfit(*pair) or (unfit_key(*pair) if pair[0].name in key else None))]
+    found = [why for pair in pairs if (why := misfit(*pair) or (key_misfit(*pair) if pair[0].name in key else None))]
     names = {column.name for column in columns}
     found += [
         f'column "{other.name}" is NOT NULL and has no default, and the input has no such column'
@@ -68,16 +72,16 @@ def compare(session: Session, table: Table, columns: Sequence[TableColumn], key:
     if key and set(key) not in unique:
         found.append(
             f"there is no unique or exclusion constraint matching the primary key ({', '.join(key)}): "
-            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quoted, key))})"
+            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quote, key))})"
         )
-    return Comparison(
-        tuple(fitted(c, given[c.name]) if c.name in given else c for c in columns),
+    return TableComparison(
+        tuple(with_cast(c, given[c.name]) if c.name in given else c for c in columns),
         tuple(column for column in columns if column.name not in given),
         tuple(found),
     )
 
 
-def add_columns(session: Session, table: Table, columns: Sequence[TableColumn]) -> None:
+def add_columns(session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn]) -> None:
     """Nullable, because there may be rows already."""
-    parts = ", ".join(f"ADD COLUMN IF NOT EXISTS {quoted(column.name)} {column.ddl}" for column in columns)
+    parts = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote(column.name)} {column.ddl}" for column in columns)
     session.execute(f"ALTER TABLE {table.sql} {parts}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import Runtime
 from streamling.plan.types import Schema
 from streamling.plugin.bases import RoundRobin
-from streamling.plugin.nodes.group import Group
+from streamling.plugin.nodes.group import InstanceGroup
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class _Receivers:
     """What `open_group` makes: the instances, the columns of the rows they get, and which instance gets which row."""
 
-    group: Group
+    group: InstanceGroup
     columns: Schema
     dealer: Dealer
 
 
-class Receiving:
+class RowReceiver:
     """Mix-in: a group of instances that get rows, from `open` to `close`."""
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
@@ -43,10 +43,10 @@ class Receiving:
         """Make the instances that get rows of these columns, and let them open their connections."""
         from streamling.plugin.nodes.batches import Dealer
 
-        description = self._options.planned(self._node, columns).description
+        description = self._options.ask_plugin(self._node, columns).description
         placement = description.placement if description is not None else RoundRobin()
         dealer = Dealer(placement, key, width)
-        group = Group(self._node, self._options, self._runtime, width, columns)
+        group = InstanceGroup(self._node, self._options, self._runtime, width, columns)
         self._open_receivers = _Receivers(group, columns, dealer)  # before `initialize`, so that `close` ends them
         group.initialize()
 
@@ -56,7 +56,7 @@ class Receiving:
         return self._options.batch_limits[0]
 
     @property
-    def group(self) -> Group:
+    def group(self) -> InstanceGroup:
         return self._receivers.group
 
     @property
@@ -65,12 +65,12 @@ class Receiving:
             raise AssertionError("not opened")
         return self._open_receivers
 
-    def dealt(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def deal(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The rows as plugins see them, one batch for each instance."""
         from streamling.formats.exchange import to_plugin
 
         receivers = self._receivers
-        return receivers.dealer.dealt(to_plugin(batch, receivers.columns, self._node.name))
+        return receivers.dealer.deal(to_plugin(batch, receivers.columns, self._node.name))
 
     def finalized(self, epoch: int) -> None:
         self.group.call("process_checkpoint_finalizer", epoch)
