@@ -20,7 +20,7 @@ HOW_TO_TRUST = f"its authority must be one that the machine trusts, or stand in 
 # Where systems keep what they trust, as one file: Debian and Alpine, Red Hat, SUSE, macOS and BSD.
 _USUAL = (
     "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/ca-clients/tls/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
