@@ -415,7 +415,7 @@ def test_a_server_that_only_reads_is_left_for_the_next_one(database: Database) -
         write(made, [(1, "a", 1, "i")])
         database.execute(f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on')
         made.close()
-        with pytest.raises(TransientError, match="read only"):
+        with pytest.raises(TransientError, match="read-only"):
             write(made, [(2, "b", 2, "i")])
         made.abort(LOOSE)
         reset = f'ALTER DATABASE "{database.name}" RESET default_transaction_read_only'
@@ -459,7 +459,7 @@ def test_a_connection_that_is_old_or_was_idle_is_replaced(database: Database) ->
         write(made, [(1, "a", 1, "u")])
         return made._session._connection.info.backend_pid
 
-    for setting, clock in (("pool_max_lifetime_secs", "_opened"), ("pool_idle_timeout_secs", "_used")):
+    for setting, clock in (("pool_max_lifetime_secs", "_opened_at"), ("pool_idle_timeout_secs", "_last_used_at")):
         with sink(database, **{setting: 5}) as made:
             first = backend(made)
             assert backend(made) == first
@@ -489,7 +489,7 @@ def test_who_may_not_make_the_table_is_told_so_and_uses_one_that_is_there(databa
     with pytest.raises(PermanentError, match=r"permission denied for schema shop.*42501") as caught:
         with sink(database, user=user, **{"pass": "guest"}):
             pass
-    assert "give the user the right" in (caught.value.hint or "")
+    assert "grant the right to the user" in (caught.value.hint or "")
     assert caught.value.node == "out"
     with sink(database):
         pass
