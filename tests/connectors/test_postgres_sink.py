@@ -338,7 +338,7 @@ def test_the_first_refused_row_is_enough_where_it_ends_the_run(
         assert "looking for" not in caplog.text
     with sink(database, ", on_error: skip") as made:
         assert len(write(made, rows).bad_rows) == 300
-        assert "looking for refused rows, 200 of 300 so far" in caplog.text
+        assert "searching for rejected rows, 200 of 300 so far" in caplog.text
 
 
 def test_a_refused_row_changes_nothing_for_rows_that_depend_on_the_order(database: Database) -> None:
@@ -510,7 +510,7 @@ def test_a_constraint_checked_at_the_commit_ends_the_run_and_leaves_nothing(data
         "name text REFERENCES shop.names DEFERRABLE INITIALLY DEFERRED, score bigint)"
     )
     with sink(database) as made:
-        with pytest.raises(PermanentError, match=r"refuses the epoch.*violates foreign key.*23503"):
+        with pytest.raises(PermanentError, match=r"rejects the epoch at commit.*violates foreign key.*23503"):
             write(made, [(1, "a", 1, "i")])
         made.abort(LOOSE)
         database.execute("INSERT INTO shop.names VALUES ('a')")

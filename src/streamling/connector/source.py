@@ -144,7 +144,10 @@ class Source(ABC):
         return None
 
     def finalized(self, epoch: int) -> None:
-        """The epoch, and every earlier one, is durable in every sink. Called from another thread, not for each epoch."""
+        """The epoch, and every earlier one, is durable in every sink.
+
+        Called from another thread, and not for every epoch.
+        """
         return
 
     # Capability `shared`

@@ -62,7 +62,7 @@ def _hex(column: pa.Array) -> pa.Array:
 
 
 def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema, columns: Schema) -> Encoder:
-    """`schema` is what batches have, `columns` what it means."""
+    """`schema`: the Arrow schema of the batches; `columns`: their types in the pipeline."""
     match format_:
         case "parquet":
             return _Parquet(file, schema)

@@ -1,7 +1,7 @@
-"""The sink's own record of what it has, in the database it writes to: one row per state key.
+"""The sink's positions, in the database it writes to: one row per state key.
 
-It is the first thing a transaction touches: two owners of a key meet at its row, one waits for the other, and then
-sees what the other has done.
+A transaction locks these rows first: if two processes own a key, one waits for the other, and then sees what the other
+has committed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Ledger:
         )
 
     def applied(self, session: PostgresSession, slices: Sequence[Slice]) -> Applied:
-        """Without waiting for anybody."""
+        """Does not wait for other owners."""
         keys = [s.key for s in slices]
         return compare_positions({key: position for key, position, _ in self._read(session, keys, "")}, slices)
 
     def lock(self, session: PostgresSession, epoch: Epoch) -> Applied | None:
-        """Take the rows of an epoch's keys. None: the epoch must not be written any more."""
-        slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot block each other
+        """Lock the rows of an epoch's keys. None: the epoch was abandoned and must not be written any more."""
+        slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot deadlock
         if slices:
             keys, starts = [s.key for s in slices], [json.dumps(s.start) for s in slices]
             self._execute(
@@ -47,10 +47,10 @@ class Ledger:
                 "ON CONFLICT DO NOTHING",
                 (*self._owner, keys, starts),
             )
-        found = self._read(session, [s.key for s in slices], "FOR UPDATE")
-        if any(epoch.id in abandoned for _, _, abandoned in found):
+        entries = self._read(session, [s.key for s in slices], "FOR UPDATE")
+        if any(epoch.id in abandoned for _, _, abandoned in entries):
             return None
-        return compare_positions({key: position for key, position, _ in found}, slices)
+        return compare_positions({key: position for key, position, _ in entries}, slices)
 
     def move(self, session: PostgresSession, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
@@ -64,7 +64,7 @@ class Ledger:
             )
 
     def abandon(self, session: PostgresSession, epoch: Epoch) -> None:
-        """With the rows locked."""
+        """The rows must be locked."""
         self._execute(
             session,
             f"UPDATE {self.table.sql} SET abandoned = array_append(abandoned, %s) "
@@ -74,12 +74,12 @@ class Ledger:
 
     def _read(self, session: PostgresSession, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
         with self._errors():
-            found: list[Any] = session.rows(
+            entries: list[Any] = session.rows(
                 f"SELECT key, position, abandoned FROM {self.table.sql} "
                 f"WHERE generation = %s AND sink = %s AND key = ANY(%s) ORDER BY key {lock}",
                 (*self._owner, list(keys)),
             )
-        return found
+        return entries
 
     def _execute(self, session: PostgresSession, statement: str, values: Sequence[Any]) -> None:
         with self._errors():
@@ -87,7 +87,7 @@ class Ledger:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """No row of the input is at fault where the table of positions refuses one."""
+        """If the table of positions rejects a row, no row of the input is at fault."""
         try:
             yield
         except RowRejected as error:
