@@ -1,4 +1,4 @@
-"""Loading plugins: the samples, what installed packages offer, and what `plugin.path` names.
+"""Loads plugins: those of installed packages, those of `plugin.path`, and the samples.
 
 plugin.path       a Python file, a package, or a directory of both, loaded in order of name
 entry points      of the group `streamling.plugins`: a module, or a function that registers
@@ -36,14 +36,14 @@ GROUP = "streamling.plugins"
 SHIPPED_PLUGINS = "STREAMLING_SHIPPED_PLUGINS"
 """In the environment of workers on a cluster: the directory with the plugins of `plugin.path`."""
 MODULE_PREFIX = "streamling_plugin_"
-"""Before the names of modules that were loaded by path: they hide no other module."""
+"""The prefix of modules that are loaded by path: they hide no other module."""
 _NATIVE = (".so", ".dylib", ".dll", ".pyd")
 
 
 def load_plugins(settings: Settings) -> list[Caution]:
-    """Make all plugins of the application known. Raises UserError that names plugin, file and cause.
+    """Load all plugins of the application. Raises UserError that names plugin, file and cause.
 
-    What an earlier call has loaded by path is forgotten first. Samples come last: they give way to other plugins.
+    Plugins that an earlier call loaded by path are forgotten first. Samples come last: they give way to others.
     """
     forget(Provenance.PATH)
     forget(Provenance.SAMPLE)
@@ -56,17 +56,17 @@ def load_plugins(settings: Settings) -> list[Caution]:
 
 
 def load_one(path: Path | str) -> Caution | None:
-    """Load the plugin in a file or package. Says so if it registers nothing."""
+    """Load the plugin in a file or package. Returns a caution if it registers nothing."""
     path = Path(path).absolute()
-    before = _registered()
-    _load(PluginOrigin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
-    if _registered() == before:
+    before = _registration_count()
+    _load(PluginOrigin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_local_path(path)))
+    if _registration_count() == before:
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
 
 
 def find_again(id_: str, kind: PluginKind, origin: PluginOrigin) -> Registration:
-    """A plugin that another process has registered; loaded here if need be. Raises PermanentError."""
+    """A plugin that another process has registered; loaded here if necessary. Raises PermanentError."""
     registration = find(id_, kind)
     if registration is None:
         load_again(origin)
@@ -96,17 +96,17 @@ def load_again(origin: PluginOrigin) -> None:
 
 
 def shipped_name(place: str) -> str:
-    """Where the plugin of a path of the driver lies among those that were shipped."""
+    """Among the shipped plugins, the path of the plugin that the driver has at `place`."""
     return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}/{Path(place).name}"
 
 
-def _located(path: Path) -> Path:
-    """The plugin of a path of the driver in this process, which may run on another host."""
+def _local_path(path: Path) -> Path:
+    """Where this process, which may run on another host, has a plugin of the driver."""
     shipped = os.environ.get(SHIPPED_PLUGINS)
     return Path(shipped, shipped_name(str(path))) if shipped else path
 
 
-def _registered() -> int:
+def _registration_count() -> int:
     return len(registrations()) + len(kinds.kinds())
 
 
@@ -119,16 +119,16 @@ def load_samples() -> None:
 
 
 def load_entry_points() -> None:
-    """What installed packages offer, once."""
+    """Load the plugins of installed packages, once."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         origin = PluginOrigin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
         if any(r.origin == origin for r in registrations()):
             continue  # loaded before, and a module is imported once
 
         def load(point: importlib.metadata.EntryPoint = point) -> None:
-            offered = point.load()
-            if callable(offered):
-                offered()
+            target = point.load()
+            if callable(target):
+                target()
 
         _load(origin, f"plugin of the entry point '{origin.place}'", load)
 
@@ -154,16 +154,16 @@ def _plugins_at(path: Path) -> Iterator[Path]:
             hint="leave it empty to load no plugins",
         )
     if path.is_file() or (path / "__init__.py").is_file():
-        yield _loadable(path)
+        yield _check_loadable(path)
         return
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
         hidden = entry.name.startswith((".", "_"))
         native = entry.suffix in _NATIVE
         if not hidden and (native or entry.suffix == ".py" or (entry / "__init__.py").is_file()):
-            yield _loadable(entry)
+            yield _check_loadable(entry)
 
 
-def _loadable(path: Path) -> Path:
+def _check_loadable(path: Path) -> Path:
     if path.suffix in _NATIVE:
         message = f"plugin '{path}' is a native library: plugins are Python files or packages"
         raise UserError(PLUGIN_NOT_LOADED, message, hint="native plugins of other runtimes cannot be loaded")
@@ -183,7 +183,7 @@ def _import(path: Path) -> None:
         name, file, submodule_search_locations=[str(path)] if path.is_dir() else None
     )
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
+        raise ImportError(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

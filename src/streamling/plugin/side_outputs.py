@@ -1,7 +1,7 @@
 """Side outputs: plugins that watch the rows of every source.
 
-Delivery: at least once. A side output is delivered to like a sink that reads the source: the epoch waits for it, and
-one that is repeated after a crash brings its rows again.
+Delivery: at least once. A side output gets rows like a sink that reads the source: the epoch waits for it, and an
+epoch that is replayed after a crash delivers its rows again.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SideOutputs:
-    """A plan with its side outputs as sinks, and what they are."""
+    """A plan with side outputs as sinks, and these sinks by node."""
 
     plan: Plan
     sinks: Mapping[str, SideOutput]
 
 
 def check_side_outputs(settings: Settings) -> None:
-    """Raises UserError if the settings name one that nobody provides: rows would go unwatched."""
+    """Raises UserError if the settings name a side output that no plugin provides: it would silently get no rows."""
     for id_ in settings.plugin.side_output_ids:
-        _registered(id_)
+        _find_side_output(id_)
 
 
-def _registered(id_: str) -> Registration:
-    found = find(id_, PluginKind.SIDE_OUTPUT)
-    if found is None:
+def _find_side_output(id_: str) -> Registration:
+    registration = find(id_, PluginKind.SIDE_OUTPUT)
+    if registration is None:
         known = ", ".join(r.id for r in registrations() if r.kind is PluginKind.SIDE_OUTPUT) or "none"
         raise UserError(KIND_NOT_AVAILABLE, f"side output '{id_}' is not available; known side outputs: {known}")
-    return found
+    return registration
 
 
 def add_side_outputs(plan: Plan, settings: Settings) -> SideOutputs:
-    """Every source with every side output of the settings."""
+    """Add a sink to the plan for every source and every side output of the settings."""
     nodes: list[PlannedNode] = []
     sinks: dict[str, SideOutput] = {}
     application = Application.of(settings)
     for source in plan.sources:
-        for registration in map(_registered, settings.plugin.side_output_ids):
+        for registration in map(_find_side_output, settings.plugin.side_output_ids):
             options = settings.plugin.side_output_options.get(registration.id, {})
             spec = replace(
                 source.spec,

@@ -12,6 +12,6 @@ from streamling.spec.settings.blocks import KafkaSource
 @pytest.mark.parametrize("url", ["nonsense", "http://ann:hidden#@localhost:1"])
 def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
     with SchemaRegistry(KafkaSource(schema_registry_url=url), timeout=1) as registry:
-        with pytest.raises(PermanentError, match="is no URL") as caught:
+        with pytest.raises(PermanentError, match="is not a valid URL") as caught:
             registry.latest("orders-value")
     assert "hidden" not in f"{caught.value.message} {caught.value.__cause__}"

@@ -128,7 +128,7 @@ def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_p
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         (NUMBERS + NUMBERS, "two plugins have the id 'numbers'"),
-        (NUMBERS.replace("numbers", "kafka"), "source plugin 'kafka': the id is that of a built-in kind of node"),
+        (NUMBERS.replace("numbers", "kafka"), "source plugin 'kafka': the id belongs to a built-in kind of node"),
         ("register_sink('q', 5)", "sink plugin 'q': a class is expected, not 5"),
         ("@register_sink('q')\nclass Q: pass", "the class Q has no method process_batch"),
         ("@register_source('q')\nclass Q: pass", "no method output_schema and no method generate_batch"),
@@ -138,8 +138,8 @@ def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_p
             "@register_sink('q', partitioned=True)\nclass Q(SinkPlugin):\n  process_batch = print",
             "a partitioned plugin needs a class method describe",
         ),
-        ("register_udf('f', [5], pa.int64(), print)", "function 'f': types are Arrow types"),
-        ("register_udf('f g', [], pa.int64(), print)", "the name is not letters, digits and '_'"),
+        ("register_udf('f', [5], pa.int64(), print)", "function 'f': its types must be Arrow types"),
+        ("register_udf('f g', [], pa.int64(), print)", "the name must consist of letters, digits and '_'"),
         ("for _ in range(2): register_udf('f', [], pa.int64(), print)", "two functions have the name 'f'"),
     ],
 )
@@ -158,7 +158,7 @@ def test_two_plugins_of_different_kinds_and_files_cannot_share_an_id(tmp_path: P
     first = write_plugin(tmp_path, NUMBERS, "a.py")
     second = write_plugin(tmp_path, "@register_sink('numbers')\nclass S(SinkPlugin):\n  process_batch = print", "b.py")
     message = refusal(tmp_path).message
-    assert f"'numbers': one of {first}, one of {second}" in message
+    assert f"'numbers': one from {first}, one from {second}" in message
 
 
 def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -162,8 +162,8 @@ def test_a_volatile_function_is_computed_for_every_row_and_others_once_where_the
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("short", "function 'short' of a plugin gave 1 values for 2 rows"),
-        ("odd", "function 'odd' of a plugin gave str, not a pyarrow array"),
+        ("short", "function 'short' of a plugin returned 1 values for 2 rows"),
+        ("odd", "function 'odd' of a plugin returned str, not a pyarrow array"),
         ("broken", r"function 'broken' of a plugin failed: ZeroDivisionError: division by zero \(own.py, line"),
     ],
 )

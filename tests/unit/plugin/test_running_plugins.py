@@ -239,7 +239,11 @@ def test_an_error_of_a_source_ends_the_run_and_is_not_tried_again(place: Place) 
     [
         (PluginError("no"), PermanentError, None),
         (PluginError("no", user=True), UserError, None),
-        (PluginError("no", retriable=True), PermanentError, "the plugin says that this may pass: start again"),
+        (
+            PluginError("no", retriable=True),
+            PermanentError,
+            "the plugin says that this error is transient: start again",
+        ),
     ],
 )
 def test_plugin_errors_carry_what_the_plugin_says_of_them(
@@ -258,11 +262,11 @@ def test_plugin_errors_carry_what_the_plugin_says_of_them(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([1], "generate_batch gave list, not a pyarrow.RecordBatch"),
+        ([1], "generate_batch returned list, not a pyarrow.RecordBatch"),
         (pa.RecordBatch.from_pydict({"id": [1]}), "column '_gs_op' is missing"),
         (
             pa.RecordBatch.from_pydict({"id": [1], "_gs_op": ["i"], "x": [1]}),
-            "gave the column 'x', which",
+            "returned the column 'x', which",
         ),
         (pa.RecordBatch.from_pydict({"id": ["x"], "_gs_op": ["i"]}), "column 'id' does not fit int64"),
     ],

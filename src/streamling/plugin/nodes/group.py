@@ -1,4 +1,4 @@
-"""The instances of one node: made together, told together, one of them unless the plugin is partitioned."""
+"""The instances of one node: made and called together; there is one unless the plugin is partitioned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InstanceGroup:
             raise
 
     def initialize(self) -> None:
-        """Let every instance open its connections, and learn its labels."""
+        """Let every instance open its connections, and set the labels of the plugin."""
         self.call("initialize")
         own: dict[str, object] = {}
         if self._options.registration.partitioned:
@@ -56,11 +56,11 @@ class InstanceGroup:
         set_labels(self.recorder, self._node, own)
 
     def call(self, method: str, *arguments: object) -> list[Any]:
-        """The same call on every instance, side by side; the first error is raised once all are done."""
+        """The same call on every instance, in parallel; the first error is raised once all are done."""
         return gather_results([instance.submit(method, *arguments) for instance in self.instances])
 
     def terminate(self) -> None:
-        """Close all, side by side; an error of one is a warning and keeps none from closing."""
+        """Close all, in parallel; an error of one is logged as a warning and does not keep the others from closing."""
         until = time.monotonic() + LAST_CALL_S
         for last in [instance.end() for instance in self.instances]:
             try:
@@ -94,14 +94,14 @@ class InstanceGroup:
 
 
 def set_labels(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
-    """Record with the labels of the node and those that its plugin says."""
+    """Record metrics with the labels of the node and those of its plugin."""
     recorder.labels, warnings = plugin_node_labels(node, own)
     for warning in warnings:
         log.warning("%s", warning)
 
 
 def gather_results(futures: Sequence[Any]) -> list[Any]:
-    """The results of all calls; the first error once none is under way any more."""
+    """The results of all calls; raises the first error once all calls are done."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise errors[0]

@@ -1,7 +1,7 @@
 """A stateless transform of a plugin: an instance in every process that has rows for it.
 
-The instance of a process is made when its first rows come, and kept. It hears no markers and has no state; what it
-counts is sent along with its rows. In an executor it ends with its process, without `terminate`.
+The instance of a process is made when the first rows come, and kept. It gets no markers and has no state; its counts
+are sent along with its rows. In an executor it ends with the process, without `terminate`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StatelessTransform(Transform):
             context.schema,
             self._options.batch_limits[0],
         )
-        plugin = self._processor.instance().instance  # what `initialize` refuses is known before the first row
+        plugin = self._processor.instance().instance  # so that errors of `initialize` come before the first row
         if plugin.has("labels"):
             set_labels(self._recorder, self._node, plugin.call("labels") or {})
 
@@ -105,26 +105,26 @@ class StatelessProcessor:
         from streamling.formats.exchange import to_plugin
         from streamling.plugin.nodes.batches import accept_batches, process, rebatch
 
-        kept = self.instance()
+        own = self.instance()
         for batch in rebatch(batches, self.batch_rows):
             bad: list[BadRow] = []
-            with kept.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
-                given = process([kept.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
-                counts = kept.recorder.take()
+            with own.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
+                results = process([own.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
+                counts = own.recorder.take()
             yield from bad
             yield from (Counted(series, count) for series, count in counts.items())
-            for result in given:
+            for result in results:
                 yield from accept_batches(result, self.schema, self.name, self.described, "process_batch")
 
     def instance(self) -> ProcessInstance:
-        """The one of this process."""
+        """The instance of this process, made with the first call."""
         with _lock:
-            kept = _kept.get(self)
-            if kept is None:
-                kept = _kept[self] = self._made()
-            return kept
+            instance = _instances.get(self)
+            if instance is None:
+                instance = _instances[self] = self._make_instance()
+            return instance
 
-    def _made(self) -> ProcessInstance:
+    def _make_instance(self) -> ProcessInstance:
         from streamling.formats.exchange import exchange_schema
 
         recorder = CountingRecorder()
@@ -143,16 +143,16 @@ class StatelessProcessor:
     def end(self) -> None:
         """Close the instance of this process, if there is one."""
         with _lock:
-            kept = _kept.pop(self, None)
-        if kept is not None:
+            own = _instances.pop(self, None)
+        if own is not None:
             try:
-                kept.instance.end().result(LAST_CALL_S)
+                own.instance.end().result(LAST_CALL_S)
             except (StreamlingError, TimeoutError):
-                return  # leaving anyway
+                return  # the run ends anyway
 
 
 class CountingRecorder(Recorder):
-    """Counts go back to the driver with the rows they were made for; gauges and latencies are of one process only.
+    """Counts go back to the driver with the rows they belong to; gauges and latencies stay in this process.
 
     A series is the name and the tags of a count, as JSON.
     """
@@ -178,8 +178,9 @@ class ProcessInstance:
 
 
 def _no_state() -> KeyValues:
-    raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint="a plugin that needs it is not stateless")
+    hint = "a plugin that needs state must not be `stateless`"
+    raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint=hint)
 
 
-_kept: dict[StatelessProcessor, ProcessInstance] = {}
+_instances: dict[StatelessProcessor, ProcessInstance] = {}
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What transforms and sinks of plugins have in common: rows come in and are dealt to the instances."""
+"""What transforms and sinks of plugins have in common: they distribute their input to the instances."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RowReceiver:
 
     @property
     def batch_rows(self) -> int | None:
-        """In pieces of how many rows the plugin wants its input; None = as it comes."""
+        """The batch size that the node asks for; None = batches as they come."""
         return self._options.batch_limits[0]
 
     @property
@@ -66,7 +66,7 @@ class RowReceiver:
         return self._open_receivers
 
     def deal(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """The rows as plugins see them, one batch for each instance."""
+        """The rows as plugins get them, one batch for each instance."""
         from streamling.formats.exchange import to_plugin
 
         receivers = self._receivers

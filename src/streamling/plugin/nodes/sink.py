@@ -1,7 +1,7 @@
-"""A sink of a plugin in its run: written in the driver, an epoch at a time.
+"""The sink of a plugin: it stays in the driver and gets one epoch at a time.
 
-Delivery: at least once. The epoch counts when `process_checkpoint_marker` of every instance has returned; one that is
-replayed after a crash brings its rows again.
+Delivery: at least once. An epoch is committed when `process_checkpoint_marker` of every instance has returned; an epoch
+that is replayed after a crash delivers its rows again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A transform of a plugin in its run.
+"""The transform of a plugin.
 
-Most plugins hear markers and may hold rows back until then: they stay in the driver, which gives them the rows of an
+Most plugins get markers and may hold rows back until then: they stay in the driver, which gives them the rows of an
 epoch in order. One that declares itself `stateless` goes where the rows are (see `processor`).
 
 Delivery: rows of an epoch that is replayed after a crash pass the plugin again.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PluginTransform(RowReceiver, Transform):
-    """A transform that hears markers. It is its own processor: it stays in the driver."""
+    """A transform that gets markers. It is its own processor: it stays in the driver."""
 
     capabilities = TransformCapabilities(Placement.DRIVER)
 

@@ -1,6 +1,6 @@
 """`print_sink`: rows as JSON on standard output.
 
-Delivery: at least once; what is printed cannot be taken back.
+Delivery: at least once; a printed row cannot be taken back.
 """
 
 from __future__ import annotations
