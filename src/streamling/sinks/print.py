@@ -42,7 +42,7 @@ class PrintOptions(Batched, Parallel, SinkOptions):
     """Rows as JSON on standard output."""
 
     sample_every: int | None = Field(default=None, ge=1, description="Print every n-th row.")
-    num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after so many rows.")
+    num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after this many rows.")
 
 
 class PrintSink(Sink):
