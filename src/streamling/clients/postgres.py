@@ -51,7 +51,7 @@ _CREATE_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresServer:
+class ConnectionOptions:
     """How to reach a server. Times in seconds; 0 = no limit, for `connect_s` the default."""
 
     host: str
@@ -89,7 +89,7 @@ class PostgresSession:
 
     def __init__(
         self,
-        server: PostgresServer,
+        server: ConnectionOptions,
         *,
         name: str,
         condition: Condition = SINK_FAILED,

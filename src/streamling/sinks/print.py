@@ -105,13 +105,13 @@ def _drop_unwritten() -> None:
     """Empty the buffer of standard output: otherwise the next flush, when the error is shown, would fail as well."""
     with suppress(OSError, ValueError):  # not a file: no such buffer
         number = sys.stdout.fileno()
-        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        original, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, number)
             sys.stdout.flush()
         finally:
-            os.dup2(kept, number)
-            os.close(kept)
+            os.dup2(original, number)
+            os.close(original)
             os.close(nowhere)
 
 

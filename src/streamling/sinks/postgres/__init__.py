@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from streamling.clients.postgres import PostgresServer, PostgresTable
+from streamling.clients.postgres import ConnectionOptions, PostgresTable
 from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
@@ -129,9 +129,9 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
         return "all columns belong to the key" if set(names) <= set(key) else None
 
 
-def postgres_server(connection: PostgresConnection, settings: PostgresSinkSettings) -> PostgresServer:
+def connection_options(connection: PostgresConnection, settings: PostgresSinkSettings) -> ConnectionOptions:
     """A connection with the timeouts of all Postgres sinks."""
-    return PostgresServer(
+    return ConnectionOptions(
         host=connection.host,
         port=connection.port,
         database=connection.db,
@@ -163,7 +163,7 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
         batch=BatchPolicy(rows, interval.total_seconds()) if waits else None,
         batch_rows=rows,
     )
-    return PostgresSink(node, postgres_server(settings.postgres_connection(node.name), common), write_options)
+    return PostgresSink(node, connection_options(settings.postgres_connection(node.name), common), write_options)
 
 
 register(Kind(Role.SINK, "postgres", PostgresOptions, _build, sets_aside=True))

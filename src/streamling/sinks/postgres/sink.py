@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.clients.postgres import (
-    PostgresServer,
+    ConnectionOptions,
     PostgresSession,
     PostgresTable,
     RowRejected,
@@ -83,7 +83,7 @@ class _OpenTable:
 
 
 class PostgresSink(Sink):
-    def __init__(self, node: NodeSpec, server: PostgresServer, options: WriteOptions) -> None:
+    def __init__(self, node: NodeSpec, server: ConnectionOptions, options: WriteOptions) -> None:
         self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=options.batch)
         self.target: str | None = f"{server}/{options.table}"
         self._node = node

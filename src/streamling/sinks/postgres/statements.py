@@ -47,15 +47,15 @@ class Statements:
         values = ", ".join(c.value_sql(f"s.{quote(c.name)}") for c in self.columns)
         head = f"INSERT INTO {self.table.sql} AS t ({names}) SELECT {values} FROM"
         for portion in self.upsert_portions.cut(self._sort_by_key(rows, indexes)):
-            with self.upsert_portions.timed(len(portion)), _Source(session, rows, portion, self.columns) as source:
-                session.execute(f"{head} {source.sql} {self._conflict}", source.values)
+            with self.upsert_portions.timed(len(portion)), _StagedRows(session, rows, portion, self.columns) as staged:
+                session.execute(f"{head} {staged.sql} {self._conflict}", staged.values)
 
     def delete(self, session: PostgresSession, rows: pa.Table, indexes: Indexes) -> None:
         columns = tuple(column for column in self.columns if column.name in self.key)
         match = " AND ".join(f"t.{quote(c.name)} = {c.value_sql(f's.{quote(c.name)}')}" for c in columns)
         for portion in self.delete_portions.cut(indexes):
-            with self.delete_portions.timed(len(portion)), _Source(session, rows, portion, columns) as source:
-                session.execute(f"DELETE FROM {self.table.sql} t USING {source.sql} WHERE {match}", source.values)
+            with self.delete_portions.timed(len(portion)), _StagedRows(session, rows, portion, columns) as staged:
+                session.execute(f"DELETE FROM {self.table.sql} t USING {staged.sql} WHERE {match}", staged.values)
 
     def epoch_committed(self) -> None:
         self.delete_portions.epoch_committed()
@@ -115,7 +115,7 @@ class Statements:
         return f"{target} DO UPDATE SET {changes}{where}"
 
 
-class _Source:
+class _StagedRows:
     """Rows where a statement can read them, as `s`."""
 
     def __init__(
@@ -129,7 +129,7 @@ class _Source:
         self.sql = ""
         self.values = list[Any]()
 
-    def __enter__(self) -> _Source:
+    def __enter__(self) -> _StagedRows:
         few = _arrays(self._stage(self._indexes), self._columns) if len(self._indexes) <= _MAX_ARRAY_ROWS else None
         if few is not None:
             self.sql, self.values = few
@@ -140,14 +140,14 @@ class _Source:
         self._session.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({shape}) ON COMMIT DELETE ROWS")
         self._table = f"pg_temp.{name}"
         names = ", ".join(quote(column.name) for column in self._columns)
-        self._session.copy(f"COPY {self._table} ({names}) FROM STDIN (FORMAT binary)", self._encoded())
+        self._session.copy(f"COPY {self._table} ({names}) FROM STDIN (FORMAT binary)", self._encode())
         self.sql = f"{self._table} AS s"
         return self
 
     def _stage(self, indexes: Indexes) -> pa.RecordBatch:
         return stage_values(self._rows.take(indexes), self._columns)
 
-    def _encoded(self) -> Iterator[bytes]:
+    def _encode(self) -> Iterator[bytes]:
         """In chunks: the server reads one while the next is encoded, and memory holds one."""
         from pgpq import ArrowToPostgresBinaryEncoder
 
@@ -173,9 +173,9 @@ def _rejection(session: PostgresSession, rows: pa.Table, indexes: Indexes, colum
     """The SQLSTATE with which a column rejects the value of one row, tried alone; None if it accepts it."""
     session.execute("SAVEPOINT value")
     try:
-        with _Source(session, rows, indexes, (column,)) as source:
+        with _StagedRows(session, rows, indexes, (column,)) as staged:
             value, name = column.value_sql(f"s.{quote(column.name)}"), quote(column.name)
-            session.execute(f"INSERT INTO pg_temp.{_TRIAL} ({name}) SELECT {value} FROM {source.sql}", source.values)
+            session.execute(f"INSERT INTO pg_temp.{_TRIAL} ({name}) SELECT {value} FROM {staged.sql}", staged.values)
         return None
     except RowRejected as error:
         return error.state

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamling.clients.postgres import (
-    PostgresServer,
+    ConnectionOptions,
     PostgresSession,
     PostgresTable,
     RowRejected,
@@ -178,7 +178,7 @@ class PostgresState:
 
 def state_session(block: Block, name: str) -> PostgresSession:
     """How the server of the positions is spoken to."""
-    server = PostgresServer(
+    server = ConnectionOptions(
         host=block.host,
         port=block.port,
         database=block.db,
