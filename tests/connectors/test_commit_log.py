@@ -106,7 +106,7 @@ class Owner:
             return
         made, report = self._epoch
         if dies:
-            self.sink._finish = _die  # type: ignore[method-assign]
+            self.sink._move_files = _die  # type: ignore[method-assign]
         try:
             self.sink.commit(made, [report])
         except (Fenced, Died):
