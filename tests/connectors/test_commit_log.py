@@ -85,7 +85,7 @@ class Owner:
 
     def restart(self) -> None:
         self.sink: FileSink = opened(f"type: file, path: '{self._target}', format: csv")
-        entries = self.sink._log.entries()
+        entries = self.sink._directory.log.entries()
         self._at = int(str(entries[-1].positions.get("k", 0))) if entries else 0
         self._epoch: tuple[Epoch, Report] | None = None
 
