@@ -339,7 +339,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
 def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
     error = asked(url, "table_name: t")
     assert isinstance(error, StreamlingError)
-    assert (error.kind, "is no URL" in error.message) == ("permanent error", True)
+    assert (error.kind, "is not a valid URL" in error.message) == ("permanent error", True)
     assert "hidden" not in f"{error.message} {error.__cause__} {error.__cause__ and error.__cause__.__cause__}"
 
 

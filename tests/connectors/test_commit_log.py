@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamling.connector import Epoch, Report
 from streamling.errors import Fenced
 from streamling.sinks.file import FileSink
-from streamling.sinks.file.commit_log import CommitLog, Entry, Move
+from streamling.sinks.file.commit_log import CommitEntry, CommitLog, Move
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def log(tmp_path: Path) -> CommitLog:
     return CommitLog(tmp_path / "log")
 
 
-def entry(number: int, epoch_: str, previous: str = "") -> Entry:
-    return Entry(number, epoch_, previous, {"k": number}, (Move(f"{epoch_}/0", f"final{number}"),))
+def entry(number: int, epoch_: str, previous: str = "") -> CommitEntry:
+    return CommitEntry(number, epoch_, previous, {"k": number}, (Move(f"{epoch_}/0", f"final{number}"),))
 
 
 def test_a_log_that_is_not_there_is_empty(log: CommitLog) -> None:
@@ -65,7 +65,7 @@ def test_what_a_late_owner_left_behind_does_not_count_either(log: CommitLog, tmp
     for n in range(1, 21):
         log.append(entry(n, f"e{n}", f"e{n - 1}"))
     log.prune()
-    (tmp_path / "log" / f"{12:012d}.json").write_bytes(entry(12, "late", "e11").encoded())
+    (tmp_path / "log" / f"{12:012d}.json").write_bytes(entry(12, "late", "e11").encode())
     assert [e.number for e in log.entries()] == list(range(13, 21))
 
 
@@ -85,7 +85,7 @@ class Owner:
 
     def restart(self) -> None:
         self.sink: FileSink = opened(f"type: file, path: '{self._target}', format: csv")
-        entries = self.sink._log.entries()
+        entries = self.sink._directory.log.entries()
         self._at = int(str(entries[-1].positions.get("k", 0))) if entries else 0
         self._epoch: tuple[Epoch, Report] | None = None
 
@@ -106,7 +106,7 @@ class Owner:
             return
         made, report = self._epoch
         if dies:
-            self.sink._finish = _die  # type: ignore[method-assign]
+            self.sink._move_files = _die  # type: ignore[method-assign]
         try:
             self.sink.commit(made, [report])
         except (Fenced, Died):

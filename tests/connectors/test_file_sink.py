@@ -49,7 +49,7 @@ def dying(to: FileSink) -> FileSink:
     def die(entries: object) -> None:
         raise Died
 
-    to._finish = die  # type: ignore[method-assign]
+    to._move_files = die  # type: ignore[method-assign]
     return to
 
 
@@ -264,7 +264,7 @@ def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
     late, other = file_sink(target), file_sink(target)
     mine = epoch(1, 0, 9, id_="late" * 8)
     report = written(late, mine, "x")
-    append = late._log.append
+    append = late._directory.log.append
 
     def suspended(entry: Any) -> bool:
         """It has decided to write entry 1; meanwhile the log moves on and forgets its first entries."""
@@ -273,7 +273,7 @@ def test_an_owner_suspended_until_its_entry_has_come_and_gone_is_fenced(
             delivered(other, epoch(n, n - 1, n), str(n))
         return append(entry)
 
-    monkeypatch.setattr(late._log, "append", suspended)
+    monkeypatch.setattr(late._directory.log, "append", suspended)
     with pytest.raises(Fenced):
         late.commit(mine, [report])
     assert visible(target) == [str(n) for n in range(1, 21)]

@@ -274,7 +274,7 @@ def test_a_column_that_takes_different_texts_for_one_is_no_key(database: Databas
     for given in ("inet", "cidr", "macaddr", "jsonb"):
         database.execute(f"DROP TABLE IF EXISTS shop.items; CREATE TABLE shop.items (k {given} PRIMARY KEY, v bigint)")
         (line,) = refused(database, keyed(STRING))
-        assert f'column "k" is {given}, which takes different texts for one value' in line
+        assert f'column "k" is {given}, for which different texts are equal' in line
     database.execute(
         "CREATE TYPE shop.mood AS ENUM ('good', 'bad'); DROP TABLE shop.items; "
         "CREATE TABLE shop.items (k shop.mood PRIMARY KEY, v bigint)"
@@ -292,7 +292,7 @@ def test_a_collation_that_takes_different_texts_for_one_is_refused_for_a_key(dat
         "CREATE TABLE shop.items (k text COLLATE shop.loose PRIMARY KEY, v bigint)"
     )
     assert refused(database, keyed(STRING)) == [
-        '- column "k" has a collation that takes different texts for one, and cannot be a key'
+        '- column "k" has a collation for which different texts are equal, and cannot be a key'
     ]
     database.execute(
         "DROP TABLE shop.items; CREATE TABLE shop.items (k text, v bigint); "

@@ -338,7 +338,7 @@ def test_the_first_refused_row_is_enough_where_it_ends_the_run(
         assert "looking for" not in caplog.text
     with sink(database, ", on_error: skip") as made:
         assert len(write(made, rows).bad_rows) == 300
-        assert "looking for refused rows, 200 of 300 so far" in caplog.text
+        assert "searching for rejected rows, 200 of 300 so far" in caplog.text
 
 
 def test_a_refused_row_changes_nothing_for_rows_that_depend_on_the_order(database: Database) -> None:
@@ -415,7 +415,7 @@ def test_a_server_that_only_reads_is_left_for_the_next_one(database: Database) -
         write(made, [(1, "a", 1, "i")])
         database.execute(f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on')
         made.close()
-        with pytest.raises(TransientError, match="read only"):
+        with pytest.raises(TransientError, match="read-only"):
             write(made, [(2, "b", 2, "i")])
         made.abort(LOOSE)
         reset = f'ALTER DATABASE "{database.name}" RESET default_transaction_read_only'
@@ -459,7 +459,7 @@ def test_a_connection_that_is_old_or_was_idle_is_replaced(database: Database) ->
         write(made, [(1, "a", 1, "u")])
         return made._session._connection.info.backend_pid
 
-    for setting, clock in (("pool_max_lifetime_secs", "_opened"), ("pool_idle_timeout_secs", "_used")):
+    for setting, clock in (("pool_max_lifetime_secs", "_opened_at"), ("pool_idle_timeout_secs", "_last_used_at")):
         with sink(database, **{setting: 5}) as made:
             first = backend(made)
             assert backend(made) == first
@@ -489,7 +489,7 @@ def test_who_may_not_make_the_table_is_told_so_and_uses_one_that_is_there(databa
     with pytest.raises(PermanentError, match=r"permission denied for schema shop.*42501") as caught:
         with sink(database, user=user, **{"pass": "guest"}):
             pass
-    assert "give the user the right" in (caught.value.hint or "")
+    assert "grant the right to the user" in (caught.value.hint or "")
     assert caught.value.node == "out"
     with sink(database):
         pass
@@ -510,7 +510,7 @@ def test_a_constraint_checked_at_the_commit_ends_the_run_and_leaves_nothing(data
         "name text REFERENCES shop.names DEFERRABLE INITIALLY DEFERRED, score bigint)"
     )
     with sink(database) as made:
-        with pytest.raises(PermanentError, match=r"refuses the epoch.*violates foreign key.*23503"):
+        with pytest.raises(PermanentError, match=r"rejects the epoch at commit.*violates foreign key.*23503"):
             write(made, [(1, "a", 1, "i")])
         made.abort(LOOSE)
         database.execute("INSERT INTO shop.names VALUES ('a')")

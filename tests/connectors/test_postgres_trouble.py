@@ -96,10 +96,11 @@ def test_rows_that_take_longer_than_a_statement_may_get_through_in_smaller_ones(
         assert made.applied(slow.slices) is Applied.YES
         assert f"{count} rows take too long for one statement" in caplog.text
         database.execute("DROP TRIGGER tells ON shop.items")
-        pace = made._statements.upserts if operation == "u" else made._statements.deletions
-        before = pace.rows
+        statements = made._table.statements
+        portions = statements.upsert_portions if operation == "u" else statements.delete_portions
+        before = portions.rows
         write(made, [(n, "newer", n, operation) for n in range(count)], epoch({"next": 2}, {"next": 3}))
-        assert pace.rows == 2 * before
+        assert portions.rows == 2 * before
     assert len(items(database)) == (count if operation == "u" else 0)
 
 

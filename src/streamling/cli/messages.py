@@ -19,7 +19,7 @@ from streamling.cli.stack import DIRECTORY, Directory, Format, OutputFormat, ope
 from streamling.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from streamling.clients.schema_registry import Registry
+    from streamling.clients.schema_registry import SchemaRegistry
     from streamling.dev.messages import Payload, Recipe
     from streamling.dev.stack import Stack
     from streamling.dev.topics import Message, Topics
@@ -156,13 +156,13 @@ def _topics(stack: Stack) -> Topics:
     return Topics(SERVERS["kafka"].address(stack.site("kafka")))
 
 
-def _registry(stack: Stack) -> Registry:
-    from streamling.clients.schema_registry import Registry
+def _registry(stack: Stack) -> SchemaRegistry:
+    from streamling.clients.schema_registry import SchemaRegistry
     from streamling.dev.stack import SERVERS
     from streamling.spec.settings.blocks import KafkaConnection
 
     url = SERVERS["registry"].address(stack.site("registry"))
-    return Registry(KafkaConnection(schema_registry_url=url))
+    return SchemaRegistry(KafkaConnection(schema_registry_url=url))
 
 
 def _with_avro(recipe: Recipe, file: Path, topic: str, stack: Stack) -> Recipe:

@@ -1,4 +1,4 @@
-"""A deadline for what a connection is asked: one thread per connection, started with its first question."""
+"""A deadline for the requests of a connection: one thread per connection, started with the first request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Deadline:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """The answer must be there after so many seconds; 0 = without limit."""
+        """The answer must arrive within so many seconds; 0 = no limit."""
         self.expired = False
         if seconds:
             self._set(time.monotonic() + seconds)

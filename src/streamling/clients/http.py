@@ -1,7 +1,7 @@
-"""A server that is asked over HTTP: one client, and one classification of what can go wrong.
+"""A server over HTTP: one client, and one classification of its errors.
 
-no URL                         PermanentError
-certificate not trusted        PermanentError, with what to do about it
+not a valid URL                PermanentError
+certificate not trusted        PermanentError, with a hint
 no answer                      TransientError
 408, 429, 5xx                  TransientError, unless the server's own rule says otherwise
 any other status than 2xx      PermanentError
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     import httpx
 
 _RETRIABLE = (408, 429)
-_SHOWN_CHARACTERS = 500
+_MAX_ANSWER_CHARACTERS = 500
 
 Classify = Callable[["httpx.Response"], type[StreamlingError]]
 """The error for an answer that is not a success."""
 
 
-def by_status(response: httpx.Response) -> type[StreamlingError]:
+def classify_status(response: httpx.Response) -> type[StreamlingError]:
     """The usual classification of a status."""
     status = response.status_code
     return TransientError if status >= 500 or status in _RETRIABLE else PermanentError
 
 
 class HttpServer:
-    """`name` is how messages call the server, `condition` what its errors mean to the caller.
+    """`name`: what messages call the server. `condition`: what its errors mean to the caller.
 
-    Every request takes `timeout` seconds at most.
+    A request takes at most `timeout` seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class HttpServer:
         timeout: float,
         user: tuple[str, str] | None = None,
         headers: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
-        classify: Classify = by_status,
+        classify: Classify = classify_status,
     ) -> None:
         import httpx
 
@@ -76,9 +76,9 @@ class HttpServer:
     def request(
         self, method: str, path: str = "", *, params: Mapping[str, str] | None = None, **content: Any
     ) -> httpx.Response:
-        """A successful answer. `params` join those of the address; `content` is httpx's.
+        """Returns a successful answer. `params` are added to those of the URL; `content` is passed to httpx.
 
-        Raises StreamlingError, classified as the module says.
+        Raises StreamlingError, classified as in the docstring of this module.
         """
         import httpx
 
@@ -87,13 +87,13 @@ class HttpServer:
             response = self._client.request(method, url.copy_merge_params(params) if params else url, **content)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             # Without the cause, which may quote a password as the port.
-            message = f"the address of {self._name}, {self._address}, is not a URL"
+            message = f"the address of {self._name}, {self._address}, is not a valid URL"
             raise PermanentError(self._condition, message) from None
         except httpx.HTTPError as error:
-            raise self._unanswered(error) from error
+            raise self._no_answer(error) from error
         if not response.is_success:
             to = f" to {path}" if path else ""
-            answer = response.text.strip()[:_SHOWN_CHARACTERS]
+            answer = response.text.strip()[:_MAX_ANSWER_CHARACTERS]
             message = f"{self._name} at {self._address} answers {response.status_code}{to}: {answer}"
             raise self._classify(response)(self._condition, message)
         return response
@@ -104,10 +104,10 @@ class HttpServer:
         try:
             return response.json()
         except ValueError as error:
-            raise self.unexpected(error) from error
+            raise self.unexpected_answer(error) from error
 
-    def unexpected(self, cause: Exception | None = None) -> PermanentError:
-        """The error for an answer that such a server does not give: the address is that of another one."""
+    def unexpected_answer(self, cause: Exception | None = None) -> PermanentError:
+        """The error for an answer of another form: the address belongs to another server."""
         message = f"{self._address} does not answer like {self._name}"
         return PermanentError(self._condition, message, cause=cause)
 
@@ -115,7 +115,7 @@ class HttpServer:
     def _address(self) -> str:
         return mask_url(self._url)
 
-    def _unanswered(self, error: httpx.HTTPError) -> StreamlingError:
+    def _no_answer(self, error: httpx.HTTPError) -> StreamlingError:
         reason = str(error) or type(error).__name__
         if _is_untrusted(error):
             message = f"the certificate of {self._name} at {self._address} is not trusted: {reason}"

@@ -1,6 +1,6 @@
-"""A Postgres server: one connection, opened when it is needed and thrown away when it may be dead.
+"""A Postgres server: one connection, opened when it is needed and dropped when it may be dead.
 
-Nothing of a session outlives a transaction, so poolers that hand out connections by transaction are welcome.
+No session state outlives a transaction, so poolers in transaction mode can be used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from streamling import __version__
 from streamling.clients.deadline import Deadline
-from streamling.clients.postgres_errors import Verdict, distrusted, remedy, told, verdict
+from streamling.clients.postgres_errors import Verdict, classify, hint_for, is_untrusted, message_of
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
 from streamling.retry import retry
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 Values = Sequence[Any] | Mapping[str, Any]
 """For `%s`, or for `%(name)s`."""
 Hint = Callable[[str | None], str | None]
-"""What to do about an error with this SQLSTATE. None: it has come from the driver, or at the login."""
+"""What to do about an error with this SQLSTATE. None: the error comes from the driver, or from the login."""
 
 _CONNECT_S = 10
 _VERIFYING = ("verify-ca", "verify-full")
-# The driver does not even send what the server would refuse: the character NUL.
-_NO_TEXT = "22021"
-# In one message, so that a transaction takes one answer to begin. What a role or a database may have set otherwise
-# would change values on their way, or let a commit be forgotten whose positions have moved.
+# The driver itself rejects the character NUL, without a SQLSTATE; the server would use this one.
+_INVALID_TEXT = "22021"
+# One message, so that beginning a transaction takes one round trip. A role or a database may have other values of these
+# settings, which would change rows on their way, or lose a commit after the positions have moved.
 _BEGIN = (
     "BEGIN; SELECT set_config('statement_timeout', '{:.0f}', true), "
     "set_config('idle_in_transaction_session_timeout', '{:.0f}', true), "
@@ -44,15 +44,15 @@ _BEGIN = (
     "current_setting('transaction_read_only')"
 )
 _TIMED_OUT = "57014"
-# Two processes make a schema or a table at the same moment: what the later one is told. That may happen once with each
-# name, of the schema, the table and the ledger.
+# The errors if another process creates the same schema or table at the same moment. It can happen once per name:
+# schema, table, ledger.
 _CREATED_MEANWHILE = ("23505", "42P06", "42P07", "42710")
 _CREATE_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """How to reach it. Times in seconds; 0 = without limit, of a connection as long as is usual."""
+class ConnectionOptions:
+    """How to reach a server. Times in seconds; 0 = no limit, for `connect_s` the default."""
 
     host: str
     port: int
@@ -65,44 +65,50 @@ class Server:
     idle_s: float = 600
     lifetime_s: float = 1800
     idle_in_transaction_s: float = 60
-    """A transaction that stands still that long belongs to a process that was suspended: its locks are wanted."""
+    """A transaction idle for so long belongs to a process that was suspended; other processes need its locks."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}/{self.database}"
 
 
-class RowRefused(Exception):
-    """A row is not taken: why, with which SQLSTATE, and the column if that is known."""
+class RowRejected(Exception):
+    """The server rejects a row: the reason, the SQLSTATE, and the column if it is known."""
 
-    def __init__(self, why: str, state: str, column: str | None = None) -> None:
-        super().__init__(why)
-        self.state, self.column = state, column
-
-
-class TimedOut(TransientError):
-    """A statement was not done in the time it has."""
+    def __init__(self, reason: str, state: str, column: str | None = None) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.column = column
 
 
-class Session:
-    """Statements, in transactions. Errors are ours: Transient, Permanent, or RowRefused inside of a transaction."""
+class StatementTimeout(TransientError):
+    """A statement did not complete in time."""
+
+
+class PostgresSession:
+    """Runs statements in transactions. Raises TransientError, PermanentError, or RowRejected inside a transaction."""
 
     def __init__(
         self,
-        server: Server,
+        server: ConnectionOptions,
         *,
         name: str,
         condition: Condition = SINK_FAILED,
         node: str | None = None,
-        hint: Hint = remedy,
+        hint: Hint = hint_for,
     ) -> None:
-        self._server, self._name, self._condition, self._node, self._hint = server, name, condition, node, hint
+        self._server = server
+        self._name = name
+        self._condition = condition
+        self._node = node
+        self._hint = hint
         self._subject = ""
         self._connection: Any = None
         self._deadline = Deadline(None)
-        self._opened = self._used = 0.0
+        self._opened_at = 0.0
+        self._last_used_at = 0.0
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[PostgresSession]:
         """Committed at the end, rolled back if anything is raised."""
         self.begin()
         try:
@@ -114,7 +120,7 @@ class Session:
 
     @contextmanager
     def about(self, subject: object) -> Iterator[None]:
-        """Errors inside of it name what they are about."""
+        """Errors raised inside name the subject."""
         before, self._subject = self._subject, f", {subject}"
         try:
             yield
@@ -122,22 +128,22 @@ class Session:
             self._subject = before
 
     def begin(self) -> None:
-        """Raises TransientError on a server that only reads: it is not the primary any longer."""
-        self._fresh()
+        """Raises TransientError if the server is read-only: it is no longer the primary."""
+        self._ensure_connection()
         try:
-            read_only = self._begun()
-        except BaseException:  # what has begun may be of no use, and nobody would end it
+            read_only = self._send_begin()
+        except BaseException:  # the transaction may have begun, and nothing else would end it
             self._drop()
             raise
         if read_only != "off":
             self._drop()
-            text = f"Postgres at {self._server} is read only: it is no primary now"
-            raise _remedied(TransientError(self._condition, text, node=self._node))
+            text = f"Postgres at {self._server} is read-only: it is not the primary now"
+            raise _mark_remedied(TransientError(self._condition, text, node=self._node))
 
-    def _begun(self) -> str:
+    def _send_begin(self) -> str:
         server = self._server
-        # A pooler takes the word at once, and gives a connection when it has one: that is waited for here.
-        with self._bounded(server.connect_s or _CONNECT_S) as connection, connection.cursor() as cursor:
+        # A pooler accepts the statement at once and answers when it has a free connection: the wait is here.
+        with self._statement(server.connect_s or _CONNECT_S) as connection, connection.cursor() as cursor:
             cursor.execute(_BEGIN.format(server.statement_s * 1000, server.idle_in_transaction_s * 1000))
             cursor.nextset()
             *_, read_only = cursor.fetchone()
@@ -145,54 +151,55 @@ class Session:
 
     def commit(self) -> None:
         self.execute("COMMIT")
-        self._used = time.monotonic()
+        self._last_used_at = time.monotonic()
 
     def rollback(self) -> None:
         if self._connection is None:
             return
         try:
             self.execute("ROLLBACK")
-        except (StreamlingError, RowRefused) as error:  # with the connection goes the transaction
+        except (StreamlingError, RowRejected) as error:  # closing the connection ends the transaction
             log.debug("while rolling back: %s", error)
             self._drop()
 
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        """What the statement gives; nothing if it is none that gives rows."""
-        with self._bounded() as connection, connection.cursor() as cursor:
+        """The rows that the statement returns, if any."""
+        with self._statement() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall()) if cursor.description else []
 
     def execute(self, statement: str, values: Values = ()) -> int:
-        """Returns the number of rows that were touched."""
-        with self._bounded() as connection, connection.cursor() as cursor:
+        """Returns the number of affected rows."""
+        with self._statement() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             return max(0, int(cursor.rowcount))
 
     def copy(self, statement: str, content: Iterable[bytes]) -> None:
-        plain = statement.replace("%%", "%")  # nothing is put into it
-        with self._bounded() as connection, connection.cursor() as cursor, cursor.copy(plain) as copy:
-            for piece in content:
-                copy.write(piece)
+        plain = statement.replace("%%", "%")  # it has no parameters
+        with self._statement() as connection, connection.cursor() as cursor, cursor.copy(plain) as copy:
+            for data in content:
+                copy.write(data)
 
     def close(self) -> None:
         self._drop()
 
     # The connection
 
-    def _fresh(self) -> None:
-        """A connection that is not too old; one that was used lately and does not answer is found out by its first
-        statement, which can be tried again."""
+    def _ensure_connection(self) -> None:
+        """Connect, unless there is a connection that is not too old. One that was used recently and is dead fails at
+        its first statement, which can be retried."""
         now, server = time.monotonic(), self._server
-        old = server.lifetime_s and now - self._opened > server.lifetime_s
-        idle = server.idle_s and now - self._used > server.idle_s
+        old = server.lifetime_s and now - self._opened_at > server.lifetime_s
+        idle = server.idle_s and now - self._last_used_at > server.idle_s
         if self._connection is not None and (old or idle or self._connection.closed):
             self._drop()
         if self._connection is None:
-            self._connection = self._connected()
+            self._connection = self._connect()
             self._deadline = Deadline(self._connection.fileno())
-            self._opened = self._used = now
+            self._opened_at = now
+            self._last_used_at = now
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         import psycopg
 
         server = self._server
@@ -203,17 +210,17 @@ class Session:
             "user": server.user,
             "password": server.password.reveal(),
             "connect_timeout": max(1, int(server.connect_s or _CONNECT_S)),
-            # What we copy is UTF-8, whatever the database keeps; it says which characters it does not have.
+            # COPY data is UTF-8, whatever the encoding of the database; it rejects characters that it does not have.
             "client_encoding": "UTF8",
             "application_name": f"streamling/{__version__} {self._name}",
-            # A machine that is gone is found out within two minutes, whether it owes an answer or an acknowledgement.
+            # A lost host is noticed within two minutes, whether it owes an answer or an acknowledgement.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "tcp_user_timeout": 120_000,
         }
         if server.sslmode is not None:
             options["sslmode"] = server.sslmode
-        if server.sslmode in _VERIFYING and not _names_authorities() and (trusted := trusted_certificates()):
+        if server.sslmode in _VERIFYING and not _has_libpq_authorities() and (trusted := trusted_certificates()):
             options["sslrootcert"] = trusted
         try:
             # Prepared statements belong to a session, and a pooler may give us another one.
@@ -229,15 +236,15 @@ class Session:
                 connection.close()
 
     @contextmanager
-    def _bounded(self, most_s: float = 0) -> Iterator[Any]:
-        """The connection, for one statement. A link that has died in silence never answers: it is cut after twice the
-        time that the server has for a statement, or after `most_s`."""
+    def _statement(self, max_s: float = 0) -> Iterator[Any]:
+        """The connection for one statement; errors of the driver become ours. A connection that died silently never
+        answers: it is shut down after twice the time that the server has for a statement, or after `max_s`."""
         import psycopg
 
         if self._connection is None:
-            text = f"the connection to Postgres at {self._server} is gone"
+            text = f"the connection to Postgres at {self._server} is closed"
             raise TransientError(self._condition, text, node=self._node)
-        limit = min(filter(None, (2 * self._server.statement_s, most_s)), default=0.0)
+        limit = min(filter(None, (2 * self._server.statement_s, max_s)), default=0.0)
         try:
             with self._deadline.within(limit):
                 yield self._connection
@@ -245,60 +252,60 @@ class Session:
             if self._deadline.expired:
                 self._drop()
                 text = f"a statement at Postgres {self._server}{self._subject} did not complete within {limit:g} s"
-                log.warning("%s; its connection is thrown away", text)
-                raise _remedied(TimedOut(self._condition, text, node=self._node)) from error
+                log.warning("%s; its connection is dropped", text)
+                raise _mark_remedied(StatementTimeout(self._condition, text, node=self._node)) from error
             raise self._failure(error, f"Postgres at {self._server}{self._subject}") from error
 
     def _failure(self, error: Any, what: str) -> Exception:
         import psycopg
 
-        state = error.sqlstate or (_NO_TEXT if isinstance(error, psycopg.DataError) else None)
-        # Without a state it comes from the driver: what it says of the connection passes, a fault of ours does not.
+        state = error.sqlstate or (_INVALID_TEXT if isinstance(error, psycopg.DataError) else None)
+        # Without a SQLSTATE it comes from the driver: errors of the connection are transient, a bug of ours is not.
         ours = not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-        found = Verdict.LASTING if ours else verdict(state, str(error))
+        verdict = Verdict.PERMANENT if ours else classify(state, str(error))
         dropped = self._connection is not None and (not state or self._connection.broken)
         if dropped:
             self._drop()
-        if found is Verdict.ROW:
-            return RowRefused(told(error), state or _NO_TEXT, error.diag.column_name)
-        hint = HOW_TO_TRUST if distrusted(str(error)) else self._hint(error.sqlstate)
-        text = f"{what}: {told(error)}"
-        if found is Verdict.LASTING:
+        if verdict is Verdict.ROW:
+            return RowRejected(message_of(error), state or _INVALID_TEXT, error.diag.column_name)
+        hint = HOW_TO_TRUST if is_untrusted(str(error)) else self._hint(error.sqlstate)
+        text = f"{what}: {message_of(error)}"
+        if verdict is Verdict.PERMANENT:
             return PermanentError(self._condition, text, node=self._node, hint=hint, cause=error)
-        kind = TimedOut if state == _TIMED_OUT else TransientError
-        passing = kind(self._condition, text, node=self._node, hint=hint, cause=error)
-        return _remedied(passing) if dropped else passing
+        kind = StatementTimeout if state == _TIMED_OUT else TransientError
+        transient = kind(self._condition, text, node=self._node, hint=hint, cause=error)
+        return _mark_remedied(transient) if dropped else transient
 
 
-def _remedied(error: TransientError) -> TransientError:
-    """The connection was thrown away, and the next attempt gets another one."""
+def _mark_remedied(error: TransientError) -> TransientError:
+    """The connection was dropped: the next attempt gets a new one."""
     error.remedied = True
     return error
 
 
-def _names_authorities() -> bool:
-    """Whether the driver has been told in its own ways whom to trust."""
+def _has_libpq_authorities() -> bool:
+    """Whether libpq is configured in its own ways which authorities to trust."""
     if "PGSSLROOTCERT" in os.environ:
         return True
     try:
         return (Path.home() / ".postgresql" / "root.crt").exists()
-    except RuntimeError:  # an account without a home, as containers have it
+    except RuntimeError:  # an account without a home directory, as in containers
         return False
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as an identifier in a statement, where `%s` stands for values."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PostgresTable:
     schema: str
     name: str
 
     @property
     def sql(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return f"{quote(self.schema)}.{quote(self.name)}"
 
     @property
     def value(self) -> str:
@@ -309,26 +316,28 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-def make_schema(session: Session, schema: str) -> None:
-    """Asked for first: who may not create schemas may still use one that is there."""
+def create_schema(session: PostgresSession, schema: str) -> None:
+    """Looked up first: a user without the right to create schemas can use an existing one."""
     if not session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
-        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Of an error that a session has raised; None if the server did not say anything."""
-    return error.state if isinstance(error, RowRefused) else getattr(error.__cause__, "sqlstate", None)
+    """The SQLSTATE of an error that a session raised; None if the error does not come from the server."""
+    return error.state if isinstance(error, RowRejected) else getattr(error.__cause__, "sqlstate", None)
 
 
-def create_once(session: Session, create: Callable[[], object]) -> None:
-    """Run what creates schema and tables, in a transaction. Several processes may do so at the same moment: the later
-    ones find a name taken, and everything of that name in place at the next attempt."""
+def create_once(session: PostgresSession, create: Callable[[], object]) -> None:
+    """Run `create`, which creates schema and tables, in a transaction.
+
+    If another process creates the same names at the same moment, it is retried and finds them in place.
+    """
 
     def attempt() -> None:
         try:
             with session.transaction():
                 create()
-        except (RowRefused, PermanentError) as error:
+        except (RowRejected, PermanentError) as error:
             if sqlstate(error) not in _CREATED_MEANWHILE:
                 raise
             raise _CreatedMeanwhile(error) from error
@@ -336,17 +345,17 @@ def create_once(session: Session, create: Callable[[], object]) -> None:
     try:
         retry(attempt, what="creating tables", attempts=_CREATE_ATTEMPTS, quiet=True)
     except _CreatedMeanwhile as error:
-        raise error.refusal from error
+        raise error.original from error
 
 
 class _CreatedMeanwhile(TransientError):
     """Another process has created the same thing at the same moment."""
 
-    def __init__(self, refusal: RowRefused | PermanentError) -> None:
-        super().__init__(SINK_FAILED, str(refusal))
-        self.refusal = refusal
+    def __init__(self, original: RowRejected | PermanentError) -> None:
+        super().__init__(SINK_FAILED, str(original))
+        self.original = original
 
 
-def is_there(session: Session, table: Table) -> bool:
-    ((found,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
-    return bool(found)
+def table_exists(session: PostgresSession, table: PostgresTable) -> bool:
+    ((exists,),) = session.rows("SELECT to_regclass(%s) IS NOT NULL", (table.value,))
+    return bool(exists)

@@ -1,4 +1,4 @@
-"""The schema registry, over its HTTP interface."""
+"""Client of the schema registry, over its HTTP interface."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from streamling.clients.http import HttpServer, by_status
+from streamling.clients.http import HttpServer, classify_status
 from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
     import httpx
 
-_MOST_REFERENCES = 100
-# A registry answers at once or is in trouble; who reads then tries again anyway.
-_ANSWER_S = 10.0
+_MAX_REFERENCES = 100
+# A healthy registry answers at once, and readers retry anyway.
+_TIMEOUT_S = 10.0
 
 
 class NoSuchSchema(PermanentError):
-    """The registry answers, and does not have it."""
+    """The registry has no such schema or subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """One version of a subject. `references` are the texts of the schemas it builds on, each before its users."""
+    """One version of a subject. `references`: the texts of the schemas it refers to, each before those that use it."""
 
     id: int
     version: int
@@ -33,11 +33,11 @@ class RegisteredSchema:
     references: tuple[str, ...] = ()
 
 
-class Registry:
-    """A registry as the settings of a Kafka connection name it. Every request takes `timeout` seconds at most."""
+class SchemaRegistry:
+    """The schema registry of a Kafka connection in the settings. A request takes at most `timeout` seconds."""
 
     def __init__(
-        self, connection: KafkaConnection, *, timeout: float = _ANSWER_S, condition: Condition = SCHEMA_NOT_FOUND
+        self, connection: KafkaConnection, *, timeout: float = _TIMEOUT_S, condition: Condition = SCHEMA_NOT_FOUND
     ) -> None:
         password = connection.schema_registry_password
         user = connection.schema_registry_username
@@ -51,7 +51,7 @@ class Registry:
             classify=_classify,
         )
 
-    def __enter__(self) -> Registry:
+    def __enter__(self) -> SchemaRegistry:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,22 +62,22 @@ class Registry:
         return self._version(subject, "latest")
 
     def by_id(self, id_: int) -> tuple[str, tuple[str, ...]]:
-        """The text of a schema, and those it builds on, each before its users."""
+        """The text of a schema, and of the schemas it refers to, each before those that use it."""
         answer = self._get(f"/schemas/ids/{id_}")
         texts: dict[tuple[str, int], str] = {}
         self._collect(answer, texts)
         return answer["schema"], tuple(texts.values())
 
     def versions(self, id_: int) -> dict[str, int]:
-        """The newest version, by subject, that a schema is."""
-        found: dict[str, int] = {}
-        for one in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
-            subject, version = str(one["subject"]), int(one["version"])
-            found[subject] = max(version, found.get(subject, version))
-        return found
+        """By subject, the newest version that has this schema."""
+        newest: dict[str, int] = {}
+        for entry in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
+            subject, version = str(entry["subject"]), int(entry["version"])
+            newest[subject] = max(version, newest.get(subject, version))
+        return newest
 
     def register(self, subject: str, text: str) -> int:
-        """The id of an Avro schema as a version of a subject, added if it is not there."""
+        """Add an Avro schema as a version of a subject, unless it exists; returns its id."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         return int(self._answer("POST", path, {"schema": text})["id"])
 
@@ -92,23 +92,23 @@ class Registry:
 
     def _collect(self, answer: dict[str, Any], texts: dict[tuple[str, int], str]) -> None:
         for reference in answer.get("references") or ():
-            place = (reference["subject"], reference["version"])
-            if place in texts or len(texts) >= _MOST_REFERENCES:
+            subject, version = reference["subject"], reference["version"]
+            if (subject, version) in texts or len(texts) >= _MAX_REFERENCES:
                 continue
-            inner = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            inner = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             self._collect(inner, texts)
-            texts[place] = inner["schema"]
+            texts[subject, version] = inner["schema"]
 
     def _get(self, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._answer("GET", path)
-        return found
+        answer: dict[str, Any] = self._answer("GET", path)
+        return answer
 
     def _answer(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type = dict) -> Any:
         content = self._server.json(method, path, json=body)
         if not isinstance(content, kind):
-            raise self._server.unexpected()
+            raise self._server.unexpected_answer()
         return content
 
 
 def _classify(response: httpx.Response) -> type[StreamlingError]:
-    return NoSuchSchema if response.status_code == HTTPStatus.NOT_FOUND else by_status(response)
+    return NoSuchSchema if response.status_code == HTTPStatus.NOT_FOUND else classify_status(response)

@@ -1,6 +1,6 @@
-"""Which certificates are trusted over TLS: those of the machine, or those of the file that SSL_CERT_FILE names.
+"""Which certificates TLS trusts: those of the operating system, or those in the file that SSL_CERT_FILE names.
 
-Clients bring lists of their own, each another one. With this they all trust the same.
+Every client library has its own list of authorities. With this module they all trust the same ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import ssl
 
 _VARIABLE = "SSL_CERT_FILE"
-HOW_TO_TRUST = f"its authority must be one that the machine trusts, or stand in the file that {_VARIABLE} names"
-# Where systems keep what they trust, as one file: Debian and Alpine, Red Hat, SUSE, macOS and BSD.
-_USUAL = (
+HOW_TO_TRUST = f"its authority must be trusted by the operating system, or be in the file that {_VARIABLE} names"
+# Where operating systems keep trusted certificates in one file: Debian and Alpine, Red Hat, SUSE, macOS and BSD.
+_USUAL_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/ca-clients/tls/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
@@ -28,7 +28,7 @@ _USUAL = (
 
 
 def trusted_certificates() -> str | None:
-    """A file of certificates. None: the machine has none where it is usual, and a client's own list has to do.
+    """The file of trusted certificates. None: no such file in the usual places, so clients use their own lists.
 
     Raises UserError SETTING_INVALID.
     """
@@ -36,11 +36,11 @@ def trusted_certificates() -> str | None:
         if not Path(named).is_file():
             raise UserError(
                 SETTING_INVALID,
-                f"the environment variable {_VARIABLE} names the file '{named}', which is not there",
-                hint="it must hold the certificates that are trusted, in PEM form",
+                f"the environment variable {_VARIABLE} names the file '{named}', which does not exist",
+                hint="it must contain the trusted certificates in PEM format",
             )
         return named
-    return next((place for place in _USUAL if Path(place).is_file()), None)
+    return next((file for file in _USUAL_FILES if Path(file).is_file()), None)
 
 
 def tls_context() -> ssl.SSLContext:
@@ -55,4 +55,4 @@ def _context(file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file)
     except ssl.SSLError as error:
-        raise UserError(SETTING_INVALID, f"'{file}' does not hold certificates in PEM form: {error}") from error
+        raise UserError(SETTING_INVALID, f"'{file}' does not contain certificates in PEM format: {error}") from error

@@ -1,6 +1,6 @@
 """What sources, transforms and sinks promise the engine, and what the engine promises them.
 
-An *epoch* takes slices of every source that has something, runs the pipeline over them, lets every sink write and
+An *epoch* takes slices of every source that has rows, runs the pipeline over them, lets every sink write and
 commit, and only then moves the stored positions. Everything here serves that order. Built-in connectors and those of
 third parties implement the same base classes and `register` a `Kind`. Importing this loads neither Spark nor Arrow.
 """

@@ -1,4 +1,4 @@
-"""What generic code may ask of a connector instead of looking at its name."""
+"""What the engine may know of a connector without looking at its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """What a batching node waits for: so many rows, or so many seconds. None = does not matter."""
+    """What a batching node waits for: so many rows, or so many seconds. None = no such limit."""
 
     rows: int | None
     seconds: float | None
@@ -43,9 +43,9 @@ class SourceCapabilities:
     shared: bool = False
     """The processes that run the pipeline divide its state keys among themselves (`join`, `assigned`, `own`)."""
     takes_back: bool = False
-    """Its readers say how far they have got, and `take_back` shortens a slice that turned out too large."""
+    """Its readers report how far they have got, and `take_back` shortens a slice that turned out too large."""
     max_readers: int | None = None
-    """How many parts are read side by side, at most; None = one task per part."""
+    """How many parts are read in parallel, at most; None = one task per part."""
     batch: BatchPolicy | None = None
 
 
@@ -53,7 +53,7 @@ class SourceCapabilities:
 class TransformCapabilities:
     placement: Placement = Placement.ANY
     deterministic: bool = False
-    """The same rows give the same rows, and asking twice does no harm: its work may be repeated."""
+    """The same input gives the same output, and repeating it does no harm: the engine may repeat its work."""
     one_to_one: bool = False
     """Every row that is not rejected gives exactly one row."""
 
@@ -69,7 +69,7 @@ class SinkCapabilities:
     """Keeps nothing: rows of large epochs are computed and counted where they are, and no writer sees them."""
     batch: BatchPolicy | None = None
     record_limit: int | None = None
-    """The run ends once so many rows are written; None = what the application settings say."""
+    """The run ends once so many rows are written; None = the limit of the application settings."""
     observer: bool = False
     """Only watches: it has no record limit."""
 

@@ -1,4 +1,4 @@
-"""The kinds of nodes there are. Built-in connectors and plugins register in the same way."""
+"""The table of the kinds of nodes. Built-in connectors and plugins register in the same way."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]
-"""Looks a source up, within the given number of seconds. Raises StreamlingError."""
+"""Looks up the columns of a source within the given number of seconds. Raises StreamlingError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of node: what its YAML may say, and how it is made from it.
+    """One kind of node: its options in YAML, and how to build it from them.
 
-    `build` checks nothing that the options model can check and touches nothing outside: that is `open`'s.
+    `build` neither checks what the options model can check nor touches the outside world: `open` does.
     A kind without `build` that the planner does not compile can be validated, not run.
     """
 
     role: Role
     name: str
-    """What `type:` says in YAML."""
+    """The value of `type:` in YAML."""
     options: type[NodeOptions]
     build: Callable[[NodeSpec, Settings], Source | Transform | Sink] | None = None
     probe: Probe | None = None
-    """Asks the outside world for the columns of a source, where the file does not declare them."""
+    """Looks up the columns of a source in the outside world, where the file does not declare them."""
     compiled: bool = False
     """The planner turns the node into a query; nothing has to be built."""
     sets_aside: bool = False
-    """It says which rows are bad (BadRow), so that `on_error` can be something else than `fail`."""
+    """It reports bad rows (BadRow), so `on_error` may be other than `fail`."""
     samples: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Values of fields for a first pipeline: of such that are not required, or where the usual value does not do."""
+    """Field values for a first pipeline: for optional fields, or where the usual value would not work."""
 
     @property
     def runs(self) -> bool:
@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def about(self) -> str:
-        """The first sentence of its module, or of its options model where the module says nothing of it."""
+        """The first sentence of its module, or of its options model if the module is not named after it."""
         module = (inspect.getdoc(sys.modules[self.options.__module__]) or "").split("\n\n")[0]
         named, _, sentence = " ".join(module.split()).partition(": ")
         own = " ".join((inspect.getdoc(self.options) or "").split()).partition(". ")[0]
@@ -62,7 +62,7 @@ class Kind:
 
 
 # The module of every built-in kind is named after it and registers it when it is imported, which happens when a
-# pipeline first asks for it. None of them imports Arrow or Spark before it runs.
+# pipeline first uses it. None of them imports Arrow or Spark before it runs.
 _BUILT_IN = {
     Role.SOURCE: ("clickhouse", "file", "generator", "hybrid", "kafka"),
     Role.TRANSFORM: ("dynamic_table", "handler", "script", "sql"),
@@ -79,57 +79,57 @@ _BUILT_IN = {
     ),
 }
 _kinds: dict[tuple[Role, str], Kind] = {}
-_plugged: dict[tuple[Role, str], Kind] = {}
+_plugin_kinds: dict[tuple[Role, str], Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Make a kind known. A name is taken once per role, by whoever has it first; built-in ones have theirs always.
+    """Add a kind. A name can be registered once per role; the names of built-in kinds are reserved.
 
     A module that is loaded again, as those of `plugin.path` are before every run, registers its kinds again.
     """
     key = (kind.role, kind.name)
     if _is_built_in(*key):
-        taken = key in _kinds or not kind.options.__module__.startswith(_module_of(*key))
+        is_taken = key in _kinds or not kind.options.__module__.startswith(_module_of(*key))
     else:
         known = _kinds.get(key)
-        taken = key in _plugged or (known is not None and known.options.__module__ != kind.options.__module__)
-    if taken:
+        is_taken = key in _plugin_kinds or (known is not None and known.options.__module__ != kind.options.__module__)
+    if is_taken:
         raise BugError(INTERNAL, f"{kind.role} type {kind.name!r} is registered twice")
     _kinds[key] = kind
 
 
 def forget_modules(prefix: str) -> None:
-    """Take back the kinds of modules whose name begins like this."""
+    """Remove the kinds of modules whose name begins with the prefix."""
     for key in [key for key, kind in _kinds.items() if kind.options.__module__.startswith(prefix)]:
         del _kinds[key]
 
 
-def plug(kind: Kind) -> None:
-    """Make the kind of a plugin known; it can be taken out again."""
-    _plugged[kind.role, kind.name] = kind
+def add_plugin_kind(kind: Kind) -> None:
+    """Add the kind of a plugin; it can be removed again."""
+    _plugin_kinds[kind.role, kind.name] = kind
 
 
-def unplug(role: Role, name: str) -> None:
-    del _plugged[role, name]
+def remove_plugin_kind(role: Role, name: str) -> None:
+    del _plugin_kinds[role, name]
 
 
 def is_built_in(name: str) -> bool:
-    """Whether there is a built-in kind of this name, in whatever role."""
+    """Whether there is a built-in kind of this name, in any role."""
     return any(name in names for names in _BUILT_IN.values())
 
 
 def built_in_kinds() -> list[tuple[Role, str]]:
-    """The kinds that are there without plugins."""
+    """The kinds that exist without plugins."""
     return [(role, name) for role, names in _BUILT_IN.items() for name in names]
 
 
 def kinds() -> Kinds:
-    """The options model of every kind, as the pipeline loader wants them."""
+    """The options model of every kind, as the pipeline loader needs them."""
     return _OptionsModels()
 
 
 def all_kinds() -> Iterator[Kind]:
-    """Every kind there is, by role and name. Loads all of them."""
+    """Every kind, by role and name. Loads all of them."""
     for role, name in sorted(kinds(), key=lambda key: (list(Role).index(key[0]), key[1])):
         yield _kind(role, name)
 
@@ -153,7 +153,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
         return _kind(*key).options
 
     def __iter__(self) -> Iterator[tuple[Role, str]]:
-        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugged))))
+        return iter(dict.fromkeys((*built_in_kinds(), *_kinds, *sorted(_plugin_kinds))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -162,7 +162,7 @@ class _OptionsModels(Mapping[tuple[Role, str], OptionsModel]):
 def _kind(role: Role, name: str) -> Kind:
     if (role, name) not in _kinds and _is_built_in(role, name):
         import_module(_module_of(role, name))
-    return _plugged[role, name] if (role, name) in _plugged else _kinds[role, name]
+    return _plugin_kinds[role, name] if (role, name) in _plugin_kinds else _kinds[role, name]
 
 
 def _is_built_in(role: Role, name: str) -> bool:

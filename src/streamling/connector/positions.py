@@ -9,10 +9,10 @@ from streamling.connector.slices import Json, Slice
 
 
 def compare_positions(ledger: Mapping[str, Json], slices: Sequence[Slice]) -> Applied:
-    """YES: the ledger is at the end of all of them. NO: at the start of all of them, or it knows none.
-    UNKNOWN: neither, so another owner has moved it.
+    """YES: already applied, the ledger is at the end of all slices. NO: not applied, it is at the start of all of them,
+    or has none of their keys. UNKNOWN: neither, so another owner has moved it.
 
-    An epoch without slices holds rows that no position tells of: it is always new.
+    An epoch without slices has rows without positions: it always counts as not applied.
     """
     if slices and all(s.key in ledger and ledger[s.key] == s.end for s in slices):
         return Applied.YES

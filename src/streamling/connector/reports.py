@@ -1,4 +1,4 @@
-"""What readers, processors and writers say of the rows they had: one record for all of them."""
+"""What readers, processors and writers report about their rows: one record for all of them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that a reader, a processor or a writer rejects: it stands where the row would have stood.
+    """A row that a reader, a processor or a writer rejects; it takes the place of the row.
 
-    The node's `on_error` decides what becomes of it.
+    The node's `on_error` decides what happens to it.
     """
 
     reason: str
-    """One stable word, such as `decode_error`."""
+    """A stable code, such as `decode_error`."""
     message: str
     source: Mapping[str, Json]
-    """Where it was found, for instance `file` and `row`; the node is added to it. Empty if that is not known."""
+    """Where the row is, for example `file` and `row`; the engine adds the node. Empty if unknown."""
     version: str = ""
-    """Tells rows apart that stood at one place at different times, as in a file that was rewritten."""
+    """Distinguishes rows that were at one place at different times, as in a file that was rewritten."""
     raw: bytes | None = None
     raw_key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] | None = None
     row: Json = None
-    """The row as it came into the node, where there was one."""
+    """The row as the node got it, if there was one."""
     index: int | None = None
-    """A writer's bad row: its number among the rows that the writer got, from 0."""
+    """For writers: the index of the row among the rows that the writer got, from 0."""
 
     @property
     def bytes(self) -> int:
@@ -40,7 +40,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Something a reader has passed over or seen that is no row; the source is told with `count`."""
+    """What a reader or processor counts other than rows; the control side gets the sum with `count`."""
 
     what: str
     count: int
@@ -48,27 +48,27 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Everything of a part before this place was given. A reader of a source that takes back yields it now and then."""
+    """Everything before this place of a part has been yielded. Readers of sources that `takes_back` yield it."""
 
     place: Json
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of the rows of one part, partition or epoch at one node."""
+    """What happened to the rows of one part, partition or epoch at one node."""
 
     rows: int = 0
-    """Those a reader or processor has given, those a writer has written or staged."""
+    """Rows that a reader or processor has yielded, or a writer has written or staged."""
     rejected: int = 0
     """Rows that are not among `rows` because they are bad."""
     bad_rows: tuple[BadRow, ...] = ()
     """The first of the rejected rows, or all of them."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was counted beside rows."""
+    """Counts of other things than rows."""
     bytes: int = 0
     """The size of `rows` as Arrow holds them."""
     detail: Json = None
-    """A writer's own business: where it has put the rows, for instance."""
+    """Data of a writer for its sink: where the rows are staged, for example."""
 
     @property
     def complete(self) -> bool:
@@ -83,14 +83,14 @@ class Report:
 
 def combine(reports: Iterable[Report]) -> Report:
     """Several reports of one node as one; `detail` is lost."""
-    known = list(reports)
+    all_reports = list(reports)
     counts: Counter[str] = Counter()
-    for report in known:
+    for report in all_reports:
         counts.update(report.counts)
     return Report(
-        rows=sum(report.rows for report in known),
-        rejected=sum(report.rejected for report in known),
-        bad_rows=tuple(bad for report in known for bad in report.bad_rows),
+        rows=sum(report.rows for report in all_reports),
+        rejected=sum(report.rejected for report in all_reports),
+        bad_rows=tuple(bad for report in all_reports for bad in report.bad_rows),
         counts=dict(counts),
-        bytes=sum(report.bytes for report in known),
+        bytes=sum(report.bytes for report in all_reports),
     )

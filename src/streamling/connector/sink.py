@@ -28,7 +28,7 @@ class Applied(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is told when it is opened."""
+    """What a sink gets when it is opened."""
 
     node: str
     application: str
@@ -36,7 +36,7 @@ class SinkContext:
     schema: Schema
     primary_key: tuple[str, ...] = ()
     width: int = 1
-    """On how many streams it was planned to run."""
+    """The number of streams it was planned for."""
 
 
 class Writer(Protocol):
@@ -49,8 +49,8 @@ class Writer(Protocol):
 class Sink(ABC):
     """The control side of a sink; lives in the driver.
 
-    The defaults are those of a sink without a ledger, which cannot tell an epoch it has from one it has not. Delivery
-    is at least once then.
+    The defaults are those of a sink without a ledger: it cannot tell whether it has written an epoch, so delivery is
+    at least once.
     """
 
     capabilities = SinkCapabilities()
@@ -66,13 +66,13 @@ class Sink(ABC):
         return
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
-        """Are the rows of these slices in the target? Asked before anything is replayed."""
+        """Are the rows of these slices in the target? Called before anything is replayed."""
         return Applied.UNKNOWN
 
     def abandon(self, epoch: Epoch) -> Applied:
         """Make sure that this epoch, recorded by an earlier owner, can never be committed under its id.
 
-        NO: from now on it cannot. YES: it was, in the meantime. That owner may still be alive, only slow.
+        NO: from now on it cannot. YES: it has been committed meanwhile. That owner may still be alive, only slow.
         """
         return Applied.NO
 
@@ -87,15 +87,15 @@ class Sink(ABC):
         return sum(report.rows for report in reports)
 
     def abort(self, epoch: Epoch) -> None:
-        """Forget what was written for an epoch that did not get through; what is committed stays."""
+        """Discard what was written for an epoch that failed; what is committed stays."""
         return
 
     def finalized(self, epoch: int) -> None:
-        """An epoch is durable in every sink. Some epochs get none, only a later one does."""
+        """The epoch, and every earlier one, is durable in every sink. Not called for every epoch."""
         return
 
     def result(self) -> Sequence[Mapping[str, Any]] | None:
-        """Rows for the program that started the run, once it is over; None for sinks that bring them elsewhere."""
+        """Rows for the program that started the run, once it has ended; None for sinks that write them elsewhere."""
         return None
 
     def close(self) -> None:

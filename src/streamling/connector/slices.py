@@ -19,8 +19,8 @@ Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 class Slice:
     """The rows of one source between two positions of one state key.
 
-    Reading it again gives the same rows in the same order or, where the store has expired some,
-    fewer; never others. `parts` are what the readers get, one after the other or side by side.
+    Reading it again gives the same rows in the same order or, if some have expired in the store, fewer; never other
+    rows. `parts` are what the readers get, one after the other or in parallel.
     """
 
     node: str
@@ -50,10 +50,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much the engine can take: at most `rows` rows of about `bytes` bytes in memory.
+    """How much a source may offer: at most `rows` rows of about `bytes` bytes in memory.
 
-    They are cut into about `parts` parts of at least `part_rows` each. The engine has measured how long the rows of
-    this source are, so `rows` respects `bytes` as far as that is known; a source that knows better offers less.
+    They are cut into about `parts` parts of at least `part_rows` each. The engine has measured the size of the rows of
+    this source, so `rows` respects `bytes` as far as it is known; a source that knows better offers less.
     """
 
     rows: int
@@ -70,18 +70,18 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a source has: slices to be read, at most one per state key.
+    """What a source has ready: slices to be read, at most one per state key.
 
     A source that is not `replayable` offers the rows themselves, as `batches` without slices. It keeps its own
-    position, and is told with `mark` and `finalized` when to note it and when to store it.
+    position: `mark` says when to note it, `finalized` when to store it.
     """
 
     slices: tuple[Slice, ...] = ()
     batches: tuple[pa.RecordBatch, ...] = ()
     bad_rows: tuple[BadRow, ...] = ()
-    """Rows among `batches` that cannot be used."""
+    """Bad rows that came with `batches`."""
     waiting: int = 0
-    """Rows that could be offered right after these, where the source knows."""
+    """Rows that could be offered right after these, if the source knows."""
 
     @property
     def rows(self) -> int:
@@ -106,7 +106,7 @@ class Epoch:
     loose_rows: int = 0
     """Rows of sources that offer rows instead of slices."""
     bytes: int = 0
-    """Of the rows that were read, of the source that gave most; estimated where executors read them."""
+    """The size of the rows of the source that gave most; estimated where executors read them."""
     chunk_rows: Mapping[str, int] = field(default_factory=dict)
     """By source: how many rows make a partition, 0 where every part is one."""
 
@@ -117,8 +117,8 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which attempt at which partition this is: a failed or repeated one may leave a side effect; only the reports of
-    successful attempts count."""
+    """Which attempt at which partition this is. A failed or repeated attempt may leave a side effect; only the reports
+    of successful attempts count."""
 
     partition: int
     attempt: int

@@ -57,27 +57,27 @@ class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
-        """The rows of a part, in order, in batches of some megabytes at most. One that cannot be read is a BadRow; the
-        reader goes on behind it."""
+        """Yields the rows of a part, in order, in batches of a few megabytes at most. A row that cannot be read is
+        yielded as a BadRow, and reading continues after it."""
 
 
 class Source(ABC):
     """The control side of a source; lives in the driver.
 
-    `open`, `offer`, `ended`, `mark` and `take_back` are called from one thread at a time, in this order of a life:
-    `prepare`, `attach`, `join`, then `open` and offers until the end or the next `open`, then `close`.
+    `open`, `offer`, `ended`, `mark` and `take_back` are called from one thread at a time. Order of calls: `prepare`,
+    `attach`, `join`, then `open` and offers until the end or the next `open`, then `close`.
     """
 
     columns: Schema
-    """What `read` yields."""
+    """The columns that `read` yields."""
     select: Projection | None = None
-    """Applied by Spark right behind the reader; None = the columns as they are."""
+    """Applied by Spark right after the reader; None = the columns as they are."""
     capabilities = SourceCapabilities()
 
     def prepare(self, columns: Schema, read: Collection[str]) -> None:
         """Called once, before everything else. `columns` are those the pipeline was planned with, `_gs_op` last.
 
-        `read` are the ones that some node looks at: a source may leave out the others where that saves work.
+        `read` are those that some node uses: a source may leave out the others if that saves work.
         """
         return
 
@@ -87,7 +87,7 @@ class Source(ABC):
 
     @abstractmethod
     def open(self, positions: Mapping[str, Json]) -> None:
-        """Start behind the stored positions; empty on a first start. Also called again after fencing."""
+        """Start after the stored positions; empty on the first start. Called again when the run was fenced."""
 
     @abstractmethod
     def offer(self, room: Room) -> Offer | None:
@@ -107,30 +107,30 @@ class Source(ABC):
     def reader(self) -> Reader: ...
 
     def committed(self, slices: Sequence[Slice]) -> None:
-        """The rows up to here are durable everywhere. May fail without harm.
+        """The rows of these slices are durable in every sink. May fail without harm.
 
-        Comes from another thread than the other calls, and after a restart before `open`.
+        Called from another thread than the other methods, and after a restart before `open`.
         """
         return
 
     def close(self) -> None:
         return
 
-    # Sources that recorded epochs are read from again
+    # Replay of recorded epochs
 
     def recall(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """The slices of a recorded epoch, with parts that a reader can read by now. What is gone is said in a warning.
+        """The slices of a recorded epoch, with parts that a reader can read now. Warns about rows that are gone.
 
-        Comes before `open`. The epoch keeps the slices it was recorded with.
+        Called before `open`. The epoch keeps the slices it was recorded with.
         """
         return tuple(slices)
 
     # Capability `takes_back`
 
     def take_back(self, slice_: Slice, place: Json) -> Slice | None:
-        """The slice up to a place its reader has reached, None if it has reached none; the rest is offered again.
+        """The slice up to a place that its reader has reached, None if it has reached none; the rest is offered again.
 
-        Comes between two offers, for the last one.
+        Called between two offers, for the last one.
         """
         return slice_
 
@@ -139,32 +139,35 @@ class Source(ABC):
     def mark(self, epoch: int, *, last: bool = False) -> Offer | None:
         """Everything offered so far belongs to this epoch or an earlier one, and so does what this returns.
 
-        Comes between two offers. `last`: after the last offer, because the run is stopping.
+        Called between two offers. `last`: after the last offer, because the run is stopping.
         """
         return None
 
     def finalized(self, epoch: int) -> None:
-        """An epoch is durable in every sink. Comes from another thread; some epochs get none, only a later one does."""
+        """The epoch, and every earlier one, is durable in every sink.
+
+        Called from another thread, and not for every epoch.
+        """
         return
 
     # Capability `shared`
 
     def join(self, changed: Callable[[], None]) -> None:
-        """Take part in the division. Called once, early; `changed` may be called from any thread."""
+        """Join the processes that divide the keys. Called once, early; `changed` may be called from any thread."""
         return
 
     def assigned(self) -> frozenset[str]:
-        """The keys that are this process's at the moment. Never blocks. Raises what keeps it from taking part."""
+        """The keys of this process at the moment. Never blocks. Raises the error that keeps it from taking part."""
         return frozenset()
 
     def own(self, keys: frozenset[str]) -> None:
-        """Offer these keys only, from the next `open` on. Of others nothing is held or under way any longer."""
+        """Offer only these keys from the next `open` on. Nothing of other keys is buffered or in flight any longer."""
         return
 
-    # For whoever looks on; asked from any thread, never blocks
+    # For progress and metrics: called from any thread, never block
 
     def extent(self) -> Extent | None:
-        """How much there is to read at the moment; None if that is not known."""
+        """How much there is to read at the moment; None if unknown."""
         return None
 
     def trouble(self) -> str | None:
@@ -172,5 +175,5 @@ class Source(ABC):
         return None
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """What its readers have counted in an epoch that is written; of an epoch that is replayed, again."""
+        """The counts of its readers in an epoch that is written; called again if the epoch is replayed."""
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """What a transform is told when it is opened."""
+    """What a transform gets when it is opened."""
 
     node: str
     application: str
@@ -28,22 +28,22 @@ class TransformContext:
     schema: Schema
     primary_key: tuple[str, ...] = ()
     width: int = 1
-    """On how many streams it was planned to run."""
+    """The number of streams it was planned for."""
 
 
 class Processor(Protocol):
     """Turns rows into rows.
 
     Unless its transform stays in the driver it is picklable and holds options only: engines and clients are kept per
-    process, found by the identity of what they need.
+    process, keyed by the options they were made from.
     """
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
-        """The rows of an epoch in the driver, of one partition of it in an executor, in order; a row that cannot be
-        processed is a BadRow. Called again for rows of an epoch that is replayed, or of a task that failed.
+        """Process the rows of an epoch in the driver, or of one partition of it in an executor, in order; a row that
+        cannot be processed is yielded as a BadRow. Called again if the epoch is replayed or the task failed.
 
-        What may pass by itself is tried again in here, row by row or request by request: the engine never repeats
-        what a processor has answered unless it is `deterministic`.
+        Transient errors are retried in here, row by row or request by request: the engine never repeats the work of a
+        processor unless it is `deterministic`.
         """
 
 
@@ -64,15 +64,15 @@ class Transform(ABC):
     def processor(self) -> Processor: ...
 
     def finalized(self, epoch: int) -> None:
-        """An epoch is durable in every sink. Some epochs get none, only a later one does."""
+        """The epoch, and every earlier one, is durable in every sink. Not called for every epoch."""
         return
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """What its processors have counted in an epoch that is written; of an epoch that is replayed, again."""
+        """The counts of its processors in an epoch that is written; called again if the epoch is replayed."""
         return
 
     def trouble(self) -> str | None:
-        """What keeps it from making progress at the moment. Asked from any thread; never blocks."""
+        """What keeps it from making progress at the moment. Called from any thread; never blocks."""
         return None
 
     def close(self) -> None:

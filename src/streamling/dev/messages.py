@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from streamling.clients.schema_registry import Registry
+from streamling.clients.schema_registry import SchemaRegistry
 from streamling.dev.row_codec import RowCodec
 from streamling.dev.topics import Header, Message
 from streamling.errors import DATA_ERROR, StreamlingError, UserError
@@ -84,7 +84,7 @@ class Payload:
 class PayloadReader:
     """Tells what payloads are. Without a registry, Avro is bytes."""
 
-    def __init__(self, registry: Registry | None) -> None:
+    def __init__(self, registry: SchemaRegistry | None) -> None:
         self._registry = registry
         self._schemas: dict[int, RowCodec | None] = {}
 

@@ -24,8 +24,8 @@ from streamling.errors import (
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plugin.loading import load_plugins
-from streamling.plugin.preprocessing import preprocessed
-from streamling.plugin.side_outputs import check_side_outputs, watched
+from streamling.plugin.preprocessing import preprocess
+from streamling.plugin.side_outputs import add_side_outputs, check_side_outputs
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_file_order, load_pipeline, pipeline_text
 from streamling.spec.pipeline.options import FileLetters, OnError
@@ -80,7 +80,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
-    watching = watched(plan, settings)
+    watching = add_side_outputs(plan, settings)
     sources = {n.ref: cast(Source, kinds.build(n.spec, settings)) for n in plan.sources}
     for node in plan.sources:
         sources[node.ref].prepare(node.schema, watching.plan.columns_read(node.ref))
@@ -95,7 +95,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
 
 def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
     """The pipeline as its preprocessors rewrite it, and their cautions."""
-    made = preprocessed(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
+    made = preprocess(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
     return load_pipeline(made.text, name, kinds.kinds(), made.unresolved(), settings), made.cautions()

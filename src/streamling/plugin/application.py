@@ -1,4 +1,4 @@
-"""The application that plugins are loaded for: what they learn of it before a run gives them more."""
+"""The application that plugins are loaded for: what they know about it before a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Application:
         return cls(settings.application_id, settings.plugin.own)
 
     def options_for(self, id_: str, options: Mapping[str, str]) -> dict[str, str]:
-        """The options of a node with the settings `plugin.<name>.<key>` before them, the plugin's id being the name.
+        """The options of a node, overridden by the settings `plugin.<name>.<key>`, where the name is the plugin's id.
 
-        What is neither letter nor digit in the id is an underscore there; names of keys ignore case.
+        Characters of the id other than letters and digits are underscores there; keys ignore case.
         """
         own = self.plugin_settings.get(re.sub(r"[^a-z0-9]", "_", id_.lower()), {})
         values = {key: secret.reveal() for key, secret in own.items()}

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 class PluginError(Exception):
     """An error of a plugin with what the runtime should know about it.
 
-    retriable   the same may succeed later; the runtime says so, it does not try again
-    user        the author of the pipeline can mend it
+    retriable   a retry may succeed; the runtime says so, but does not retry
+    user        the author of the pipeline can fix it
     rows        row numbers of the batch, from 0, and what is wrong with each. Raised from `process_batch`, it means
-                that the plugin has done nothing with the batch; `on_error` decides what becomes of the rows
+                that the plugin has done nothing with the batch; `on_error` decides what happens to the rows
     """
 
     def __init__(
         self, message: str, retriable: bool = False, user: bool = False, rows: Mapping[int, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.message, self.retriable, self.user = message, retriable, user
+        self.message = message
+        self.retriable = retriable
+        self.user = user
         self.rows = dict(rows) if rows is not None else None
 
 
@@ -41,11 +43,12 @@ class _NodePlugin:
     """
 
     sample_options: ClassVar[Mapping[str, str]] = {}
-    """Options without which it refuses to work, with values for a first pipeline; `streamling init` writes them."""
+    """Required options, with values for a first pipeline; `streamling init` writes them."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
-        """Check the options, touch nothing outside. An exception is a configuration error of the node."""
-        self.context, self.options = context, options
+        """Check the options; do not touch the outside world. An exception is a configuration error of the node."""
+        self.context = context
+        self.options = options
         self._terminated = False
 
     def initialize(self) -> Awaitable[None] | None:
@@ -53,11 +56,11 @@ class _NodePlugin:
         return None
 
     def process_checkpoint_finalizer(self, epoch: int) -> Awaitable[None] | None:
-        """Every sink has the epoch. Must be idempotent and quick; some epochs get none, only a later one does."""
+        """Every sink has the epoch and all earlier ones. Must be idempotent and quick; not called for every epoch."""
         return None
 
     def is_running(self) -> Awaitable[bool] | bool:
-        """A source that says no has ended."""
+        """False: the source has ended."""
         return not self._terminated
 
     def terminate(self) -> Awaitable[None] | None:
@@ -85,12 +88,12 @@ class TransformPlugin(_NodePlugin):
     """Base of transforms: `output_schema` and `process_batch` remain to be written."""
 
     stateless = False
-    """True for a transform that processes every batch by itself, remembers nothing, and hears no markers: it runs where
-    the rows are, in as many processes as there are, each with an instance of its own."""
+    """True for a transform that processes every batch by itself, remembers nothing, and gets no markers: it runs where
+    the rows are, in any number of processes, each with its own instance."""
 
     deterministic = True
-    """Of a stateless transform: the same rows give the same rows. False if it asks something outside, so that its
-    answers are kept instead of being asked for again when a sink has to be written once more."""
+    """For a stateless transform: the same input gives the same output. False if it calls another system: its results
+    are then kept, and it is not called again when a sink is retried."""
 
     def process_checkpoint_marker(self, epoch: int) -> Awaitable[pa.RecordBatch | None] | pa.RecordBatch | None:
         """No more rows in this epoch. Rows that were held back are returned, and go downstream before the marker."""
@@ -109,14 +112,18 @@ class PreprocessorPlugin:
     """Base of preprocessors: `preprocess_topology(text) -> text` remains to be written."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
-        self.context, self.options = context, options
+        self.context = context
+        self.options = options
 
 
 class SideOutputPlugin:
     """Base of side outputs: `process_batch(batch)` remains to be written. There is one instance per source."""
 
     def __init__(self, source: str, schema: pa.Schema, options: dict[str, str], metrics: Recorder) -> None:
-        self.source, self.schema, self.options, self.metrics = source, schema, options, metrics
+        self.source = source
+        self.schema = schema
+        self.options = options
+        self.metrics = metrics
 
     def shutdown(self) -> Awaitable[None] | None:
         """The run is over. Errors are only warnings."""
@@ -151,7 +158,7 @@ class Description:
     """What the class method `describe(options, input_schema)` of a partitioned plugin says before any instance exists.
 
     output_schema   an Arrow schema; None for sinks
-    placement       how rows are dealt to the instances of a transform or sink
+    placement       how rows are distributed to the instances of a transform or sink
     minimum, maximum, preferred   how many instances there may be; `preferred` counts for sources only
     bounded         a source that ends by itself: a stop then still delivers what was read
     """

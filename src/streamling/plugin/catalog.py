@@ -1,4 +1,4 @@
-"""The plugins there are, as rows for people and programs."""
+"""The list of plugins, for users and programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PluginRow:
 
 
 def plugins(settings: Settings | None = None) -> list[PluginRow]:
-    """All plugins an application with these settings has, by id, functions last. Raises UserError as a run would."""
+    """All plugins of an application with these settings, by id, functions last. Raises UserError as a run would."""
     load_plugins(settings or Settings())
     return [
         PluginRow(

@@ -1,4 +1,4 @@
-"""What an instance of a plugin is told and given: its name, the columns it gets, state, metrics, a logger."""
+"""What an instance of a plugin gets: its name, its input columns, state, metrics, a logger."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ if TYPE_CHECKING:
 Tags = Mapping[str, str] | Iterable[tuple[str, str]]
 
 OUTPUT_ROWS = "output_rows"
-"""The count of the rows a node gives."""
+"""The count of the rows that a node outputs."""
 
 
 class State:
-    """Values that survive a restart. The single value of `get` and `put` belongs to the node; others have a key of
-    their own under a prefix, the node's name unless `set_prefix` says otherwise."""
+    """Values that survive a restart. `get` and `put` have a single value, which belongs to the node; other values have
+    a key under a prefix, which is the name of the node unless `set_prefix` changes it."""
 
     def __init__(self, scope: str, store: Callable[[], KeyValues]) -> None:
-        self._scope, self._prefix, self._store = scope, scope, store
+        self._scope = scope
+        self._prefix = scope
+        self._store = store
 
     def get(self) -> Json:
         """The node's value, None if there is none."""
-        return self._store().get(self._checked(self._scope))
+        return self._store().get(self._check_key(self._scope))
 
     def put(self, value: Json) -> None:
         self._put(self._scope, value)
 
     def remove(self) -> None:
-        self._store().remove([self._checked(self._scope)])
+        self._store().remove([self._check_key(self._scope)])
 
     def get_kv(self, key: str) -> Json:
         return self._store().get(self._key(key))
@@ -48,27 +50,27 @@ class State:
         self._store().remove([self._key(key)])
 
     def set_prefix(self, prefix: str) -> None:
-        """What stands before the keys of `get_kv` and its like; empty, they belong to the whole application."""
+        """Set the prefix of the keys of `get_kv` and the like; if it is empty, they belong to the whole application."""
         self._prefix = prefix
 
     def clear(self) -> None:
         """Remove the node's value and all keys under its name."""
         store = self._store()
-        own = f"{self._checked(self._scope)}:"
+        own = f"{self._check_key(self._scope)}:"
         store.remove([key for key in store.items() if key == self._scope or key.startswith(own)])
 
     def _key(self, key: str) -> str:
-        return self._checked(f"{self._prefix}:{key}" if self._prefix else key)
+        return self._check_key(f"{self._prefix}:{key}" if self._prefix else key)
 
     def _put(self, key: str, value: Json) -> None:
         try:
             json.dumps(value)
         except (TypeError, ValueError) as error:
             raise UserError(STATE_UNREADABLE, f"the value for the state key '{key}' is not JSON: {error}") from error
-        self._store().put({self._checked(key): value})
+        self._store().put({self._check_key(key): value})
 
     @staticmethod
-    def _checked(key: str) -> str:
+    def _check_key(key: str) -> str:
         if key.startswith("__"):
             message = f"the state key '{key}' begins with two underscores, which is reserved"
             raise UserError(STATE_UNREADABLE, message, hint="choose another key, or another name for the node")
@@ -83,28 +85,28 @@ class Recorder:
         self.labels = dict(labels)
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
-        """Add to a count. `output_rows` is the runtime's own, which counts every row that passes: it is left out."""
+        """Add to a count. `output_rows` is ignored: the runtime counts every row itself."""
         if name != OUTPUT_ROWS:
-            self._metrics.count(name, value, self._labelled(tags))
+            self._metrics.count(name, value, self._with_labels(tags))
 
     def record_gauge(self, name: str, value: float, tags: Tags | None = None) -> None:
-        self._metrics.gauge(name, value, self._labelled(tags))
+        self._metrics.gauge(name, value, self._with_labels(tags))
 
     def record_latency(self, name: str, value: float | timedelta, tags: Tags | None = None) -> None:
         """Milliseconds, or a duration."""
         milliseconds = value.total_seconds() * 1000 if isinstance(value, timedelta) else value
-        self._metrics.latency(name, milliseconds, self._labelled(tags))
+        self._metrics.latency(name, milliseconds, self._with_labels(tags))
 
     record_count_w_tags = record_count
     record_gauge_w_tags = record_gauge
     record_latency_w_tags = record_latency
 
-    def _labelled(self, tags: Tags | None) -> dict[str, str]:
+    def _with_labels(self, tags: Tags | None) -> dict[str, str]:
         return {**dict(tags or {}), **self.labels}
 
 
-class _Kept:
-    """State that lives as long as the context: for plugins that are tried out without a run."""
+class _MemoryState:
+    """State that lives as long as the context: for plugins that are tried without a run."""
 
     def __init__(self) -> None:
         self._values: dict[str, Json] = {}
@@ -144,11 +146,14 @@ class PluginContext:
         store: Callable[[], KeyValues] | None = None,
         metrics: Recorder | None = None,
     ) -> None:
-        self.reference_name, self.application_id, self.input_schema = reference_name, application_id, input_schema
-        self.partition_index, self.partition_count = partition_index, partition_count
+        self.reference_name = reference_name
+        self.application_id = application_id
+        self.input_schema = input_schema
+        self.partition_index = partition_index
+        self.partition_count = partition_count
         if store is None:
-            kept = _Kept()
-            store = lambda: kept  # noqa: E731
+            memory = _MemoryState()
+            store = lambda: memory  # noqa: E731
         self.shared_state = State(reference_name, store)
         self.state = State(f"{reference_name}[{partition_index}]", store) if partitioned else self.shared_state
         self.metrics = metrics or Recorder(Metrics(), {"id": reference_name})

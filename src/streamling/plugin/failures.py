@@ -1,4 +1,4 @@
-"""Errors of plugin code as errors of ours, with the place in the plugin's file and without a stack."""
+"""Errors of plugin code as errors of ours, with the line in the plugin's file and without a stack trace."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ _OURS = str(Path(streamling.__path__[0]))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
 
-def told(error: BaseException) -> str:
-    """What happened, in one line, and in which line of the plugin."""
+def message_of(error: BaseException) -> str:
+    """The error in one line, with the line of the plugin that raised it."""
     text = str(error).strip() or "no message"
     if isinstance(error, PluginError):
         return text
     if isinstance(error, StreamlingError):
         return error.message
-    place = _place(error)
+    location = _location(error)
     if isinstance(error, SyntaxError) and error.lineno is not None:
-        text, place = error.msg, f" (line {error.lineno})"
-    return f"{type(error).__name__}: {' '.join(text.split())}{place}"
+        text, location = error.msg, f" (line {error.lineno})"
+    return f"{type(error).__name__}: {' '.join(text.split())}{location}"
 
 
 def failure(node: str, described: str, method: str, error: BaseException) -> StreamlingError:
-    """What a run ends with when a method of a plugin raised `error`. There is no second try: that is the plugin's."""
-    message = f"{described}: {method} failed: {told(error)}"
+    """The error that ends the run when a method of a plugin raised `error`. It is not retried: plugins do that."""
+    message = f"{described}: {method} failed: {message_of(error)}"
     if isinstance(error, PluginError):
-        hint = "the plugin says that this may pass: start again" if error.retriable else None
-        flagged = UserError if error.user else PermanentError
-        return flagged(PLUGIN_FAILED, message, node=node, hint=hint, cause=error)
+        hint = "the plugin says that this error is transient: start again" if error.retriable else None
+        kind = UserError if error.user else PermanentError
+        return kind(PLUGIN_FAILED, message, node=node, hint=hint, cause=error)
     if isinstance(error, StreamlingError) and not isinstance(error, TransientError):
         kind = UserError if isinstance(error, UserError) else PermanentError
         return kind(error.condition, message, node=node, hint=error.hint, cause=error)
     return PermanentError(PLUGIN_FAILED, message, node=node, cause=error)
 
 
-def _place(error: BaseException) -> str:
-    """The innermost line of the plugin's own code; of a library's if there is none."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _passed_over(f.filename)]
+def _location(error: BaseException) -> str:
+    """The innermost line of the plugin's own code; of a library if there is none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_internal(f.filename)]
     own = [f for f in frames if "site-packages" not in f.filename] or frames
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def _passed_over(file: str) -> bool:
-    """Frames that tell a plugin's author nothing: ours, and those of Python itself."""
+def _is_internal(file: str) -> bool:
+    """Whether a frame tells the author of a plugin nothing: ours, and those of Python itself."""
     if file.startswith(_OURS):
         return not file.startswith(f"{_OURS}/plugin/samples")
     return file.startswith("<") or (file.startswith(_STDLIB) and "site-packages" not in file)

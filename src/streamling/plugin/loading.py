@@ -1,4 +1,4 @@
-"""Loading plugins: the samples, what installed packages offer, and what `plugin.path` names.
+"""Loads plugins: those of installed packages, those of `plugin.path`, and the samples.
 
 plugin.path       a Python file, a package, or a directory of both, loaded in order of name
 entry points      of the group `streamling.plugins`: a module, or a function that registers
@@ -18,10 +18,11 @@ from pathlib import Path
 
 from streamling.connector import kinds
 from streamling.errors import PLUGIN_FAILED, PLUGIN_NOT_LOADED, Caution, PermanentError, StreamlingError, UserError
-from streamling.plugin.failures import told
+from streamling.plugin import samples
+from streamling.plugin.failures import message_of
 from streamling.plugin.registration import (
-    Origin,
     PluginKind,
+    PluginOrigin,
     Provenance,
     Registration,
     find,
@@ -35,38 +36,37 @@ GROUP = "streamling.plugins"
 SHIPPED_PLUGINS = "STREAMLING_SHIPPED_PLUGINS"
 """In the environment of workers on a cluster: the directory with the plugins of `plugin.path`."""
 MODULE_PREFIX = "streamling_plugin_"
-"""Before the names of modules that were loaded by path: they hide no other module."""
-_SAMPLES = "streamling.plugin.samples"
+"""The prefix of modules that are loaded by path: they hide no other module."""
 _NATIVE = (".so", ".dylib", ".dll", ".pyd")
 
 
 def load_plugins(settings: Settings) -> list[Caution]:
-    """Make all plugins of the application known. Raises UserError that names plugin, file and cause.
+    """Load all plugins of the application. Raises UserError that names plugin, file and cause.
 
-    What an earlier call has loaded by path is forgotten first.
+    Plugins that an earlier call loaded by path are forgotten first. Samples come last: they give way to others.
     """
-    importlib.import_module(_SAMPLES)
-    load_entry_points()
     forget(Provenance.PATH)
+    forget(Provenance.SAMPLE)
     kinds.forget_modules(MODULE_PREFIX)
-    if not settings.plugin.path:
-        return []
-    path = Path(settings.plugin.path)
-    return [caution for found in _found(path) if (caution := load_one(found)) is not None]
+    load_entry_points()
+    paths = _plugins_at(Path(settings.plugin.path)) if settings.plugin.path else ()
+    cautions = [caution for path in paths if (caution := load_one(path)) is not None]
+    load_samples()
+    return cautions
 
 
 def load_one(path: Path | str) -> Caution | None:
-    """Load the plugin in a file or package. Says so if it registers nothing."""
+    """Load the plugin in a file or package. Returns a caution if it registers nothing."""
     path = Path(path).absolute()
-    before = _registered()
-    _load(Origin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_located(path)))
-    if _registered() == before and not _replaces(path):
+    before = _registration_count()
+    _load(PluginOrigin(Provenance.PATH, str(path)), f"plugin '{path}'", lambda: _import(_local_path(path)))
+    if _registration_count() == before:
         return Caution(PLUGIN_NOT_LOADED, f"plugin '{path}' registers nothing")
     return None
 
 
-def find_again(id_: str, kind: PluginKind, origin: Origin) -> Registration:
-    """A plugin that another process has registered; loaded here if need be. Raises PermanentError."""
+def find_again(id_: str, kind: PluginKind, origin: PluginOrigin) -> Registration:
+    """A plugin that another process has registered; loaded here if necessary. Raises PermanentError."""
     registration = find(id_, kind)
     if registration is None:
         load_again(origin)
@@ -77,7 +77,7 @@ def find_again(id_: str, kind: PluginKind, origin: Origin) -> Registration:
     return registration
 
 
-def load_again(origin: Origin) -> None:
+def load_again(origin: PluginOrigin) -> None:
     """In a worker: load the plugin of a registration of the driver, unless this process has it.
 
     Raises UserError. A plugin by path is loaded from the copy that was shipped, if there is one.
@@ -90,46 +90,50 @@ def load_again(origin: Origin) -> None:
         case Provenance.ENTRY_POINT:
             load_entry_points()
         case Provenance.SAMPLE:
-            importlib.import_module(_SAMPLES)
+            load_samples()
         case Provenance.CODE:
             importlib.import_module(origin.place)
 
 
 def shipped_name(place: str) -> str:
-    """Where the plugin of a path of the driver lies among those that were shipped."""
+    """Among the shipped plugins, the path of the plugin that the driver has at `place`."""
     return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}/{Path(place).name}"
 
 
-def _located(path: Path) -> Path:
-    """The plugin of a path of the driver in this process, which may run on another host."""
+def _local_path(path: Path) -> Path:
+    """Where this process, which may run on another host, has a plugin of the driver."""
     shipped = os.environ.get(SHIPPED_PLUGINS)
     return Path(shipped, shipped_name(str(path))) if shipped else path
 
 
-def _registered() -> int:
+def _registration_count() -> int:
     return len(registrations()) + len(kinds.kinds())
 
 
-def _replaces(path: Path) -> bool:
-    return any(r.origin.place == str(path) for r in registrations())
+def load_samples() -> None:
+    """Run the modules of the samples, which register them; again in a process that has run them before."""
+    for name in samples.MODULES:
+        sys.modules.pop(name, None)
+        with loading(PluginOrigin(Provenance.SAMPLE, name)):
+            importlib.import_module(name)
 
 
 def load_entry_points() -> None:
-    """What installed packages offer, once."""
+    """Load the plugins of installed packages, once."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        origin = Origin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
+        origin = PluginOrigin(Provenance.ENTRY_POINT, f"{point.name} = {point.value}")
         if any(r.origin == origin for r in registrations()):
             continue  # loaded before, and a module is imported once
 
         def load(point: importlib.metadata.EntryPoint = point) -> None:
-            offered = point.load()
-            if callable(offered):
-                offered()
+            target = point.load()
+            if callable(target):
+                target()
 
         _load(origin, f"plugin of the entry point '{origin.place}'", load)
 
 
-def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
+def _load(origin: PluginOrigin, described: str, action: Callable[[], None]) -> None:
     try:
         with loading(origin):
             action()
@@ -137,11 +141,11 @@ def _load(origin: Origin, described: str, action: Callable[[], None]) -> None:
         raise
     except BaseException as error:  # a plugin may raise anything, SystemExit included
         hint = error.hint if isinstance(error, StreamlingError) else None
-        message = f"{described} cannot be loaded: {told(error)}"
+        message = f"{described} cannot be loaded: {message_of(error)}"
         raise UserError(PLUGIN_NOT_LOADED, message, hint=hint, cause=error) from error
 
 
-def _found(path: Path) -> Iterator[Path]:
+def _plugins_at(path: Path) -> Iterator[Path]:
     """The plugins at a path, in order of name."""
     if not path.exists():
         raise UserError(
@@ -150,16 +154,16 @@ def _found(path: Path) -> Iterator[Path]:
             hint="leave it empty to load no plugins",
         )
     if path.is_file() or (path / "__init__.py").is_file():
-        yield _loadable(path)
+        yield _check_loadable(path)
         return
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
         hidden = entry.name.startswith((".", "_"))
         native = entry.suffix in _NATIVE
         if not hidden and (native or entry.suffix == ".py" or (entry / "__init__.py").is_file()):
-            yield _loadable(entry)
+            yield _check_loadable(entry)
 
 
-def _loadable(path: Path) -> Path:
+def _check_loadable(path: Path) -> Path:
     if path.suffix in _NATIVE:
         message = f"plugin '{path}' is a native library: plugins are Python files or packages"
         raise UserError(PLUGIN_NOT_LOADED, message, hint="native plugins of other runtimes cannot be loaded")
@@ -179,7 +183,7 @@ def _import(path: Path) -> None:
         name, file, submodule_search_locations=[str(path)] if path.is_dir() else None
     )
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
+        raise ImportError(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -1,9 +1,9 @@
-"""Which plugins there are: what a module registers when it is imported.
+"""The registered plugins: modules register them when they are imported.
 
     @register_sink("queue")
     class QueueSink(SinkPlugin): ...
 
-Ids are `name` or `namespace.name` and belong to one plugin, whatever its kind.
+An id is `name` or `namespace.name` and belongs to one plugin, whatever its kind.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class PluginKind(Enum):
 
     @property
     def role(self) -> Role | None:
-        """What its nodes do; None for plugins that are no nodes."""
+        """The role of its nodes; None for plugins that are not nodes."""
         return Role(self.value) if self in (PluginKind.SOURCE, PluginKind.TRANSFORM, PluginKind.SINK) else None
 
 
-# What a class must have; everything else has a default.
+# Methods that a class must have; all others have a default.
 _REQUIRED = {
     PluginKind.SOURCE: ("output_schema", "generate_batch"),
     PluginKind.TRANSFORM: ("output_schema", "process_batch"),
@@ -60,7 +60,7 @@ class Provenance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PluginOrigin:
     """`place`: the file or directory, the entry point or the module."""
 
     provenance: Provenance
@@ -75,7 +75,7 @@ class Registration:
     kind: PluginKind
     target: Any
     """The class, or the function."""
-    origin: Origin
+    origin: PluginOrigin
     partitioned: bool = False
     input_buffer: int = 0
     output_buffer: int = 0
@@ -88,7 +88,7 @@ class Registration:
 
     @property
     def stateless(self) -> bool:
-        """Whether it may run in many processes. A partitioned plugin has its own idea of which rows go where."""
+        """Whether it may run in many processes. A partitioned plugin decides which instance gets which rows."""
         return bool(getattr(self.target, "stateless", False)) and not self.partitioned
 
     @property
@@ -99,25 +99,24 @@ class Registration:
         return f"{self.kind.value} plugin '{self.id}'"
 
 
-_known: dict[str, Registration] = {}
+_plugins: dict[str, Registration] = {}
 _functions: dict[str, Registration] = {}
-_replaced: dict[str, Registration] = {}
-_loading: ContextVar[Origin | None] = ContextVar("loading", default=None)
+_loading: ContextVar[PluginOrigin | None] = ContextVar("loading", default=None)
 
 
 def registrations() -> list[Registration]:
     """Everything registered, sorted by id."""
-    return sorted((*_known.values(), *_functions.values()), key=lambda r: (r.kind is PluginKind.UDF, r.id))
+    return sorted((*_plugins.values(), *_functions.values()), key=lambda r: (r.kind is PluginKind.UDF, r.id))
 
 
 def find(id_: str, kind: PluginKind) -> Registration | None:
-    found = _known.get(id_)
-    return found if found is not None and found.kind is kind else None
+    registration = _plugins.get(id_)
+    return registration if registration is not None and registration.kind is kind else None
 
 
 @contextmanager
-def loading(origin: Origin) -> Iterator[None]:
-    """What is registered inside comes from there."""
+def loading(origin: PluginOrigin) -> Iterator[None]:
+    """Plugins that are registered inside come from this origin."""
     token = _loading.set(origin)
     try:
         yield
@@ -126,49 +125,44 @@ def loading(origin: Origin) -> Iterator[None]:
 
 
 def forget(provenance: Provenance) -> None:
-    """Take back what came from there; samples that were replaced are there again."""
+    """Remove the plugins of this provenance, so that they can be loaded again."""
     for registration in [r for r in registrations() if r.origin.provenance is provenance]:
         if registration.kind is PluginKind.UDF:
             del _functions[registration.id]
-            functions.withdraw(registration.id)
-            continue
-        _drop(registration)
-        if (sample := _replaced.pop(registration.id, None)) is not None:
-            _put(sample)
+            functions.remove_function(registration.id)
+        else:
+            _remove(registration)
 
 
 def add(registration: Registration) -> None:
-    """Make a plugin known. Raises UserError if it cannot be one, or its id is taken."""
-    _check(registration)
-    before = _known.get(registration.id)
-    if before is not None and registration.origin.provenance is Provenance.SAMPLE:
-        _replaced[registration.id] = registration
-        return
-    if before is not None and before.origin.provenance is Provenance.SAMPLE:
-        _replaced[before.id] = before
-        _drop(before)
-    elif before is not None:
-        raise UserError(
-            PLUGIN_NOT_LOADED,
-            f"two plugins have the id '{registration.id}': one of {before.origin.place}, "
-            f"one of {registration.origin.place}",
-            hint="give one of them another name, or a namespace",
-        )
-    _put(registration)
+    """Add a plugin; a sample gives way to any other plugin of its id.
 
-
-def _put(registration: Registration) -> None:
+    Raises UserError if it is not a valid plugin, or if two plugins have the same id.
+    """
     from streamling.plugin.nodes.kinds import node_kind
 
-    _known[registration.id] = registration
+    _check(registration)
+    known = _plugins.get(registration.id)
+    if known is not None:
+        if registration.origin.provenance is Provenance.SAMPLE:
+            return
+        if known.origin.provenance is not Provenance.SAMPLE:
+            raise UserError(
+                PLUGIN_NOT_LOADED,
+                f"two plugins have the id '{registration.id}': one from {known.origin.place}, "
+                f"one from {registration.origin.place}",
+                hint="give one of them another name, or a namespace",
+            )
+        _remove(known)
+    _plugins[registration.id] = registration
     if registration.kind.role is not None:
-        kinds.plug(node_kind(registration))
+        kinds.add_plugin_kind(node_kind(registration))
 
 
-def _drop(registration: Registration) -> None:
-    del _known[registration.id]
+def _remove(registration: Registration) -> None:
+    del _plugins[registration.id]
     if registration.kind.role is not None:
-        kinds.unplug(registration.kind.role, registration.id)
+        kinds.remove_plugin_kind(registration.kind.role, registration.id)
 
 
 def _check(registration: Registration) -> None:
@@ -177,7 +171,7 @@ def _check(registration: Registration) -> None:
     if not registration.id or any(not part.strip() for part in registration.id.split(".", 1)):
         problem = "the id must be 'name' or 'namespace.name'"
     elif role is not None and kinds.is_built_in(registration.id):
-        problem = "the id is that of a built-in kind of node"
+        problem = "the id belongs to a built-in kind of node"
     elif not isinstance(target, type):
         problem = f"a class is expected, not {target!r}"
     elif missing := [name for name in _REQUIRED[registration.kind] if not callable(getattr(target, name, None))]:
@@ -187,7 +181,7 @@ def _check(registration: Registration) -> None:
             f"a partitioned plugin needs a class method describe(options, input_schema); {target.__name__} has none"
         )
     elif registration.stateless and _overrides(target, "process_checkpoint_marker"):
-        problem = f"{target.__name__} is stateless, so it hears no markers, but has process_checkpoint_marker"
+        problem = f"{target.__name__} is stateless, so it gets no markers, but has process_checkpoint_marker"
     elif min(registration.input_buffer, registration.output_buffer) < 0:
         problem = "buffers hold 0 batches or more; 0 is the default size"
     if problem is not None:
@@ -195,20 +189,20 @@ def _check(registration: Registration) -> None:
 
 
 def _overrides(target: type, method: str) -> bool:
-    """Whether a class, or one that it derives from other than our base, has the method."""
+    """Whether a class, or one of its bases other than ours, has the method."""
     return any(method in vars(base) for base in target.__mro__ if base.__module__ != "streamling.plugin.bases")
 
 
-def _origin(target: object) -> Origin:
+def _origin(target: object) -> PluginOrigin:
     current = _loading.get()
-    return current or Origin(Provenance.CODE, str(getattr(target, "__module__", "") or "code"))
+    return current or PluginOrigin(Provenance.CODE, str(getattr(target, "__module__", "") or "code"))
 
 
-def _registered(kind: PluginKind, words: Sequence[object], **keywords: Any) -> Any:
+def _register(kind: PluginKind, words: Sequence[object], **keywords: Any) -> Any:
     """`("id", Class)`, `("namespace", "name", Class)`, or without the class, for a decorator."""
     *names, last = words or (None,)
     if isinstance(last, str):
-        return lambda target: _registered(kind, (*words, target), **keywords)
+        return lambda target: _register(kind, (*words, target), **keywords)
     if not 1 <= len(names) <= 2 or not all(isinstance(name, str) for name in names):
         message = f"a {kind.value} is registered as ('id', Class) or ('namespace', 'name', Class)"
         raise UserError(PLUGIN_NOT_LOADED, message)
@@ -219,29 +213,29 @@ def _registered(kind: PluginKind, words: Sequence[object], **keywords: Any) -> A
 def register_source(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
     """Register a source: a class with `output_schema` and `generate_batch`."""
     buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
-    return _registered(PluginKind.SOURCE, words, partitioned=partitioned, **buffers)
+    return _register(PluginKind.SOURCE, words, partitioned=partitioned, **buffers)
 
 
 def register_transform(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
     """Register a transform: a class with `output_schema` and `process_batch`."""
     buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
-    return _registered(PluginKind.TRANSFORM, words, partitioned=partitioned, **buffers)
+    return _register(PluginKind.TRANSFORM, words, partitioned=partitioned, **buffers)
 
 
 def register_sink(*words: Any, partitioned: bool = False, input_buffer: int = 0, output_buffer: int = 0) -> Any:
     """Register a sink: a class with `process_batch`."""
     buffers = {"input_buffer": input_buffer, "output_buffer": output_buffer}
-    return _registered(PluginKind.SINK, words, partitioned=partitioned, **buffers)
+    return _register(PluginKind.SINK, words, partitioned=partitioned, **buffers)
 
 
 def register_preprocessor(*words: Any) -> Any:
     """Register a preprocessor: a class with `preprocess_topology`."""
-    return _registered(PluginKind.PREPROCESSOR, words)
+    return _register(PluginKind.PREPROCESSOR, words)
 
 
 def register_side_output(*words: Any) -> Any:
     """Register a side output: a class with `process_batch`."""
-    return _registered(PluginKind.SIDE_OUTPUT, words)
+    return _register(PluginKind.SIDE_OUTPUT, words)
 
 
 def register_udf(
@@ -253,16 +247,16 @@ def register_udf(
 ) -> None:
     """Register a scalar SQL function: Arrow arrays in, an array of the same length out; literals are scalars.
 
-    One of the name of a built-in function takes its place. A volatile one is computed for every row.
+    A function with the name of a built-in one replaces it. A volatile one is computed for every row.
     """
     registration = Registration(name.lower(), PluginKind.UDF, function, _origin(function))
-    before = _functions.get(registration.id)
-    if before is not None:
+    known = _functions.get(registration.id)
+    if known is not None:
         message = (
-            f"two functions have the name '{name}': one of {before.origin.place}, one of {registration.origin.place}"
+            f"two functions have the name '{name}': one from {known.origin.place}, one from {registration.origin.place}"
         )
         raise UserError(PLUGIN_NOT_LOADED, message)
-    functions.offer(
+    functions.add_function(
         functions.Udf(registration.id, tuple(argument_types), return_type, function, volatile, registration.origin)
     )
     _functions[registration.id] = registration

@@ -1,6 +1,6 @@
-"""`blackhole`: counts rows and forgets them.
+"""`blackhole`: counts rows and discards them.
 
-Delivery: there is nothing to lose or to double.
+Delivery: nothing is kept, so nothing can be lost or duplicated.
 """
 
 from __future__ import annotations

@@ -19,18 +19,18 @@ from streamling.spec.pipeline.options import Deduplicating, RequiredKey, SingleS
 from streamling.spec.settings.blocks import Compression
 
 DELETED, INSERTED = "is_deleted", "insert_time"
-# Columns of the input that the table does not get as they are.
+# Columns of the input that are not written as they are.
 _NOT_DATA = (OPERATION_COLUMN, DELETED)
 _TIMES = frozenset({"int32", "int64", "uint32", "uint64", "timestamp"})
 
 
 class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOptions):
-    """A missing table is made as a ReplacingMergeTree; one that is there is used as it is, columns paired by name."""
+    """A missing table is created as a ReplacingMergeTree; an existing one is used as it is, columns matched by name."""
 
     identity_labels = ("table",)
     key_required = KEY_REQUIRED
 
-    table: str = Field(min_length=1, description="Table, or `database.table`; made when missing.")
+    table: str = Field(min_length=1, description="Table, or `database.table`; created if missing.")
     batch_size: int | None = Field(
         default=None, ge=1, description="Rows of one insert; by default `clickhouse_sink.batch_size`, which is 100000."
     )
@@ -45,17 +45,17 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
     version_column_name: str | None = Field(
         default=None,
         min_length=1,
-        description="Column whose highest value wins; by default `insert_time`, which the table gets.",
+        description="Column whose highest value wins; by default `insert_time`, which the sink adds.",
     )
     schema_override: dict[str, str] | None = Field(
-        default=None, description="ClickHouse type of a column in a table that is made, put there as written."
+        default=None, description="ClickHouse type of a column in a table that is created, used as written."
     )
     schema_overrides: dict[str, str] | None = Field(
         default=None, description="Another name of `schema_override`; only one of them may be used."
     )
     compression: Compression | None = Field(
         default=None,
-        description="How inserts are packed; case does not matter; by default `clickhouse_sink.compression`.",
+        description="How inserts are compressed; case does not matter; by default `clickhouse_sink.compression`.",
     )
     compression_level: int | None = Field(
         default=None, ge=0, le=9, description="Level, for gzip only; by default `clickhouse_sink.compression_level`."
@@ -70,7 +70,7 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
 
     @property
     def overrides(self) -> dict[str, str]:
-        """The types its author chose, by column."""
+        """The types that the pipeline file sets, by column."""
         return self.schema_override or self.schema_overrides or {}
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
                 yield node.caution(INVALID_VALUE, message, field, name)
             elif column is not None and "datetime" in text.casefold() and column.type.kind not in _TIMES:
                 message = f"'{field}.{name}' is '{text}', but the column is {column.type}"
-                hint = "times are made of seconds (int32, int64, uint32, uint64) and of timestamps"
+                hint = "times can be made from seconds (int32, int64, uint32, uint64) and from timestamps"
                 yield node.error(INVALID_VALUE, message, field, name, hint=hint)
 
     def _check_type(self, node: NodeSpec, column: Column) -> Iterator[Finding]:

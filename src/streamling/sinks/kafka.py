@@ -37,10 +37,10 @@ class KafkaSinkOptions(Deduplicating, SingleStream, SinkOptions):
     identity_labels = ("topic",)
     key_required = MESSAGE_KEY
 
-    topic: TopicName = Field(description="Topic, created when missing.")
-    data_format: MessageFormat = Field(description="Form of the payload.")
+    topic: TopicName = Field(description="Topic, created if missing.")
+    data_format: MessageFormat = Field(description="Format of the payload.")
     topic_partitions: int | None = Field(
-        default=None, ge=1, description="Partitions of a topic that is created; by default as the broker says."
+        default=None, ge=1, description="Partitions of a topic that is created; by default the setting of the broker."
     )
     batch_size: int = Field(default=10_000, ge=1, description="Messages the producer sends together.")
     batch_flush_interval: Duration = Field(
@@ -48,28 +48,28 @@ class KafkaSinkOptions(Deduplicating, SingleStream, SinkOptions):
     )
     message_max_bytes: int = Field(default=10_485_760, ge=1, description="Largest message.")
     compression: MessageCompression = Field(
-        default=MessageCompression.LZ4, description="How messages are packed; case does not matter."
+        default=MessageCompression.LZ4, description="How messages are compressed; case does not matter."
     )
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         if self.data_format is not MessageFormat.AVRO:
             return
         for column in columns:
-            for path, type_ in without_avro(column.name, column.type):
+            for path, type_ in types_without_avro(column.name, column.type):
                 message = f"no Avro encoding for the column '{path}' of the type {type_}"
                 yield node.error(INVALID_VALUE, message, "data_format", hint="cast it, leave it out, or write JSON")
 
 
-def without_avro(path: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
-    """The parts of a column that Avro has no form for, each with its path: `col.child`, `col[]`, `col{}`."""
+def types_without_avro(path: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
+    """The types in a column that Avro does not have, each with its path: `col.child`, `col[]`, `col{}`."""
     match type_:
         case DataType(kind="list", item=DataType() as item):
-            yield from without_avro(f"{path}[]", item)
+            yield from types_without_avro(f"{path}[]", item)
         case DataType(kind="struct", fields=fields):
             for field in fields:
-                yield from without_avro(f"{path}.{field.name}", field.type)
+                yield from types_without_avro(f"{path}.{field.name}", field.type)
         case DataType(kind="map", key=DataType(kind="string"), item=DataType() as item):
-            yield from without_avro(f"{path}{{}}", item)
+            yield from types_without_avro(f"{path}{{}}", item)
         case DataType(kind=kind) if kind in _NOT_IN_AVRO or kind == "map":
             yield path, type_
 

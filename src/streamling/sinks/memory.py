@@ -1,6 +1,6 @@
 """`memory`: keeps rows in the process, for tests.
 
-Delivery: as long as the process lives each epoch is kept once; rows of an epoch appear when it is committed.
+Delivery: each epoch is kept once as long as the process lives; rows of an epoch appear when it is committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MemoryOptions(Batched, Parallel, SinkOptions):
-    """Rows kept in the process; `streamling.run` gives them to the program that called it."""
+    """Rows kept in the process; `streamling.run` returns them to the program that called it."""
 
     exclude_gs_op: bool = Field(default=False, description="Leave the column `_gs_op` out.")
 
@@ -42,7 +42,7 @@ class MemorySink(Sink):
         self.capabilities = SinkCapabilities(batch=batch_policy(node.options))
         self._exclude_operation = exclude_operation
         self._uncommitted: dict[str, list[dict[str, Any]]] = {}
-        self._kept: list[dict[str, Any]] = []
+        self._committed: list[dict[str, Any]] = []
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         return Applied.NO
@@ -53,18 +53,18 @@ class MemorySink(Sink):
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         rows: list[dict[str, Any]] = []
         for batch in batches:
-            kept = batch.drop_columns([OPERATION_COLUMN]) if self._exclude_operation else batch
-            rows.extend(kept.to_pylist())
+            columns = batch.drop_columns([OPERATION_COLUMN]) if self._exclude_operation else batch
+            rows.extend(columns.to_pylist())
         self._uncommitted[epoch.id] = rows
         return Report(len(rows))
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         rows = self._uncommitted.pop(epoch.id)
-        self._kept.extend(rows)
+        self._committed.extend(rows)
         return len(rows)
 
     def result(self) -> list[dict[str, Any]]:
-        return self._kept
+        return self._committed
 
     def abort(self, epoch: Epoch) -> None:
         self._uncommitted.pop(epoch.id, None)

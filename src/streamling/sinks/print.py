@@ -1,7 +1,7 @@
 """`print`: one line per row on standard output.
 
-Delivery: at least once. A line that was printed cannot be taken back, so an epoch that is repeated after a
-crash prints its rows again.
+Delivery: at least once. A printed line cannot be taken back, so an epoch that is replayed after a crash prints its
+rows again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ class PrintOptions(Batched, Parallel, SinkOptions):
     """Rows as JSON on standard output."""
 
     sample_every: int | None = Field(default=None, ge=1, description="Print every n-th row.")
-    num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after that many rows.")
+    num_records_before_stop: int | None = Field(default=None, ge=0, description="Stop the run after this many rows.")
 
 
 class PrintSink(Sink):
     def __init__(self, node: NodeSpec, sample_every: int, record_limit: int | None) -> None:
         self.capabilities = SinkCapabilities(batch=batch_policy(node.options), record_limit=record_limit)
-        self._spec, self._node, self._sample_every, self._seen = node, node.name, sample_every, 0
+        self._spec = node
+        self._node = node.name
+        self._sample_every = sample_every
+        self._seen = 0
         self._columns: Schema | None = None
 
     def open(self, context: SinkContext) -> None:
@@ -61,7 +64,7 @@ class PrintSink(Sink):
         from streamling.formats.json import json_rows
 
         arrived = printed = 0
-        seen = self._seen  # a write that is tried again counts anew
+        seen = self._seen  # a retried write counts from here again
         for batch in batches:
             lines = []
             operations = batch.column(batch.schema.get_field_index(OPERATION_COLUMN)).to_pylist()
@@ -88,7 +91,7 @@ class PrintSink(Sink):
                 sys.stdout.flush()
             except BrokenPipeError as error:
                 _drop_unwritten()
-                message = f"{self._spec.described()}: standard output is closed: nobody reads it any more"
+                message = f"{self._spec.described()}: standard output is closed by its reader"
                 raise PermanentError(SINK_FAILED, message, node=self._node, where=self._spec.where) from error
             except OSError:
                 _drop_unwritten()
@@ -99,16 +102,16 @@ class PrintSink(Sink):
 
 
 def _drop_unwritten() -> None:
-    """Empty the buffer of standard output: else the next flush, by whoever tells of the error, fails in its turn."""
-    with suppress(OSError, ValueError):  # what is no file has no buffer of that kind
+    """Empty the buffer of standard output: otherwise the next flush, when the error is shown, would fail as well."""
+    with suppress(OSError, ValueError):  # not a file: no such buffer
         number = sys.stdout.fileno()
-        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        original, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, number)
             sys.stdout.flush()
         finally:
-            os.dup2(kept, number)
-            os.close(kept)
+            os.dup2(original, number)
+            os.close(original)
             os.close(nowhere)
 
 

@@ -11,12 +11,12 @@ from streamling.spec.pipeline.options import Batched, SingleStream, SinkOptions
 
 
 class WebhookOptions(Endpoint, SingleStream, Batched, SinkOptions):
-    """Rows are sent in order, one request at a time and stream; what the endpoint answers is not read."""
+    """Rows are sent in order, one request at a time per stream; the body of the answer is not read."""
 
     identity_labels = ("url",)
 
     skip_on_error: bool = Field(
-        default=False, description="Drop rows that the endpoint refuses; what may pass is still sent again."
+        default=False, description="Drop rows that the endpoint rejects; transient errors are still retried."
     )
 
 

@@ -1,4 +1,4 @@
-"""`dynamic_table`: a set of texts that queries ask while the pipeline runs."""
+"""`dynamic_table`: a set of values that queries look up while the pipeline runs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Populate(StrEnum):
 
 
 class DynamicTableOptions(TransformOptions):
-    """The texts are put there from outside, by a query of the pipeline, or both. It is no stream: nothing reads it
-    by `from`; queries ask it by its name in the pipeline with `dynamic_table_check`."""
+    """It is filled from outside, by a query of the pipeline, or both. It is not a stream: no node reads it by `from`;
+    queries look values up by its name in the pipeline with `dynamic_table_check`."""
 
     namespace = "dynamic tables"
     reads_by_query = True
 
-    backend_type: Backend = Field(description="Where the texts are kept; case and punctuation do not matter.")
+    backend_type: Backend = Field(description="Where the values are kept; case and punctuation do not matter.")
     backend_entity_name: str = Field(min_length=1, description="Name of the table in the backend.")
     sql: str | None = Field(default=None, min_length=1, description="Query that fills the table: one column of text.")
     schema_: str | None = Field(
@@ -52,23 +52,23 @@ class DynamicTableOptions(TransformOptions):
         min_length=1,
         description="Postgres schema; by default `dynamic_table_backend.postgres.dt_schema_name`.",
     )
-    column: str = Field(default="value", min_length=1, description="Column that holds the texts.")
+    column: str = Field(default="value", min_length=1, description="Column that holds the values.")
     time_column: str | None = Field(
-        default=None, min_length=1, description="Column with the time a text was added; a cache needs it."
+        default=None, min_length=1, description="Column with the time at which a value was added; a cache needs it."
     )
     cache: bool | None = Field(
         default=None,
-        description="Keep the texts in memory; by default `dynamic_table_backend.postgres.cache_enabled`.",
+        description="Keep the values in memory; by default `dynamic_table_backend.postgres.cache_enabled`.",
     )
     cache_refresh_debounce_ms: int | None = Field(
         default=None,
         ge=0,
-        description="Least time between two looks for new texts, 0 looks for every batch; by default "
+        description="Minimum time between two queries for new values, 0 = for every batch; by default "
         "`dynamic_table_backend.postgres.cache_refresh_debounce_ms`.",
     )
     populate: Populate = Field(
         default=Populate.BEFORE,
-        description="Whether the texts of a row are in the table before the row itself is tested, or after; only "
+        description="Whether the values of a row are added before the row itself is checked, or after; only "
         "with `sql`.",
     )
     same_input: bool = Field(
@@ -81,7 +81,9 @@ class DynamicTableOptions(TransformOptions):
     def _check_identifier(cls, name: str | None, info: ValidationInfo) -> str | None:
         postgres = info.data.get("backend_type") is Backend.POSTGRES
         if postgres and name is not None and not _IDENTIFIER.fullmatch(name):
-            raise invalid_value(f"is '{name}'; in Postgres it must be letters, digits and '_', no digit first")
+            raise invalid_value(
+                f"is '{name}'; in Postgres it must be letters, digits and '_', not beginning with a digit"
+            )
         return name
 
     @field_validator("populate", "same_input")
@@ -96,14 +98,14 @@ class DynamicTableOptions(TransformOptions):
         return self.populate is Populate.BEFORE
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
-        """Nothing about columns; what its author should know of the cache."""
+        """Checks no columns, only the settings of the cache."""
         if self.backend_type is not Backend.POSTGRES:
             return
         if self.cache and self.time_column is None:
             message = "'cache' has no effect without 'time_column': every lookup goes to the database"
-            yield node.caution(INVALID_VALUE, message, "cache", hint="name the time_column")
+            yield node.caution(INVALID_VALUE, message, "cache", hint="set time_column")
         elif self.cache_refresh_debounce_ms and self.cache is not False:
-            message = f"new texts may be seen up to {self.cache_refresh_debounce_ms} ms late"
+            message = f"new values may be seen up to {self.cache_refresh_debounce_ms} ms late"
             yield node.caution(INVALID_VALUE, message, "cache_refresh_debounce_ms")
 
 

@@ -1,4 +1,4 @@
-"""`handler`: rows posted to a URL, whose answer takes their place."""
+"""`handler`: rows posted to a URL, and replaced by the rows of the answer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, Transf
 
     schema_override: dict[str, DeclaredType | None] = Field(
         default_factory=dict,
-        description="How the columns of the answer differ: a type changes a column or adds one, nothing (`null`) "
-        "removes it.",
+        description="How the columns of the answer differ: a type changes or adds a column, `null` removes it.",
     )
 
     @field_validator("schema_override")
@@ -42,8 +41,8 @@ class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, Transf
                 yield node.caution(INVALID_VALUE, message, "schema_override", name, hint=did_you_mean(name, rows.names))
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
-        """A changed column keeps its place and whether it may be null; new ones stand behind, in order of name."""
-        kept = [
+        """A changed column keeps its position and nullability; new columns come last, in order of name."""
+        remaining = [
             Column(column.name, self.schema_override.get(column.name) or column.type, column.nullable)
             for column in rows
             if column.name not in self.schema_override or self.schema_override[column.name] is not None
@@ -53,8 +52,8 @@ class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, Transf
             for name, type_ in sorted(self.schema_override.items())
             if type_ is not None and name not in rows
         ]
-        operation = [column for column in kept if column.name == OPERATION_COLUMN]
-        return Schema((*(column for column in kept if column not in operation), *added, *operation))
+        operation = [column for column in remaining if column.name == OPERATION_COLUMN]
+        return Schema((*(column for column in remaining if column not in operation), *added, *operation))
 
 
 register(Kind(Role.TRANSFORM, "handler", HandlerOptions))

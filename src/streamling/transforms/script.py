@@ -25,9 +25,9 @@ class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
     language: Literal["javascript", "js", "typescript", "ts"] = Field(description="Language of the script.")
     script: str = Field(min_length=1, description="One function; its name does not matter.")
     schema_: DeclaredColumns | None = Field(
-        default=None, alias="schema", description="Columns it gives and their types; by default those it gets."
+        default=None, alias="schema", description="Columns it returns and their types; by default those of the input."
     )
-    batch_size: int | None = Field(default=None, ge=0, description="Rows of one call; 0 is the same as none.")
+    batch_size: int | None = Field(default=None, ge=0, description="Rows per call; 0 is the same as not set.")
     batch_flush_interval: Duration | None = Field(
         default=None,
         validate_default=True,
@@ -45,14 +45,14 @@ class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
         return timedelta(seconds=1) if interval is None and info.data.get("batch_size") else interval
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
-        """What a function leaves out is null, so any column may be, except the operation."""
+        """A field that the function leaves out is null, so every column is nullable, except the operation."""
         if self.schema_ is None:
-            return Schema(tuple(_may_be_null(column) for column in rows))
-        declared = tuple(_may_be_null(column) for column in declared_fields(self.schema_))
+            return Schema(tuple(_nullable(column) for column in rows))
+        declared = tuple(_nullable(column) for column in declared_fields(self.schema_))
         return Schema(declared if OPERATION_COLUMN in self.schema_ else (*declared, OPERATION_FIELD))
 
 
-def _may_be_null(column: Column) -> Column:
+def _nullable(column: Column) -> Column:
     return OPERATION_FIELD if column.name == OPERATION_COLUMN else Column(column.name, column.type)
 
 

@@ -13,7 +13,7 @@ from plugin_files import HEAD, NUMBERS, checked, problems, settings, write_plugi
 import streamling
 from streamling.cli.main import main
 from streamling.errors import UserError
-from streamling.plugin import loading
+from streamling.plugin import SinkPlugin, loading, register_sink
 from streamling.plugin.catalog import plugins
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
@@ -50,7 +50,7 @@ def origins(path: Path | None = None) -> dict[str, str]:
 
 def test_importing_the_plugin_package_loads_neither_spark_nor_arrow() -> None:
     script = (
-        "import sys, streamling.plugin, streamling.plugin.samples; "
+        "import sys; from streamling.plugin.loading import load_samples; load_samples(); "
         "print(sorted({'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy'} & set(sys.modules)))"
     )
     source = str(Path(streamling.__path__[0]).parent)
@@ -92,10 +92,20 @@ def test_what_was_loaded_by_path_is_forgotten_when_another_path_is_loaded(tmp_pa
     assert "others" not in origins()
 
 
-def test_a_plugin_loaded_by_path_takes_the_place_of_a_sample(tmp_path: Path) -> None:
+def test_a_plugin_loaded_by_path_is_used_instead_of_a_sample_of_its_id(tmp_path: Path) -> None:
     write_plugin(tmp_path, NUMBERS.replace("numbers", "basic_plugin.random_source"))
     assert origins(tmp_path)["basic_plugin.random_source"] == "path"
     assert origins()["basic_plugin.random_source"] == "built-in sample"
+
+
+def test_a_plugin_registered_by_a_program_is_used_instead_of_a_sample_of_its_id() -> None:
+    load_plugins(settings())
+    try:
+        register_sink("print_sink", type("Own", (SinkPlugin,), {"process_batch": print}))
+        assert origins()["print_sink"] == "code"
+    finally:
+        forget(Provenance.CODE)
+    assert origins()["print_sink"] == "built-in sample"
 
 
 def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_path: Path) -> None:
@@ -118,7 +128,7 @@ def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_p
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         (NUMBERS + NUMBERS, "two plugins have the id 'numbers'"),
-        (NUMBERS.replace("numbers", "kafka"), "source plugin 'kafka': the id is that of a built-in kind of node"),
+        (NUMBERS.replace("numbers", "kafka"), "source plugin 'kafka': the id belongs to a built-in kind of node"),
         ("register_sink('q', 5)", "sink plugin 'q': a class is expected, not 5"),
         ("@register_sink('q')\nclass Q: pass", "the class Q has no method process_batch"),
         ("@register_source('q')\nclass Q: pass", "no method output_schema and no method generate_batch"),
@@ -128,8 +138,8 @@ def test_an_id_may_be_given_as_namespace_and_name_and_by_call_or_decorator(tmp_p
             "@register_sink('q', partitioned=True)\nclass Q(SinkPlugin):\n  process_batch = print",
             "a partitioned plugin needs a class method describe",
         ),
-        ("register_udf('f', [5], pa.int64(), print)", "function 'f': types are Arrow types"),
-        ("register_udf('f g', [], pa.int64(), print)", "the name is not letters, digits and '_'"),
+        ("register_udf('f', [5], pa.int64(), print)", "function 'f': its types must be Arrow types"),
+        ("register_udf('f g', [], pa.int64(), print)", "the name must consist of letters, digits and '_'"),
         ("for _ in range(2): register_udf('f', [], pa.int64(), print)", "two functions have the name 'f'"),
     ],
 )
@@ -148,7 +158,7 @@ def test_two_plugins_of_different_kinds_and_files_cannot_share_an_id(tmp_path: P
     first = write_plugin(tmp_path, NUMBERS, "a.py")
     second = write_plugin(tmp_path, "@register_sink('numbers')\nclass S(SinkPlugin):\n  process_batch = print", "b.py")
     message = refusal(tmp_path).message
-    assert f"'numbers': one of {first}, one of {second}" in message
+    assert f"'numbers': one from {first}, one from {second}" in message
 
 
 def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_state_cannot_be_used_in_the_constructor(place: Path) -> None:
     ("type_", "said"),
     [
         ("no_operation", "output_schema has no column '_gs_op'; it has: id"),
-        ("no_schema", "output_schema gave list, not a pyarrow.Schema"),
+        ("no_schema", "output_schema returned list, not a pyarrow.Schema"),
         ("number_operation", "'_gs_op' must be text"),
         ("odd_type", "column 'x' has the type month_day_nano_interval"),
     ],

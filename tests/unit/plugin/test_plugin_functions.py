@@ -16,7 +16,7 @@ from streamling.engine.data.functions import used_functions
 from streamling.errors import PermanentError
 from streamling.plan.sql import compile_expression
 from streamling.plugin.functions import Call
-from streamling.plugin.registration import Origin, Provenance
+from streamling.plugin.registration import PluginOrigin, Provenance
 
 OWN = """
 import itertools
@@ -140,7 +140,7 @@ def test_functions_of_filters_and_columns_of_sources_are_used_too(place: Path) -
 def call(place: Path, name: str, marks: str, *columns: pa.Array) -> pa.Array:
     checked(place, pipeline("id"))
     rows = len(columns[0]) if columns else 3
-    return Call(name, Origin(Provenance.PATH, str(place / "own.py")))(pa.array([f"{marks}:t"] * rows), *columns)
+    return Call(name, PluginOrigin(Provenance.PATH, str(place / "own.py")))(pa.array([f"{marks}:t"] * rows), *columns)
 
 
 def test_literals_arrive_as_scalars(place: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_volatile_function_is_computed_for_every_row_and_others_once_where_the
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("short", "function 'short' of a plugin gave 1 values for 2 rows"),
-        ("odd", "function 'odd' of a plugin gave str, not a pyarrow array"),
+        ("short", "function 'short' of a plugin returned 1 values for 2 rows"),
+        ("odd", "function 'odd' of a plugin returned str, not a pyarrow array"),
         ("broken", r"function 'broken' of a plugin failed: ZeroDivisionError: division by zero \(own.py, line"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_worker_finds_the_function_by_the_path_of_its_plugin(place: Path, tmp_
     other = tmp_path / "other"
     other.mkdir()
     checked(other, pipeline("id"))  # forgets the functions, as a new process has none
-    found = Call("plus", Origin(Provenance.PATH, str(place / "own.py")))(
+    found = Call("plus", PluginOrigin(Provenance.PATH, str(place / "own.py")))(
         pa.array(["00:t"]), pa.array([1]), pa.array([2])
     )
     assert found.to_pylist() == [3]
@@ -197,8 +197,8 @@ def test_a_worker_finds_a_function_that_an_entry_point_registers(tmp_path: Path)
     (about / "entry_points.txt").write_text("[streamling.plugins]\nown = own_plugin:register\n")
     worker = (
         "import pyarrow as pa\nfrom streamling.plugin.functions import Call\n"
-        "from streamling.plugin.registration import Origin, Provenance\n"
-        "origin = Origin(Provenance.ENTRY_POINT, 'own = own_plugin:register')\n"
+        "from streamling.plugin.registration import PluginOrigin, Provenance\n"
+        "origin = PluginOrigin(Provenance.ENTRY_POINT, 'own = own_plugin:register')\n"
         "print(Call('same', origin)(pa.array(['0:n']), pa.array([7])).to_pylist())"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -210,4 +210,4 @@ def test_a_worker_finds_a_function_that_an_entry_point_registers(tmp_path: Path)
 
 def test_a_function_that_a_worker_cannot_find_is_named() -> None:
     with pytest.raises(PermanentError, match="function 'lost' of a plugin is not registered again"):
-        Call("lost", Origin(Provenance.CODE, "json"))(pa.array(["0:n"]), pa.array([7]))
+        Call("lost", PluginOrigin(Provenance.CODE, "json"))(pa.array(["0:n"]), pa.array([7]))

@@ -83,7 +83,7 @@ def test_other_kinds_that_are_missing_have_nothing_to_do_with_skipped_preprocess
     ("id_", "said"),
     [
         ("broken", r"preprocessor 'broken' failed: ValueError: slice step cannot be zero \(own.py, line"),
-        ("mute", "preprocessor 'mute' failed: TypeError: preprocess_topology gave NoneType, not text"),
+        ("mute", "preprocessor 'mute' failed: TypeError: preprocess_topology returned NoneType, not text"),
         ("dataset", "preprocessor 'dataset' failed: KeyError: 'rows'"),
     ],
 )

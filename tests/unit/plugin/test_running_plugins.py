@@ -239,7 +239,11 @@ def test_an_error_of_a_source_ends_the_run_and_is_not_tried_again(place: Place) 
     [
         (PluginError("no"), PermanentError, None),
         (PluginError("no", user=True), UserError, None),
-        (PluginError("no", retriable=True), PermanentError, "the plugin says that this may pass: start again"),
+        (
+            PluginError("no", retriable=True),
+            PermanentError,
+            "the plugin says that this error is transient: start again",
+        ),
     ],
 )
 def test_plugin_errors_carry_what_the_plugin_says_of_them(
@@ -258,11 +262,11 @@ def test_plugin_errors_carry_what_the_plugin_says_of_them(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([1], "generate_batch gave list, not a pyarrow.RecordBatch"),
+        ([1], "generate_batch returned list, not a pyarrow.RecordBatch"),
         (pa.RecordBatch.from_pydict({"id": [1]}), "column '_gs_op' is missing"),
         (
             pa.RecordBatch.from_pydict({"id": [1], "_gs_op": ["i"], "x": [1]}),
-            "gave the column 'x', which",
+            "returned the column 'x', which",
         ),
         (pa.RecordBatch.from_pydict({"id": ["x"], "_gs_op": ["i"]}), "column 'id' does not fit int64"),
     ],
@@ -354,8 +358,7 @@ def test_a_batch_size_cuts_and_joins_batches(place: Place) -> None:
     register_transform("own", Doubling)
     transform = place.transform("type: own, batch_size: 4")
     assert processed(transform, batch(1, 2), batch(5, 6, 7, 8, 9))[0] == [2, 4, 10, 12, 14, 16, 18]
-    assert transform._group is not None
-    plugin: Any = transform._group.instances[0].plugin
+    plugin: Any = transform.group.instances[0].plugin
     assert plugin.seen == [[1, 2, 5, 6], [7, 8, 9]]
 
 

@@ -56,7 +56,7 @@ class Doubling(TransformPlugin):
 def nothing_kept() -> Iterator[None]:
     Doubling.made.clear()
     yield
-    assert not module._kept, "a test has not closed its transform"
+    assert not module._instances, "a test has not closed its transform"
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_a_stateless_transform_that_wants_markers_is_refused(place: Place) -> No
         def process_checkpoint_marker(self, epoch: int) -> None:
             return None
 
-    said = "transform plugin 'own': Holding is stateless, so it hears no markers, but has process_checkpoint_marker"
+    said = "transform plugin 'own': Holding is stateless, so it gets no markers, but has process_checkpoint_marker"
     with pytest.raises(UserError) as caught:
         register_transform("own", Holding)
     assert (caught.value.code, caught.value.message) == ("PLUGIN_NOT_LOADED", said)

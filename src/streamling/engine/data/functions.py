@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import Projection
 from streamling.engine.data.spark_errors import errors_to_driver
 from streamling.plan.pipeline import Plan
-from streamling.plugin.functions import Call, Udf, offered
+from streamling.plugin.functions import Call, Udf, registered_functions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ def used_functions(plan: Plan, projections: Iterable[Projection]) -> list[Udf]:
     """The plugin functions that the plan's queries or the projections of its sources call."""
     queries = (node.query for node in plan.nodes if node.query is not None)
     names = frozenset[str]().union(*(q.functions for q in queries), *(p.functions for p in projections))
-    return [udf for udf in offered() if udf.name in names]
+    return [udf for udf in registered_functions() if udf.name in names]
 
 
 def register_functions(session: SparkSession, udfs: Sequence[Udf]) -> None:

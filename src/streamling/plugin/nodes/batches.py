@@ -1,4 +1,4 @@
-"""Batches on their way to a plugin: in the size the node asks for, dealt to the instances."""
+"""Batches on their way to a plugin: in the size that the node asks for, distributed to the instances."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from streamling.plugin.nodes.instance import Instance
 _REASON = "plugin_error"
 
 
-def rebatched(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
-    """Pieces of `size` rows, the last one smaller; the batches as they come if there is no size. None is empty."""
+def rebatch(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
+    """Batches of `size` rows, the last one smaller; without a size, the batches as they come. None of them is empty."""
     if size is None:
         yield from (batch for batch in batches if batch.num_rows)
         return
-    held: list[pa.RecordBatch] = []
+    buffer: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         while batch.num_rows:
-            piece = batch.slice(0, size - rows)
-            held.append(piece)
-            rows += piece.num_rows
-            batch = batch.slice(piece.num_rows)
+            head = batch.slice(0, size - rows)
+            buffer.append(head)
+            rows += head.num_rows
+            batch = batch.slice(head.num_rows)
             if rows == size:
-                yield pa.concat_batches(held)
-                held, rows = [], 0
-    if held:
-        yield pa.concat_batches(held)
+                yield pa.concat_batches(buffer)
+                buffer, rows = [], 0
+    if buffer:
+        yield pa.concat_batches(buffer)
 
 
 class Dealer:
@@ -54,16 +54,16 @@ class Dealer:
         elif isinstance(placement, ByPrimaryKey):
             self._columns = primary_key
         elif not isinstance(placement, RoundRobin):
-            raise PermanentError(PLUGIN_FAILED, f"{placement!r} is no placement")
+            raise PermanentError(PLUGIN_FAILED, f"{placement!r} is not a valid placement")
 
-    def dealt(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def deal(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """One batch per instance, in the order of the rows; one may be empty."""
         if self._count == 1:
             return [batch]
         rows: list[list[int]] = [[] for _ in range(self._count)]
         for number, instance in enumerate(self._instances(batch)):
             rows[instance].append(number)
-        return [batch.take(pa.array(chosen, pa.int64())) for chosen in rows]
+        return [batch.take(pa.array(numbers, pa.int64())) for numbers in rows]
 
     def _instances(self, batch: pa.RecordBatch) -> Iterator[int]:
         if self._columns is None:
@@ -74,26 +74,26 @@ class Dealer:
 
 
 def _hash(key: tuple[Any, ...]) -> int:
-    """The same in every process and every version: rows of a key must find the instance that has its earlier ones."""
+    """The same in every process and every version: rows of a key must go to the instance that got its earlier rows."""
     return zlib.crc32(repr(key).encode())
 
 
-def process(instances: Sequence[Instance], dealt: Sequence[pa.RecordBatch], bad: list[BadRow]) -> list[Any]:
-    """`process_batch` of every instance that has rows, side by side; what they gave.
+def process(instances: Sequence[Instance], batches: Sequence[pa.RecordBatch], bad: list[BadRow]) -> list[Any]:
+    """Call `process_batch` of every instance that has rows, in parallel; returns the results.
 
-    Rows that one names at fault are added to `bad`, and it is called again with the others.
+    Rows that an instance rejects are added to `bad`, and it is called again with the others.
     """
-    under_way = [
+    calls = [
         (i, batch, i.submit("process_batch", batch))
-        for i, batch in zip(instances, dealt, strict=True)
+        for i, batch in zip(instances, batches, strict=True)
         if batch.num_rows
     ]
     results, errors = [], []
-    for instance, batch, first in under_way:
+    for instance, batch, first in calls:
         future: Future[Any] | None = first
         try:
-            while (refusal := _refusal(future)) is not None:
-                batch = _without(batch, refusal, bad)
+            while (rejection := _rejection(future)) is not None:
+                batch = _without(batch, rejection, bad)
                 future = instance.submit("process_batch", batch) if batch.num_rows else None
             results.append(future.result() if future is not None else None)
         except StreamlingError as error:
@@ -103,7 +103,7 @@ def process(instances: Sequence[Instance], dealt: Sequence[pa.RecordBatch], bad:
     return results
 
 
-def _refusal(future: Future[Any] | None) -> PluginError | None:
+def _rejection(future: Future[Any] | None) -> PluginError | None:
     error = future.exception() if future is not None else None
     return error if isinstance(error, PluginError) else None
 
@@ -118,29 +118,31 @@ def _without(batch: pa.RecordBatch, error: PluginError, bad: list[BadRow]) -> pa
     return _all_but(batch, rows)
 
 
-def accepted(given: Any, columns: Schema, node: str, described: str, method: str) -> Iterator[pa.RecordBatch | BadRow]:
-    """What a method gave, as batches with rows for the engine. Nothing at all is no rows.
+def accept_batches(
+    result: Any, columns: Schema, node: str, described: str, method: str
+) -> Iterator[pa.RecordBatch | BadRow]:
+    """The result of a method as batches for the engine; None is no rows.
 
-    Rows without a known operation are bad rows, and stand in front of their batch.
+    Rows without a known operation are bad rows, and come before their batch.
     """
-    if given is None:
+    if result is None:
         return
-    batches = given.to_batches() if isinstance(given, pa.Table) else [given]
+    batches = result.to_batches() if isinstance(result, pa.Table) else [result]
     problem = None
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
-            problem = f"gave {type(batch).__name__}, not a pyarrow.RecordBatch"
+            problem = f"returned {type(batch).__name__}, not a pyarrow.RecordBatch"
         elif extra := [name for name in batch.schema.names if name not in columns]:
-            problem = f"gave the column '{extra[0]}', which output_schema does not have"
+            problem = f"returned the column '{extra[0]}', which output_schema does not have"
     if problem is not None:
         raise PermanentError(PLUGIN_FAILED, f"{described}: {method} {problem}", node=node)
     for batch in batches:
-        fitting = from_plugin(batch, columns, node)
-        unknown = unknown_operations(fitting)
+        cast = from_plugin(batch, columns, node)
+        unknown = unknown_operations(cast)
         for index, text in unknown.items():
-            yield BadRow("unknown_operation", f"{method}: {text}", {}, row=json_row(fitting, index))
-        if len(unknown) < fitting.num_rows:
-            yield _all_but(fitting, unknown) if unknown else fitting
+            yield BadRow("unknown_operation", f"{method}: {text}", {}, row=json_row(cast, index))
+        if len(unknown) < cast.num_rows:
+            yield _all_but(cast, unknown) if unknown else cast
 
 
 def _all_but(batch: pa.RecordBatch, rows: Container[int]) -> pa.RecordBatch:

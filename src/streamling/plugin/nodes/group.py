@@ -1,4 +1,4 @@
-"""The instances of one node: made together, told together, one of them unless the plugin is partitioned."""
+"""The instances of one node: made and called together; there is one unless the plugin is partitioned."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Group:
+class InstanceGroup:
     """`width` instances of the plugin of a node."""
 
     def __init__(
         self, node: NodeSpec, options: PluginNode, runtime: Runtime | None, width: int, rows: Schema | None
     ) -> None:
-        self._node, self._options, self._rows, self._width = node, options, rows, width
+        self._node = node
+        self._options = options
+        self._rows = rows
+        self._width = width
         self.recorder = self._recorder_for(runtime)
         self._store = no_state if runtime is None else lambda: runtime.state
         self._application = options.application.id if runtime is None else runtime.application
@@ -42,22 +45,22 @@ class Group:
             raise
 
     def initialize(self) -> None:
-        """Let every instance open its connections, and learn its labels."""
+        """Let every instance open its connections, and set the labels of the plugin."""
         self.call("initialize")
         own: dict[str, object] = {}
         if self._options.registration.partitioned:
-            description = self._options.planned(self._node, self._rows).description
+            description = self._options.ask_plugin(self._node, self._rows).description
             own = dict(description.labels) if description is not None else {}
         elif self.instances[0].has("labels"):
             own = dict(self.instances[0].call("labels") or {})
-        label(self.recorder, self._node, own)
+        set_labels(self.recorder, self._node, own)
 
     def call(self, method: str, *arguments: object) -> list[Any]:
-        """The same call on every instance, side by side; the first error is raised once all are done."""
-        return gathered([instance.submit(method, *arguments) for instance in self.instances])
+        """The same call on every instance, in parallel; the first error is raised once all are done."""
+        return gather_results([instance.submit(method, *arguments) for instance in self.instances])
 
     def terminate(self) -> None:
-        """Close all, side by side; an error of one is a warning and keeps none from closing."""
+        """Close all, in parallel; an error of one is logged as a warning and does not keep the others from closing."""
         until = time.monotonic() + LAST_CALL_S
         for last in [instance.end() for instance in self.instances]:
             try:
@@ -84,21 +87,21 @@ class Group:
             metrics=self.recorder,
         )
         try:
-            plugin = registration.target(context, self._options.given())
+            plugin = registration.target(context, self._options.effective_options())
         except Exception as error:
             raise self._options.refusal(self._node, error) from error
         return Instance(plugin, node=self._node.name, described=self._node.described())
 
 
-def label(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
-    """Record with the labels of the node and those that its plugin says."""
+def set_labels(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
+    """Record metrics with the labels of the node and those of its plugin."""
     recorder.labels, warnings = plugin_node_labels(node, own)
     for warning in warnings:
         log.warning("%s", warning)
 
 
-def gathered(futures: Sequence[Any]) -> list[Any]:
-    """The results of all calls; the first error once none is under way any more."""
+def gather_results(futures: Sequence[Any]) -> list[Any]:
+    """The results of all calls; raises the first error once all calls are done."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise errors[0]

@@ -1,4 +1,4 @@
-"""One instance of a plugin in its run: its methods are called one at a time, on a thread of its own.
+"""One instance of a plugin in a run: its methods are called one at a time, on a thread of its own.
 
 Coroutines run on one event loop that all plugins of the process share.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from streamling.plugin.bases import PluginError
 from streamling.plugin.failures import failure
 
-# Closing is the last thing asked of a plugin; one that does not answer must not keep the process.
+# Closing is the last call to a plugin; one that does not return must not keep the process alive.
 LAST_CALL_S = 10.0
 
 
@@ -28,33 +28,34 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _started(awaitable: Awaitable[Any]) -> Future[Any]:
+def _start_on_loop(awaitable: Awaitable[Any]) -> Future[Any]:
     async def wait() -> Any:
         return await awaitable
 
     return asyncio.run_coroutine_threadsafe(wait(), _event_loop())
 
 
-def settled(result: Any) -> Any:
-    """What a method gave; awaited if it is a coroutine."""
-    return _started(result).result() if inspect.isawaitable(result) else result
+def resolve(result: Any) -> Any:
+    """The result of a method; awaited if it is a coroutine."""
+    return _start_on_loop(result).result() if inspect.isawaitable(result) else result
 
 
 class Instance:
-    """Calls by name; a method the plugin does not have does nothing."""
+    """Calls methods by name; a method that the plugin does not have does nothing."""
 
     def __init__(self, plugin: object, *, node: str, described: str) -> None:
         self.plugin = plugin
-        self._node, self._described = node, described
+        self._node = node
+        self._described = described
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._awaited: Future[Any] | None = None
+        self._pending_batch: Future[Any] | None = None
 
     def has(self, method: str) -> bool:
         return callable(getattr(self.plugin, method, None))
 
     def call(self, method: str, *arguments: object) -> Any:
-        """What the method gives, once the calls before it are done. Raises StreamlingError."""
+        """The result of the method, once the calls before it are done. Raises StreamlingError."""
         return self.submit(method, *arguments).result()
 
     def submit(self, method: str, *arguments: object) -> Future[Any]:
@@ -69,9 +70,9 @@ class Instance:
         return future
 
     def end(self, method: str = "terminate") -> Future[Any]:
-        """The last call, once, after everything that was asked before. A batch still waited for is given up."""
-        if self._awaited is not None:
-            self._awaited.cancel()
+        """The last call, after all earlier ones. A batch that is still being generated is cancelled."""
+        if self._pending_batch is not None:
+            self._pending_batch.cancel()
         last = self.submit(method)
         self._calls.put(None)
         return last
@@ -84,14 +85,14 @@ class Instance:
         try:
             result = getattr(self.plugin, method)(*arguments)
             if inspect.isawaitable(result):
-                started = _started(result)
-                self._awaited = started if method == "generate_batch" else None
+                started = _start_on_loop(result)
+                self._pending_batch = started if method == "generate_batch" else None
                 result = started.result()
             future.set_result(result)
-        except BaseException as error:  # whatever it is, it is an error of the plugin, and the caller's to meet
+        except BaseException as error:  # whatever it is, it is an error of the plugin and is raised to the caller
             if isinstance(error, PluginError) and error.rows is not None and method == "process_batch":
                 future.set_exception(error)
             else:
                 future.set_exception(failure(self._node, self._described, method, error))
         finally:
-            self._awaited = None
+            self._pending_batch = None

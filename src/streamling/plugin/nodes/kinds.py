@@ -1,7 +1,7 @@
-"""The kinds of node that plugins add: what the planner learns of them before they run.
+"""The kinds of nodes that plugins add: what the planner learns about them before they run.
 
-A plugin is asked what it is by making an instance of it and ending it at once, or, if it is partitioned, by its
-`describe`. Neither touches anything outside.
+The planner makes an instance of a plugin, asks for its schema and ends it at once, or, if the plugin is partitioned,
+calls its `describe`. Neither touches the outside world.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
 from streamling.plugin.application import Application, no_state
 from streamling.plugin.bases import ByColumns, ByPrimaryKey, Description
 from streamling.plugin.context import PluginContext
-from streamling.plugin.failures import told
-from streamling.plugin.nodes.instance import settled
+from streamling.plugin.failures import message_of
+from streamling.plugin.nodes.instance import resolve
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.pipeline.plugin_options import (
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What a plugin says of a node; `description` for partitioned ones only."""
+class PluginAnswer:
+    """What a plugin says about a node; `description` for partitioned plugins only."""
 
     columns: Schema | None
     description: Description | None
     bounded: bool = False
-    """A source that says that it ends by itself."""
+    """The source says that it ends by itself."""
 
 
 class PluginNode(PluginOptions):
@@ -70,14 +70,14 @@ class PluginNode(PluginOptions):
     def application(self) -> Application:
         return self._application
 
-    def given(self) -> dict[str, str]:
-        """The options as the plugin gets them: settings of its own beat the pipeline file."""
+    def effective_options(self) -> dict[str, str]:
+        """The options as the plugin gets them: its own settings override the pipeline file."""
         return self.application.options_for(self.registration.id, self.plugin_options())
 
-    def planned(self, node: NodeSpec, rows: Schema | None) -> Planned:
-        """Ask the plugin. Raises UserError with the place of the node, or of the option the plugin speaks of."""
+    def ask_plugin(self, node: NodeSpec, rows: Schema | None) -> PluginAnswer:
+        """Raises UserError with the position of the node, or of the option that the plugin names."""
         try:
-            return _asked(self, node, rows)
+            return _ask(self, node, rows)
         except _MethodFailed as failed:
             raise self.refusal(node, failed.error, failed.method) from failed.error
         except StreamlingError as error:
@@ -88,48 +88,49 @@ class PluginNode(PluginOptions):
             raise self.refusal(node, error) from error
 
     def refusal(self, node: NodeSpec, error: BaseException, method: str | None = None) -> UserError:
-        """`method` is what raised the error, if it was not the making of the instance."""
-        given = self.given()
-        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in given:
-            return node.error(PLUGIN_REFUSED, f"the option '{error.args[0]}' is missing")
-        message = f"{method} failed: {told(error)}" if method else told(error)
+        """`method` raised the error; None: the constructor."""
+        options = self.effective_options()
+        key = error.args[0] if isinstance(error, KeyError) and error.args else None
+        if isinstance(key, str) and key not in options:
+            return node.error(PLUGIN_REFUSED, f"the option '{key}' is missing")
+        message = f"{method} failed: {message_of(error)}" if method else message_of(error)
         condition = error.condition if isinstance(error, UserError) else PLUGIN_REFUSED
-        named = next((name for name in given if re.search(rf"\b{re.escape(name)}\b", message)), None)
+        named = next((name for name in options if re.search(rf"\b{re.escape(name)}\b", message)), None)
         path = () if named is None else (named,) if node.tree.get(named) is not None else ("options", named)
         return node.error(condition, message, *path, hint=getattr(error, "hint", None))
 
     def width(self, node: NodeSpec, rows: Schema | None, key: Key, upstream: int) -> int:
         """How many instances there are; `upstream` is the width of the input. Raises UserError."""
-        wanted: int | None = self.streams
-        description = self.planned(node, rows).description if self.registration.partitioned else None
+        parallelism: int | None = self.streams
+        description = self.ask_plugin(node, rows).description if self.registration.partitioned else None
         if description is None:
-            if wanted is not None and wanted > 1:
-                message = f"'parallelism' is {wanted}, but the plugin is not partitioned and runs as one stream"
+            if parallelism is not None and parallelism > 1:
+                message = f"'parallelism' is {parallelism}, but the plugin is not partitioned and runs as one stream"
                 raise node.error(PLACEMENT, message, "parallelism", hint="remove 'parallelism'")
             return 1
-        chosen = wanted or ((description.preferred or 1) if node.role is Role.SOURCE else upstream)
-        most = description.maximum
-        if chosen < description.minimum or (most is not None and chosen > most):
-            allowed = f"{description.minimum} to {most}" if most is not None else f"at least {description.minimum}"
-            message = f"would run on {chosen} streams; the plugin allows {allowed}"
+        width = parallelism or ((description.preferred or 1) if node.role is Role.SOURCE else upstream)
+        minimum, maximum = description.minimum, description.maximum
+        if width < minimum or (maximum is not None and width > maximum):
+            allowed = f"{minimum} to {maximum}" if maximum is not None else f"at least {minimum}"
+            message = f"would run on {width} streams; the plugin allows {allowed}"
             raise node.error(PLACEMENT, message, "parallelism", hint="set 'parallelism'")
-        if node.role is not Role.SOURCE and chosen > 1:
+        if node.role is not Role.SOURCE and width > 1:
             _check_placement(node, description, rows, key)
-        return chosen
+        return width
 
 
 class _SourceNode(PluginNode, PluginSourceOptions):
     """A source of a plugin."""
 
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        return self.planned(node, None).columns
+        return self.ask_plugin(node, None).columns
 
 
 class _TransformNode(PluginNode, PluginTransformOptions):
     """A transform of a plugin."""
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
-        columns = self.planned(node, rows).columns
+        columns = self.ask_plugin(node, rows).columns
         return rows if columns is None else columns
 
 
@@ -139,9 +140,9 @@ class _SinkNode(PluginNode, PluginSinkOptions):
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:  # type: ignore[override]
         yield from super().check_columns(node, columns, key)
         if self.registration.partitioned:
-            return  # asked for its width as well, and refuses there
+            return  # the planner also asks for its width, where it is refused
         try:
-            self.planned(node, columns)
+            self.ask_plugin(node, columns)
         except UserError as error:
             yield error
 
@@ -190,34 +191,36 @@ def _build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
 
 
 class _MethodFailed(Exception):
-    """A method of a plugin raised `error` when it was asked what it is."""
+    """A method of a plugin raised `error` while the node was planned."""
 
     def __init__(self, method: str, error: Exception) -> None:
         super().__init__(method, error)
-        self.method, self.error = method, error
+        self.method = method
+        self.error = error
 
 
 def _answer(plugin: Any, method: str, *arguments: object) -> Any:
     try:
-        return settled(getattr(plugin, method)(*arguments))
+        return resolve(getattr(plugin, method)(*arguments))
     except Exception as error:
         raise _MethodFailed(method, error) from error
 
 
-def _asked(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> Planned:
+def _ask(plugin_options: PluginNode, node: NodeSpec, rows: Schema | None) -> PluginAnswer:
     from streamling.formats.exchange import exchange_schema
 
-    registration, options = asked.registration, asked.given()
+    registration, options = plugin_options.registration, plugin_options.effective_options()
     input_schema = exchange_schema(rows) if rows is not None else None
     if registration.partitioned:
         description = _answer(registration.target, "describe", options, input_schema)
         if not isinstance(description, Description):
-            raise TypeError(f"describe gave {type(description).__name__}, not a Description")
+            raise TypeError(f"describe returned {type(description).__name__}, not a Description")
         schema = description.output_schema if node.role is not Role.SINK else None
-        return Planned(
+        return PluginAnswer(
             _columns(node, schema, rows) if node.role is not Role.SINK else None, description, description.bounded
         )
-    context = PluginContext(node.ref, application_id=asked.application.id, input_schema=input_schema, store=no_state)
+    application_id = plugin_options.application.id
+    context = PluginContext(node.ref, application_id=application_id, input_schema=input_schema, store=no_state)
     plugin = registration.target(context, options)
     try:
         columns = None if node.role is Role.SINK else _columns(node, _answer(plugin, "output_schema"), rows)
@@ -226,7 +229,7 @@ def _asked(asked: PluginNode, node: NodeSpec, rows: Schema | None) -> Planned:
             _end(plugin)
         raise
     _end(plugin)
-    return Planned(columns, None, bool(getattr(plugin, "bounded", False)))
+    return PluginAnswer(columns, None, bool(getattr(plugin, "bounded", False)))
 
 
 def _end(plugin: Any) -> None:
@@ -240,7 +243,7 @@ def _columns(node: NodeSpec, schema: Any, rows: Schema | None) -> Schema:
     from streamling.formats.exchange import columns_of
 
     if not isinstance(schema, pa.Schema):
-        raise node.error(SCHEMA_UNUSABLE, f"output_schema gave {type(schema).__name__}, not a pyarrow.Schema")
+        raise node.error(SCHEMA_UNUSABLE, f"output_schema returned {type(schema).__name__}, not a pyarrow.Schema")
     try:
         columns = columns_of(schema, rows)
     except UserError as error:
@@ -259,12 +262,10 @@ def _columns(node: NodeSpec, schema: Any, rows: Schema | None) -> Schema:
 
 def _check_placement(node: NodeSpec, description: Description, rows: Schema | None, key: Key) -> None:
     if isinstance(description.placement, ByPrimaryKey) and not key:
-        message = "the plugin deals rows to its streams by primary key, and there is none"
+        message = "the plugin distributes rows to its streams by primary key, and there is none"
         raise node.error(KEY_REQUIRED, message, hint="set primary_key")
     if isinstance(description.placement, ByColumns) and rows is not None:
         missing = [column for column in description.placement.columns if column not in rows]
         if missing:
-            message = (
-                f"the plugin deals rows to its streams by the column '{missing[0]}', which the input does not have"
-            )
+            message = f"the plugin distributes rows by the column '{missing[0]}', which the input does not have"
             raise node.error(PLACEMENT, message)

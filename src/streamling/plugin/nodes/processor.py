@@ -1,7 +1,7 @@
 """A stateless transform of a plugin: an instance in every process that has rows for it.
 
-The instance of a process is made when its first rows come, and kept. It hears no markers and has no state; what it
-counts is sent along with its rows. In an executor it ends with its process, without `terminate`.
+The instance of a process is made when the first rows come, and kept. It gets no markers and has no state; its counts
+are sent along with its rows. In an executor it ends with the process, without `terminate`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from streamling.errors import STATE_UNREADABLE, StreamlingError, UserError
 from streamling.plan.types import Schema
 from streamling.plugin.context import PluginContext, Recorder, Tags
 from streamling.plugin.loading import find_again
-from streamling.plugin.nodes.group import label
+from streamling.plugin.nodes.group import set_labels
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
-from streamling.plugin.registration import Origin, PluginKind
+from streamling.plugin.registration import PluginKind, PluginOrigin
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
@@ -46,7 +46,8 @@ class StatelessTransform(Transform):
     """The control side: options in, processors out."""
 
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
-        self._node, self._options = node, options
+        self._node = node
+        self._options = options
         self.capabilities = TransformCapabilities(Placement.ANY, deterministic=options.registration.deterministic)
         self._processor: StatelessProcessor | None = None
         self._recorder = Recorder(Metrics(), {})
@@ -60,14 +61,14 @@ class StatelessTransform(Transform):
             context.application,
             registration.id,
             registration.origin,
-            tuple(sorted(self._options.given().items())),
+            tuple(sorted(self._options.effective_options().items())),
             context.input_schema,
             context.schema,
             self._options.batch_limits[0],
         )
-        plugin = self._processor.instance().instance  # what `initialize` refuses is known before the first row
+        plugin = self._processor.instance().instance  # so that errors of `initialize` come before the first row
         if plugin.has("labels"):
-            label(self._recorder, self._node, plugin.call("labels") or {})
+            set_labels(self._recorder, self._node, plugin.call("labels") or {})
 
     def processor(self) -> Processor:
         if self._processor is None:
@@ -94,7 +95,7 @@ class StatelessProcessor:
     described: str
     application: str
     plugin: str
-    origin: Origin
+    origin: PluginOrigin
     options: tuple[tuple[str, str], ...]
     input_schema: Schema
     schema: Schema
@@ -102,28 +103,28 @@ class StatelessProcessor:
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         from streamling.formats.exchange import to_plugin
-        from streamling.plugin.nodes.batches import accepted, process, rebatched
+        from streamling.plugin.nodes.batches import accept_batches, process, rebatch
 
-        kept = self.instance()
-        for batch in rebatched(batches, self.batch_rows):
+        own = self.instance()
+        for batch in rebatch(batches, self.batch_rows):
             bad: list[BadRow] = []
-            with kept.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
-                given = process([kept.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
-                counts = kept.recorder.take()
+            with own.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
+                results = process([own.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
+                counts = own.recorder.take()
             yield from bad
             yield from (Counted(series, count) for series, count in counts.items())
-            for result in given:
-                yield from accepted(result, self.schema, self.name, self.described, "process_batch")
+            for result in results:
+                yield from accept_batches(result, self.schema, self.name, self.described, "process_batch")
 
-    def instance(self) -> KeptInstance:
-        """The one of this process."""
+    def instance(self) -> ProcessInstance:
+        """The instance of this process, made with the first call."""
         with _lock:
-            kept = _kept.get(self)
-            if kept is None:
-                kept = _kept[self] = self._made()
-            return kept
+            instance = _instances.get(self)
+            if instance is None:
+                instance = _instances[self] = self._make_instance()
+            return instance
 
-    def _made(self) -> KeptInstance:
+    def _make_instance(self) -> ProcessInstance:
         from streamling.formats.exchange import exchange_schema
 
         recorder = CountingRecorder()
@@ -137,21 +138,21 @@ class StatelessProcessor:
         )
         instance = Instance(target(context, dict(self.options)), node=self.name, described=self.described)
         instance.call("initialize")
-        return KeptInstance(instance, recorder, threading.Lock())
+        return ProcessInstance(instance, recorder, threading.Lock())
 
     def end(self) -> None:
         """Close the instance of this process, if there is one."""
         with _lock:
-            kept = _kept.pop(self, None)
-        if kept is not None:
+            own = _instances.pop(self, None)
+        if own is not None:
             try:
-                kept.instance.end().result(LAST_CALL_S)
+                own.instance.end().result(LAST_CALL_S)
             except (StreamlingError, TimeoutError):
-                return  # leaving anyway
+                return  # the run ends anyway
 
 
 class CountingRecorder(Recorder):
-    """Counts go back to the driver with the rows they were made for; gauges and latencies are of one process only.
+    """Counts go back to the driver with the rows they belong to; gauges and latencies stay in this process.
 
     A series is the name and the tags of a count, as JSON.
     """
@@ -170,15 +171,16 @@ class CountingRecorder(Recorder):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptInstance:
+class ProcessInstance:
     instance: Instance
     recorder: CountingRecorder
     lock: threading.Lock
 
 
 def _no_state() -> KeyValues:
-    raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint="a plugin that needs it is not stateless")
+    hint = "a plugin that needs state must not be `stateless`"
+    raise UserError(STATE_UNREADABLE, "a stateless plugin has no state", hint=hint)
 
 
-_kept: dict[StatelessProcessor, KeptInstance] = {}
+_instances: dict[StatelessProcessor, ProcessInstance] = {}
 _lock = threading.Lock()

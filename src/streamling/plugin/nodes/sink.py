@@ -1,7 +1,7 @@
-"""A sink of a plugin in its run: written in the driver, an epoch at a time.
+"""The sink of a plugin: it stays in the driver and gets one epoch at a time.
 
-Delivery: at least once. The epoch counts when `process_checkpoint_marker` of every instance has returned; one that is
-replayed after a crash brings its rows again.
+Delivery: at least once. An epoch is committed when `process_checkpoint_marker` of every instance has returned; an epoch
+that is replayed after a crash delivers its rows again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Report, Sink, SinkCapabilities, SinkContext, Task, batch_policy
-from streamling.plugin.nodes.receiving import Receiving
+from streamling.plugin.nodes.row_receiver import RowReceiver
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamling.plugin.nodes.kinds import PluginNode
 
 
-class PluginSink(Receiving, Sink):
+class PluginSink(RowReceiver, Sink):
     def __init__(self, node: NodeSpec, options: PluginNode) -> None:
         super().__init__(node, options)
         self.capabilities = SinkCapabilities(batch=batch_policy(options))
@@ -33,13 +33,13 @@ class PluginSink(Receiving, Sink):
         return self
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        from streamling.plugin.nodes.batches import process, rebatched
+        from streamling.plugin.nodes.batches import process, rebatch
 
         group, rows = self.group, 0
         bad: list[BadRow] = []
-        for batch in rebatched(batches, self.batch_rows):
+        for batch in rebatch(batches, self.batch_rows):
             began = time.monotonic()
-            process(group.instances, self.dealt(batch), bad)
+            process(group.instances, self.deal(batch), bad)
             group.recorder.record_latency("elapsed_compute", (time.monotonic() - began) * 1000)
             rows += batch.num_rows
             if bad and self._options.on_error is OnError.FAIL:

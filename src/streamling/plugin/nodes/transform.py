@@ -1,6 +1,6 @@
-"""A transform of a plugin in its run.
+"""The transform of a plugin.
 
-Most plugins hear markers and may hold rows back until then: they stay in the driver, which gives them the rows of an
+Most plugins get markers and may hold rows back until then: they stay in the driver, which gives them the rows of an
 epoch in order. One that declares itself `stateless` goes where the rows are (see `processor`).
 
 Delivery: rows of an epoch that is replayed after a crash pass the plugin again.
@@ -20,7 +20,7 @@ from streamling.connector import (
     TransformCapabilities,
     TransformContext,
 )
-from streamling.plugin.nodes.receiving import Receiving
+from streamling.plugin.nodes.row_receiver import RowReceiver
 from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from streamling.plugin.nodes.kinds import PluginNode
 
 
-class PluginTransform(Receiving, Transform):
-    """A transform that hears markers. It is its own processor: it stays in the driver."""
+class PluginTransform(RowReceiver, Transform):
+    """A transform that gets markers. It is its own processor: it stays in the driver."""
 
     capabilities = TransformCapabilities(Placement.DRIVER)
 
@@ -46,17 +46,17 @@ class PluginTransform(Receiving, Transform):
         return self
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
-        from streamling.plugin.nodes.batches import accepted, process, rebatched
+        from streamling.plugin.nodes.batches import accept_batches, process, rebatch
 
         if self._context is None:
             raise AssertionError("not opened")
         group, schema = self.group, self._context.schema
-        for batch in rebatched(batches, self.batch_rows):
+        for batch in rebatch(batches, self.batch_rows):
             bad: list[BadRow] = []
-            results = process(group.instances, self.dealt(batch), bad)
+            results = process(group.instances, self.deal(batch), bad)
             yield from bad
             for result in results:
-                yield from accepted(result, schema, self._node.name, self._node.described(), "process_batch")
+                yield from accept_batches(result, schema, self._node.name, self._node.described(), "process_batch")
         for held in group.call("process_checkpoint_marker", epoch.number):
             method = "process_checkpoint_marker"
-            yield from accepted(held, schema, self._node.name, self._node.described(), method)
+            yield from accept_batches(held, schema, self._node.name, self._node.described(), method)

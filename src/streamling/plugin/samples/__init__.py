@@ -1,12 +1,6 @@
-"""Sample plugins: there without `plugin.path`, small enough to be read, useful for trying things out.
+"""Sample plugins: available without `plugin.path`, small enough to read, useful for trying things out.
 
-A plugin loaded by path with one of their ids takes the sample's place.
+They are loaded after all other plugins: a plugin with the id of a sample is used instead of it.
 """
 
-from importlib import import_module
-
-from streamling.plugin.registration import Origin, Provenance, loading
-
-for _name in ("filter_transform", "partitioned", "print_sink", "random_source"):
-    with loading(Origin(Provenance.SAMPLE, f"{__name__}.{_name}")):
-        import_module(f"{__name__}.{_name}")
+MODULES = tuple(f"{__name__}.{name}" for name in ("filter_transform", "partitioned", "print_sink", "random_source"))

@@ -1,6 +1,6 @@
-"""`basic_plugin.filter_transform`: rows whose columns have given values.
+"""`basic_plugin.filter_transform`: keeps rows whose columns have certain values.
 
-Delivery: a row passes or not by its values alone.
+Delivery: whether a row passes depends on its values only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @register_transform("basic_plugin", "filter_transform")
 class FilterTransform(TransformPlugin):
-    """Keeps the rows in which every column named has, as text, the value given."""
+    """Keeps the rows in which every column named in the options has, as text, the value of the option."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         super().__init__(context, options)
@@ -32,8 +32,8 @@ class FilterTransform(TransformPlugin):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kept = pa.repeat(pa.scalar(True), batch.num_rows)
+        matches = pa.repeat(pa.scalar(True), batch.num_rows)
         for column, value in self.options.items():
             same = pc.equal(batch.column(column).cast(pa.string()), value)
-            kept = pc.and_(kept, pc.fill_null(same, False))
-        return batch.filter(kept)
+            matches = pc.and_(matches, pc.fill_null(same, False))
+        return batch.filter(matches)

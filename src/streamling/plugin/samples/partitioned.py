@@ -1,7 +1,7 @@
-"""`basic_plugin.partitioned_*`: plugins of several instances, which show how rows are spread.
+"""`basic_plugin.partitioned_*`: plugins with several instances, which show how rows are distributed.
 
-Delivery: at least once. The source counts its rows in `state`, each instance its own; the sink appends and makes its
-files durable at every marker.
+Delivery: at least once. Each instance of the source keeps the count of its rows in `state`; the sink appends, and makes
+its files durable at every marker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _count(options: dict[str, str], name: str, default: str | None, least: int) 
 
 @register_source("basic_plugin", "partitioned_source", partitioned=True)
 class PartitionedSource(SourcePlugin):
-    """Numbered rows: `rows` of each partition, `preferred_partitions` of them unless `parallelism` says otherwise."""
+    """Numbered rows: `rows` in each partition; `preferred_partitions` partitions unless `parallelism` is set."""
 
     sample_options: ClassVar[Mapping[str, str]] = {"rows": "100"}
 
@@ -52,16 +52,16 @@ class PartitionedSource(SourcePlugin):
         super().__init__(context, options)
         self._rows = _count(options, "rows", None, 0)
         self._next = 0
-        self._noted: dict[int, int] = {}
+        self._marked: dict[int, int] = {}
 
     @classmethod
     def describe(cls, options: dict[str, str], input_schema: pa.Schema | None) -> Description:
         _count(options, "rows", None, 0)
         preferred = _count(options, "preferred_partitions", "1", 1)
-        return Description(_numbered(), preferred=preferred, bounded=True)
+        return Description(_numbered_schema(), preferred=preferred, bounded=True)
 
     def output_schema(self) -> pa.Schema:
-        return _numbered()
+        return _numbered_schema()
 
     async def initialize(self) -> None:
         stored = self.context.state.get()
@@ -79,22 +79,22 @@ class PartitionedSource(SourcePlugin):
         ids = pa.array(range(partition * _RANGE + first, partition * _RANGE + end), pa.int64())
         partitions = pa.repeat(pa.scalar(partition, pa.int32()), end - first)
         operations = pa.repeat(pa.scalar("i"), end - first)
-        return pa.RecordBatch.from_arrays([ids, partitions, operations], schema=_numbered())
+        return pa.RecordBatch.from_arrays([ids, partitions, operations], schema=_numbered_schema())
 
     async def process_checkpoint_marker(self, epoch: int) -> None:
-        self._noted[epoch] = self._next
+        self._marked[epoch] = self._next
 
     async def process_checkpoint_finalizer(self, epoch: int) -> None:
-        done = [noted for noted in self._noted if noted <= epoch]
+        done = [marked for marked in self._marked if marked <= epoch]
         if done:
-            self.context.state.put(self._noted[max(done)])
-        for noted in done:
-            del self._noted[noted]
+            self.context.state.put(self._marked[max(done)])
+        for marked in done:
+            del self._marked[marked]
 
 
 @register_transform("basic_plugin", "partitioned_transform", partitioned=True)
 class PartitionedTransform(TransformPlugin):
-    """Adds `transform_partition`, the number of the instance a row went through."""
+    """Adds `transform_partition`, the number of the instance that processed the row."""
 
     @classmethod
     def describe(cls, options: dict[str, str], input_schema: pa.Schema) -> Description:
@@ -114,7 +114,7 @@ class PartitionedTransform(TransformPlugin):
 
 @register_sink("basic_plugin", "partitioned_file_sink", partitioned=True)
 class PartitionedFileSink(SinkPlugin):
-    """Writes `<node>-<partition>.csv` in `output_dir`, rows of one key always to the same file."""
+    """Writes `<node>-<partition>.csv` files to `output_dir`; rows of one key always go to the same file."""
 
     sample_options: ClassVar[Mapping[str, str]] = {"output_dir": "out"}
 
@@ -153,7 +153,7 @@ class PartitionedFileSink(SinkPlugin):
             self._file.close()
 
 
-def _numbered() -> pa.Schema:
+def _numbered_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(

@@ -1,6 +1,6 @@
 """`print_sink`: rows as JSON on standard output.
 
-Delivery: at least once; what is printed cannot be taken back.
+Delivery: at least once; a printed row cannot be taken back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @register_sink("print_sink")
-class PrintSink(SinkPlugin):
+class JsonPrintSink(SinkPlugin):
     """Prints rows as JSON: `mode: batch` one array per batch, `mode: row` one object per line."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:

@@ -1,6 +1,6 @@
 """`basic_plugin.random_source`: random rows.
 
-Delivery: rows are random, so a restart gives others; `max_rows` counts over restarts.
+Delivery: rows are random, so a restart gives other rows; `max_rows` counts across restarts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _LENGTH = 16
 
 @register_source("basic_plugin", "random_source")
 class RandomSource(SourcePlugin):
-    """Random rows of a text and a number; `max_rows` ends it, `record_batch_size` rows come at a time."""
+    """Random rows of a text and a number; ends after `max_rows`, generates `record_batch_size` rows at a time."""
 
     def __init__(self, context: PluginContext, options: dict[str, str]) -> None:
         super().__init__(context, options)
-        self._most = _number(options, "max_rows", None, least=0)
+        self._max_rows = _number(options, "max_rows", None, least=0)
         self._size = _number(options, "record_batch_size", 1000, least=1) or 1000
-        self.bounded = self._most is not None
-        self._made = 0
-        self._noted: dict[int, int] = {}
+        self.bounded = self._max_rows is not None
+        self._generated = 0
+        self._marked: dict[int, int] = {}
 
     def output_schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -43,16 +43,16 @@ class RandomSource(SourcePlugin):
 
     async def initialize(self) -> None:
         stored = self.context.state.get()
-        self._made = stored if isinstance(stored, int) else 0
+        self._generated = stored if isinstance(stored, int) else 0
 
     def is_running(self) -> bool:
-        return not self._terminated and (self._most is None or self._made < self._most)
+        return not self._terminated and (self._max_rows is None or self._generated < self._max_rows)
 
     async def generate_batch(self) -> pa.RecordBatch:
         import pyarrow as pa
 
-        rows = self._size if self._most is None else min(self._size, self._most - self._made)
-        self._made += rows
+        rows = self._size if self._max_rows is None else min(self._size, self._max_rows - self._generated)
+        self._generated += rows
         columns = [
             ["".join(random.choices(_ALPHABET, k=_LENGTH)) for _ in range(rows)],
             [random.randrange(1000) for _ in range(rows)],
@@ -64,14 +64,14 @@ class RandomSource(SourcePlugin):
         )
 
     async def process_checkpoint_marker(self, epoch: int) -> None:
-        self._noted[epoch] = self._made
+        self._marked[epoch] = self._generated
 
     async def process_checkpoint_finalizer(self, epoch: int) -> None:
-        done = [noted for noted in self._noted if noted <= epoch]
-        if done and self._most is not None:
-            self.context.state.put(self._noted[max(done)])
-        for noted in done:
-            del self._noted[noted]
+        done = [marked for marked in self._marked if marked <= epoch]
+        if done and self._max_rows is not None:
+            self.context.state.put(self._marked[max(done)])
+        for marked in done:
+            del self._marked[marked]
 
 
 def _number(options: dict[str, str], name: str, default: int | None, *, least: int) -> int | None:

@@ -1,14 +1,13 @@
 """The ledger of a file sink: an append-only log of commits beside the files, one entry per epoch.
 
-Entry n+1 is created only if nobody else has created it (a hard link never replaces a file), so of two owners
-that build on entry n one wins and the other learns it: no lock that a suspended process could keep. An entry
-carries the positions after it, the epoch that made it, and the files to be moved into place; once it exists the
-epoch is committed and anybody can finish the moving. An entry without files may instead name epochs that must not
-be committed any more: the next owner writes it before it cuts their rows anew.
+Entry n+1 is created only if no other process has created it (a hard link never replaces a file). So if two owners
+append after entry n, one wins and the other sees it: there is no lock that a suspended process could keep. An entry
+has the positions after it, the epoch that wrote it, and the files to be moved into place. Once it exists the epoch is
+committed, and any process can finish moving the files. An entry without files may instead name abandoned epochs, which
+must not be committed any more: the next owner writes it before it reads their rows again.
 
-Old entries are removed, oldest first. A process suspended for so long that its n+1 has come and gone could
-create it again; every entry therefore names its predecessor, and only the unbroken run that ends in the
-highest number counts.
+Old entries are removed, oldest first. A process that was suspended until its n+1 had been written and removed could
+create it again. Therefore every entry names its predecessor, and only the unbroken run up to the highest number counts.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from pathlib import Path
 from streamling.connector import Json
 from streamling.disk import sync_directory
 
-_KEPT = 8
+_MAX_ENTRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A staged file and the name it gets; both relative to the sink's directory."""
+    """A staged file and its final name; both relative to the sink's directory."""
 
     staged: str
     final: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommitEntry:
     number: int
     epoch: str
     previous: str
     positions: Mapping[str, Json]
     moves: tuple[Move, ...] = ()
     abandoned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Epochs that may not be committed any more, with their state keys; forgotten when one of those has moved."""
+    """Epochs that must not be committed any more, with their state keys; dropped when one of these keys has moved."""
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps(
             {
                 "epoch": self.epoch,
@@ -59,24 +58,24 @@ class CommitLog:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CommitEntry]:
         """The entries that count, oldest first; empty before the first commit."""
-        run: list[Entry] = []
+        run: list[CommitEntry] = []
         for number in sorted(self._numbers(), reverse=True):
             entry = self._read(number)
-            if entry is None:  # removed since the listing: it was old
+            if entry is None:  # removed after the listing: it was old
                 break
             if run and (run[-1].number != number + 1 or run[-1].previous != entry.epoch):
                 break
             run.append(entry)
         return run[::-1]
 
-    def append(self, entry: Entry) -> bool:
-        """Create the entry; False if its number is taken or it was built on entries that are long gone."""
+    def append(self, entry: CommitEntry) -> bool:
+        """Create the entry; False if its number exists, or if its predecessors have been removed."""
         self._directory.mkdir(parents=True, exist_ok=True)
         draft = self._directory / f".draft-{entry.epoch}"
         with draft.open("wb") as file:
-            file.write(entry.encoded())
+            file.write(entry.encode())
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -94,7 +93,7 @@ class CommitLog:
     def prune(self) -> None:
         """Remove old entries, oldest first. The files of all entries up to the last must be in place."""
         numbers = sorted(self._numbers())
-        for number in numbers[:-_KEPT]:
+        for number in numbers[:-_MAX_ENTRIES]:
             self._path(number).unlink(missing_ok=True)
 
     def _numbers(self) -> list[int]:
@@ -105,10 +104,10 @@ class CommitLog:
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:012d}.json"
 
-    def _read(self, number: int) -> Entry | None:
+    def _read(self, number: int) -> CommitEntry | None:
         try:
             data = json.loads(self._path(number).read_bytes())
         except FileNotFoundError:
             return None
         moves = tuple(Move(staged, final) for staged, final in data["files"])
-        return Entry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])
+        return CommitEntry(number, data["epoch"], data["previous"], data["positions"], moves, data["abandoned"])

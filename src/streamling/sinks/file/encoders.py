@@ -20,7 +20,8 @@ class Encoder(Protocol):
 
 class _JsonLines:
     def __init__(self, file: IO[bytes], columns: Schema) -> None:
-        self._file, self._columns = file, columns
+        self._file = file
+        self._columns = columns
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._file.write("".join(f"{row}\n" for row in json_rows(batch, self._columns)).encode())
@@ -61,7 +62,7 @@ def _hex(column: pa.Array) -> pa.Array:
 
 
 def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema, columns: Schema) -> Encoder:
-    """`schema` is what batches have, `columns` what it means."""
+    """`schema`: the Arrow schema of the batches; `columns`: their types in the pipeline."""
     match format_:
         case "parquet":
             return _Parquet(file, schema)

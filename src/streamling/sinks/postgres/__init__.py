@@ -1,8 +1,16 @@
 """`postgres`: rows in a table, kept up to date by key.
 
-Delivery: exactly once. An epoch is one transaction, which begins with a record of the sink's positions in the table
-`_streamling_ledger` of the same schema: an epoch that is there already is not written again, and a process that was
-overtaken finds the record moved, and writes nothing. Rows of sources that cannot be read twice arrive at least once.
+Delivery: exactly once. An epoch is one transaction, which also moves the sink's positions in the table
+`_streamling_ledger` of the same schema: an epoch that is recorded there is not written again, and a process that was
+taken over finds the positions moved and writes nothing. Rows of sources that cannot be replayed arrive at least once.
+
+The rows of an epoch are cut in five ways, each for one reason:
+
+batch     `batch_size` rows, the window of `deduplicate`                      `rounds`
+round     for order: no round writes two rows of one key                      `rounds`
+portion   for time: what one statement can write before its timeout           `portions`
+chunk     for memory: what is encoded at once for COPY                        `statements`
+half      to search: halved until the row that the server rejects is found    `sink`
 """
 
 from __future__ import annotations
@@ -13,20 +21,20 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from streamling.clients.postgres import Server, Table
+from streamling.clients.postgres import ConnectionOptions, PostgresTable
 from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.sinks.postgres.columns import MOST_SCALE, NESTED
-from streamling.sinks.postgres.sink import PostgresSink, Writing
+from streamling.sinks.postgres.columns import MAX_SCALE, NESTED
+from streamling.sinks.postgres.sink import PostgresSink, WriteOptions
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import PostgresConnection, PostgresSinkSettings
 
-_MOST_NAME_BYTES = 63
+_MAX_NAME_BYTES = 63
 
 
 class OnConflict(StrEnum):
@@ -50,7 +58,7 @@ class SchemaEvolution(StrEnum):
 
 
 class PostgresWriting(Options):
-    """Mix-in: how rows reach Postgres."""
+    """Mix-in: when rows are written to Postgres."""
 
     own_connection: ClassVar[bool] = True
 
@@ -59,21 +67,21 @@ class PostgresWriting(Options):
     )
     batch_flush_interval: Duration | None = Field(
         default=None,
-        description="Longest wait for them; by default `postgres_sink.batch_flush_interval`, which is `1s`. Where "
-        "neither is set, here or in the settings, nothing waits: rows are written as they come.",
+        description="Longest wait for them; by default `postgres_sink.batch_flush_interval`, which is `1s`. If "
+        "neither is set, here or in the settings, rows are written without waiting.",
     )
 
 
 class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions):
     """Inserts and updates become upserts, deletes delete. Without a key, rows are only added. A missing table is
-    made from the columns of the input; one that is there is used as it is."""
+    created from the columns of the input; an existing one is used as it is."""
 
     identity_labels = ("table",)
 
-    schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, made when missing.")
-    table: str = Field(min_length=1, description="Table, made when missing.")
+    schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, created if missing.")
+    table: str = Field(min_length=1, description="Table, created if missing.")
     on_conflict: OnConflict = Field(
-        default=OnConflict.UPDATE, description="What a row of a key that is there does: replace it, or nothing."
+        default=OnConflict.UPDATE, description="When a row with this key already exists: replace it, or keep it."
     )
     update_where: dict[str, Comparison] = Field(
         default_factory=dict,
@@ -86,44 +94,43 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
     )
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
-        written = [name for name in columns.names if name != OPERATION_COLUMN]
-        for column in self.update_where:
-            if column not in written:
-                message = f"'update_where' names the column '{column}', which the table does not get"
-                hint = f"columns: {', '.join(written)}"
-                yield node.error(INVALID_VALUE, message, "update_where", column, hint=hint)
-        yield from self._check_names(node, written)
+        names = [name for name in columns.names if name != OPERATION_COLUMN]
+        for name in self.update_where:
+            if name not in names:
+                message = f"'update_where' names the column '{name}', which is not written to the table"
+                hint = f"columns: {', '.join(names)}"
+                yield node.error(INVALID_VALUE, message, "update_where", name, hint=hint)
+        yield from self._check_names(node, names)
         for field in columns:
-            if (field.type.scale or 0) > MOST_SCALE:
-                message = f"column '{field.name}' is {field.type}; Postgres keeps {MOST_SCALE} digits behind the point"
-                yield node.error(
-                    INVALID_VALUE, message, hint="cast it in a sql transform, to text if nothing may be lost"
-                )
+            if (field.type.scale or 0) > MAX_SCALE:
+                limit = f"Postgres keeps {MAX_SCALE} digits after the decimal point"
+                hint = "cast it in a sql transform, to text if nothing may be lost"
+                yield node.error(INVALID_VALUE, f"column '{field.name}' is {field.type}; {limit}", hint=hint)
         for name in key:
-            if (found := columns.get(name)) is not None and found.type.kind in NESTED:
-                message = f"the key column '{name}' is {found.type}, which cannot be a key"
+            if (column := columns.get(name)) is not None and column.type.kind in NESTED:
+                message = f"the key column '{name}' is {column.type}, which cannot be a key"
                 yield node.error(INVALID_VALUE, message, hint="choose columns of plain values as the primary key")
-        if self.update_where and (why := self._never_updates(written, key)):
+        if self.update_where and (why := self._never_updates(names, key)):
             yield node.caution(INVALID_VALUE, f"'update_where' has no effect: {why}", "update_where")
 
     @staticmethod
-    def _check_names(node: NodeSpec, written: list[str]) -> Iterator[Finding]:
-        for name in written:
-            if (length := len(name.encode())) > _MOST_NAME_BYTES:
-                message = f"the name of column '{name}' has {length} bytes; Postgres keeps {_MOST_NAME_BYTES}"
+    def _check_names(node: NodeSpec, names: list[str]) -> Iterator[Finding]:
+        for name in names:
+            if (length := len(name.encode())) > _MAX_NAME_BYTES:
+                message = f"the name of column '{name}' has {length} bytes; Postgres keeps {_MAX_NAME_BYTES}"
                 yield node.error(INVALID_VALUE, message, hint="give it a shorter name in a sql transform")
 
-    def _never_updates(self, written: list[str], key: Key) -> str | None:
+    def _never_updates(self, names: list[str], key: Key) -> str | None:
         if self.on_conflict is OnConflict.NOTHING:
             return "with 'on_conflict: nothing' no row is updated"
         if not key:
             return "without a primary key no row is updated"
-        return "all columns belong to the key" if set(written) <= set(key) else None
+        return "all columns belong to the key" if set(names) <= set(key) else None
 
 
-def postgres_server(connection: PostgresConnection, settings: PostgresSinkSettings) -> Server:
-    """A connection with the times that hold for all Postgres sinks."""
-    return Server(
+def connection_options(connection: PostgresConnection, settings: PostgresSinkSettings) -> ConnectionOptions:
+    """A connection with the timeouts of all Postgres sinks."""
+    return ConnectionOptions(
         host=connection.host,
         port=connection.port,
         database=connection.db,
@@ -144,10 +151,10 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
     common = settings.postgres_sink
     rows = options.batch_size or common.batch_size
     interval = options.batch_flush_interval or common.batch_flush_interval
-    # Who asks for nothing is not kept waiting: rows are written as they come, many or few.
+    # If neither is set, nothing waits: rows are written as they arrive, many or few.
     waits = {"batch_size", "batch_flush_interval"} & (options.model_fields_set | common.model_fields_set)
-    writing = Writing(
-        table=Table(options.schema_, options.table),
+    write_options = WriteOptions(
+        table=PostgresTable(options.schema_, options.table),
         on_conflict=options.on_conflict.value,
         conditions={column: comparison.value for column, comparison in options.update_where.items()},
         deduplicate=options.deduplicate,
@@ -155,7 +162,7 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
         batch=BatchPolicy(rows, interval.total_seconds()) if waits else None,
         batch_rows=rows,
     )
-    return PostgresSink(node, postgres_server(settings.postgres_connection(node.name), common), writing)
+    return PostgresSink(node, connection_options(settings.postgres_connection(node.name), common), write_options)
 
 
 register(Kind(Role.SINK, "postgres", PostgresOptions, _build, sets_aside=True))

@@ -1,8 +1,8 @@
-"""Columns on their way to Postgres: the type a new table gets, how values are staged, and what a given table must have.
+"""Columns on their way to Postgres: the type in a new table, how values are staged, what an existing table must have.
 
-Values are staged as Arrow carries them. What Postgres has to read from text (numbers beyond 38 digits, JSON) is cast
-behind it, to the type of the column. A cast must not lose anything: Postgres cuts and rounds in silence where a cast
-is written, and says so where a value is only put into a column.
+Values are staged as Arrow holds them. What Postgres has to read from text (numbers over 38 digits, JSON) is cast after
+that, to the type of the column. A cast must not lose anything: an explicit cast truncates and rounds silently,
+an assignment to a column is an error instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DDL = {
     "list": "JSONB",
     "map": "JSONB",
 }
-_STAGED = {
+_STAGING_TYPES = {
     "boolean": "bool",
     "int8": "int2",
     "int16": "int2",
@@ -61,64 +61,64 @@ _STAGED = {
     "time64": "time",
 }
 NESTED = ("struct", "list", "map")
-"""Written as JSON; no keys."""
-# What NUMERIC(p,s) can say. Without parameters it holds any number of digits, behind the point so many.
-_DECLARED_DIGITS = 1000
-MOST_SCALE = 16_383
+"""Written as JSON; they cannot be keys."""
+# The largest p of NUMERIC(p,s). Without parameters there is no limit, except for digits after the decimal point.
+_MAX_DECLARED_DIGITS = 1000
+MAX_SCALE = 16_383
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of the input. `staged` is the type its values arrive in, `ddl` the one a new table gets.
+    """A column of the input. `staging_type` is the type its values are staged in, `ddl` that of a new table.
 
-    Of the column in the table that is there: `target` is its type, where a cast to it has to be written, `limit` how
-    many characters it has, if not any number, and `fold` what it takes for one key, if it is more than what is equal.
+    For the column of an existing table: `cast_type` is its type, if an explicit cast to it is needed, `max_length` its
+    length in characters, if limited, and `fold` which values are the same key, if not only equal ones.
     """
 
     name: str
     type: DataType
     ddl: str
-    staged: str
+    staging_type: str
     nullable: bool
-    target: str | None = None
-    limit: int | None = None
+    cast_type: str | None = None
+    max_length: int | None = None
     fold: Fold | None = None
 
     def value_sql(self, value: str) -> str:
-        """The staged value as it goes into the column."""
-        if self.limit is not None:
-            # Blanks at the end that are too many would be cut off in silence; before a point they are not at the end.
-            value = f"CASE WHEN length({value}) > {self.limit} THEN {value} || '.' ELSE {value} END"
-        if self.staged == "text" and self.ddl != "TEXT":
+        """The SQL expression that turns a staged value into one of the column."""
+        if self.max_length is not None:
+            # Excess spaces at the end would be cut off silently; with a '.' after them the value is too long instead.
+            value = f"CASE WHEN length({value}) > {self.max_length} THEN {value} || '.' ELSE {value} END"
+        if self.staging_type == "text" and self.ddl != "TEXT":
             value += f"::{self.ddl}"
-        return f"{value}::{self.target}" if self.target else value
+        return f"{value}::{self.cast_type}" if self.cast_type else value
 
     @property
-    def known(self) -> bool:
-        """Whether the type has a counterpart; values of others are written as text."""
+    def has_counterpart(self) -> bool:
+        """Whether Postgres has such a type; values of other types are written as text."""
         return self.type.kind in _DDL or self.type.kind in ("decimal", "decimal_arb", "null")
 
 
 def table_column(field: Field) -> TableColumn:
     type_ = field.type
     if type_.kind in ("decimal", "decimal_arb"):
-        staged = "text" if type_.wide else "numeric"
-        declared = (type_.precision or 0) <= _DECLARED_DIGITS
+        staging_type = "text" if type_.wide else "numeric"
+        declared = (type_.precision or 0) <= _MAX_DECLARED_DIGITS
         ddl = f"NUMERIC({type_.precision},{type_.scale})" if declared else "NUMERIC"
-        return TableColumn(field.name, type_, ddl, staged, field.nullable)
-    ddl, staged = _DDL.get(type_.kind, "TEXT"), _STAGED.get(type_.kind, "text")
-    return TableColumn(field.name, type_, ddl, staged, field.nullable)
+        return TableColumn(field.name, type_, ddl, staging_type, field.nullable)
+    ddl, staging_type = _DDL.get(type_.kind, "TEXT"), _STAGING_TYPES.get(type_.kind, "text")
+    return TableColumn(field.name, type_, ddl, staging_type, field.nullable)
 
 
-def staged(batch: pa.Table, columns: tuple[TableColumn, ...]) -> pa.RecordBatch:
-    """The values of these columns as they are staged, in order."""
+def stage_values(batch: pa.Table, columns: tuple[TableColumn, ...]) -> pa.RecordBatch:
+    """The values of these columns, cast to their staging types."""
     import pyarrow as pa
 
-    arrays = [_staged(batch.column(column.name).combine_chunks(), column) for column in columns]
+    arrays = [_stage_array(batch.column(column.name).combine_chunks(), column) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _staged(array: pa.Array, column: TableColumn) -> pa.Array:
+def _stage_array(array: pa.Array, column: TableColumn) -> pa.Array:
     import pyarrow as pa
 
     from streamling.formats.json import json_values
@@ -129,18 +129,18 @@ def _staged(array: pa.Array, column: TableColumn) -> pa.Array:
         return array.cast(pa.int16())
     if pa.types.is_null(array.type):
         return array.cast(pa.string())
-    if column.staged == "text" and not pa.types.is_string(array.type):
+    if column.staging_type == "text" and not pa.types.is_string(array.type):
         return pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.string())
     return array
 
 
-# What a given table must have
+# What an existing table must have
 
 _TEXTS = ("text", "varchar")
-# Postgres reads these from text, and says so if it cannot.
+# Postgres reads these from text, and rejects a text that it cannot read.
 _READ_FROM_TEXT = ("uuid", "json", "jsonb", "inet", "cidr", "macaddr", "xml", "citext", "bpchar")
-# Of these, what they take for one value.
-_FOLDS = {"uuid": Fold.UUID, "citext": Fold.CASE, "bpchar": Fold.BLANKS}
+# Types of these for which different texts are equal.
+_FOLDS = {"uuid": Fold.UUID, "citext": Fold.CASE, "bpchar": Fold.SPACES}
 _WIDE_ENOUGH = {
     "BOOLEAN": ("bool",),
     "SMALLINT": ("int2", "int4", "int8", "float4", "float8", "numeric"),
@@ -163,82 +163,83 @@ _NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenColumn:
-    """A column of a table that is there, as the catalogue has it."""
+class ExistingColumn:
+    """A column of an existing table, as the catalog has it."""
 
     name: str
     base: str
-    """Name of the type without parameters, `int4`; of a domain, that of the type it is made of."""
-    shown: str
-    """The type as people write it, `integer`."""
+    """Name of the type without parameters, `int4`; for a domain, that of its base type."""
+    type_name: str
+    """The type as users write it, `integer`."""
     modifier: int
     enumeration: bool
     required: bool
     has_default: bool
     generated: bool
     deterministic: bool
-    """Whether only equal texts are equal for its collation."""
+    """Whether only identical texts are equal for its collation."""
 
 
-def misfit(column: TableColumn, given: GivenColumn) -> str | None:
-    """Why values of the input cannot all go into the column that is there; None if they can."""
-    if given.generated:
-        return f'column "{given.name}" is generated by the database, and the input has values for it'
+def misfit(column: TableColumn, existing: ExistingColumn) -> str | None:
+    """Why some values of the input do not fit into the existing column; None if all fit."""
+    if existing.generated:
+        return f'column "{existing.name}" is generated by the database, and the input has values for it'
     kind = column.ddl.partition("(")[0]
-    if given.base in _TEXTS or given.base in _WIDE_ENOUGH["SMALLINT" if column.staged == "int2" else kind]:
-        return _too_narrow(column, given)
-    if kind == "TEXT" and (given.base in _READ_FROM_TEXT or given.enumeration):
+    if existing.base in _TEXTS or existing.base in _WIDE_ENOUGH["SMALLINT" if column.staging_type == "int2" else kind]:
+        return _too_narrow(column, existing)
+    if kind == "TEXT" and (existing.base in _READ_FROM_TEXT or existing.enumeration):
         return None
-    if kind in _NUMBER_KINDS and given.base in _NUMBERS:
+    if kind in _NUMBER_KINDS and existing.base in _NUMBERS:
         return (
-            f'column "{given.name}" is {given.shown}, and the input is {column.type}, which is wider: values may be '
-            f"out of range for type {given.shown}, or be rounded"
+            f'column "{existing.name}" is {existing.type_name}, and the input is {column.type}, which is wider: '
+            f"values may be out of range for type {existing.type_name}, or be rounded"
         )
-    return f'column "{given.name}" is of type {given.shown} but the input is {column.type}, written as {column.ddl}'
+    input_type = f"{column.type}, written as {column.ddl}"
+    return f'column "{existing.name}" is of type {existing.type_name} but the input is {input_type}'
 
 
-def _too_narrow(column: TableColumn, given: GivenColumn) -> str | None:
-    if given.base == "numeric" and given.modifier >= 0:
-        precision, scale = ((given.modifier - 4) >> 16) & 0xFFFF, (given.modifier - 4) & 0x7FF
+def _too_narrow(column: TableColumn, existing: ExistingColumn) -> str | None:
+    if existing.base == "numeric" and existing.modifier >= 0:
+        precision, scale = ((existing.modifier - 4) >> 16) & 0xFFFF, (existing.modifier - 4) & 0x7FF
         whole = _DIGITS.get(column.type.kind) or (column.type.precision or 0) - (column.type.scale or 0)
         if precision - scale < whole or scale < (column.type.scale or 0):
             return (
-                f'column "{given.name}" is {given.shown}, and the input is {column.type}, which is wider: a value may '
-                "be a numeric field overflow, or be rounded"
+                f'column "{existing.name}" is {existing.type_name}, and the input is {column.type}, which is wider: '
+                "a value may be a numeric field overflow, or be rounded"
             )
-    if given.base in ("timestamp", "timestamptz", "time") and 0 <= given.modifier < _FRACTION.get(
+    if existing.base in ("timestamp", "timestamptz", "time") and 0 <= existing.modifier < _FRACTION.get(
         column.type.unit or "", 6
     ):
-        return f'column "{given.name}" is {given.shown}, and would round the times of the input, {column.type}'
+        return f'column "{existing.name}" is {existing.type_name}, and would round times of the input, {column.type}'
     return None
 
 
-def unfit_key(column: TableColumn, given: GivenColumn) -> str | None:
+def key_misfit(column: TableColumn, existing: ExistingColumn) -> str | None:
     """Why a column that fits cannot be a key; None if it can."""
     if column.type.kind in NESTED:
-        return f'column "{given.name}" is {column.type}, which cannot be a key'
-    if not given.deterministic:
-        return f'column "{given.name}" has a collation that takes different texts for one, and cannot be a key'
-    if column.ddl == "TEXT" and given.base in _READ_FROM_TEXT and given.base not in _FOLDS:
+        return f'column "{existing.name}" is {column.type}, which cannot be a key'
+    if not existing.deterministic:
+        return f'column "{existing.name}" has a collation for which different texts are equal, and cannot be a key'
+    if column.ddl == "TEXT" and existing.base in _READ_FROM_TEXT and existing.base not in _FOLDS:
         return (
-            f'column "{given.name}" is {given.shown}, which takes different texts for one value, and cannot be a key: '
-            "a text column can"
+            f'column "{existing.name}" is {existing.type_name}, for which different texts are equal, '
+            "and cannot be a key; a text column can"
         )
     return None
 
 
-def fitted(column: TableColumn, given: GivenColumn) -> TableColumn:
-    """The column as the table has it that is there."""
+def with_cast(column: TableColumn, existing: ExistingColumn) -> TableColumn:
+    """The column with the cast and the limits of the existing table."""
     if column.ddl != "TEXT":
         floating = column.ddl in ("REAL", "DOUBLE PRECISION")
-        if given.base in _TEXTS:  # the same text in a row and in a comparison with one
-            return replace(column, target="text", fold=Fold.NAN if floating else None)
+        if existing.base in _TEXTS:  # so that rows and comparisons have the same text
+            return replace(column, cast_type="text", fold=Fold.NAN if floating else None)
         return replace(column, fold=Fold.FLOAT if floating else None)
-    if given.base == "bpchar":  # without its length: a cast would cut
-        return replace(column, target="bpchar", fold=Fold.BLANKS)
-    if given.base in _READ_FROM_TEXT or given.enumeration:
-        target = given.shown.replace("%", "%%")  # in a statement `%s` stands for values
-        return replace(column, target=target, fold=_FOLDS.get(given.base))
-    if given.base == "varchar" and given.modifier >= 0:
-        return replace(column, limit=given.modifier - 4)
+    if existing.base == "bpchar":  # without its length: a cast would truncate
+        return replace(column, cast_type="bpchar", fold=Fold.SPACES)
+    if existing.base in _READ_FROM_TEXT or existing.enumeration:
+        cast_type = existing.type_name.replace("%", "%%")  # in a statement `%s` stands for values
+        return replace(column, cast_type=cast_type, fold=_FOLDS.get(existing.base))
+    if existing.base == "varchar" and existing.modifier >= 0:
+        return replace(column, max_length=existing.modifier - 4)
     return column

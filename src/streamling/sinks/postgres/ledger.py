@@ -1,7 +1,7 @@
-"""The sink's own record of what it has, in the database it writes to: one row per state key.
+"""The sink's positions, in the database it writes to: one row per state key.
 
-It is the first thing a transaction touches: two owners of a key meet at its row, one waits for the other, and then
-sees what the other has done.
+A transaction locks these rows first: if two processes own a key, one waits for the other, and then sees what the other
+has committed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.clients.postgres import RowRefused, Session, Table
+from streamling.clients.postgres import PostgresSession, PostgresTable, RowRejected
 from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
 from streamling.errors import SINK_FAILED, PermanentError
 
@@ -20,24 +20,24 @@ NAME = "_streamling_ledger"
 
 class Ledger:
     def __init__(self, schema: str, generation: str, sink: str) -> None:
-        self.table = Table(schema, NAME)
+        self.table = PostgresTable(schema, NAME)
         self._owner = (generation, sink)
 
-    def make(self, session: Session) -> None:
+    def create(self, session: PostgresSession) -> None:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.table.sql} (generation TEXT, sink TEXT, key TEXT, "
             "position JSONB NOT NULL, abandoned TEXT[] NOT NULL DEFAULT '{}', "
             "updated_at TIMESTAMPTZ NOT NULL DEFAULT now(), PRIMARY KEY (generation, sink, key))"
         )
 
-    def applied(self, session: Session, slices: Sequence[Slice]) -> Applied:
-        """Without waiting for anybody."""
+    def applied(self, session: PostgresSession, slices: Sequence[Slice]) -> Applied:
+        """Does not wait for other owners."""
         keys = [s.key for s in slices]
         return compare_positions({key: position for key, position, _ in self._read(session, keys, "")}, slices)
 
-    def lock(self, session: Session, epoch: Epoch) -> Applied | None:
-        """Take the rows of an epoch's keys. None: the epoch must not be written any more."""
-        slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot block each other
+    def lock(self, session: PostgresSession, epoch: Epoch) -> Applied | None:
+        """Lock the rows of an epoch's keys. None: the epoch was abandoned and must not be written any more."""
+        slices = sorted(epoch.slices, key=lambda s: s.key)  # in one order, so that two owners cannot deadlock
         if slices:
             keys, starts = [s.key for s in slices], [json.dumps(s.start) for s in slices]
             self._execute(
@@ -47,12 +47,12 @@ class Ledger:
                 "ON CONFLICT DO NOTHING",
                 (*self._owner, keys, starts),
             )
-        found = self._read(session, [s.key for s in slices], "FOR UPDATE")
-        if any(epoch.id in abandoned for _, _, abandoned in found):
+        entries = self._read(session, [s.key for s in slices], "FOR UPDATE")
+        if any(epoch.id in abandoned for _, _, abandoned in entries):
             return None
-        return compare_positions({key: position for key, position, _ in found}, slices)
+        return compare_positions({key: position for key, position, _ in entries}, slices)
 
-    def move(self, session: Session, epoch: Epoch) -> None:
+    def move(self, session: PostgresSession, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
         if keys:
             self._execute(
@@ -63,8 +63,8 @@ class Ledger:
                 (keys, ends, *self._owner),
             )
 
-    def abandon(self, session: Session, epoch: Epoch) -> None:
-        """With the rows locked."""
+    def abandon(self, session: PostgresSession, epoch: Epoch) -> None:
+        """The rows must be locked."""
         self._execute(
             session,
             f"UPDATE {self.table.sql} SET abandoned = array_append(abandoned, %s) "
@@ -72,24 +72,24 @@ class Ledger:
             (epoch.id, *self._owner, [s.key for s in epoch.slices]),
         )
 
-    def _read(self, session: Session, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
+    def _read(self, session: PostgresSession, keys: Sequence[str], lock: str) -> list[tuple[str, Json, list[str]]]:
         with self._errors():
-            found: list[Any] = session.rows(
+            entries: list[Any] = session.rows(
                 f"SELECT key, position, abandoned FROM {self.table.sql} "
                 f"WHERE generation = %s AND sink = %s AND key = ANY(%s) ORDER BY key {lock}",
                 (*self._owner, list(keys)),
             )
-        return found
+        return entries
 
-    def _execute(self, session: Session, statement: str, values: Sequence[Any]) -> None:
+    def _execute(self, session: PostgresSession, statement: str, values: Sequence[Any]) -> None:
         with self._errors():
             session.execute(statement, values)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """No row of the input is at fault where the table of positions refuses one."""
+        """If the table of positions rejects a row, no row of the input is at fault."""
         try:
             yield
-        except RowRefused as error:
+        except RowRejected as error:
             text = f"the table of positions {self.table} was changed, or cannot hold them: {error}"
             raise PermanentError(SINK_FAILED, text, node=self._owner[1], cause=error) from error

@@ -1,7 +1,7 @@
-"""How many rows a statement takes: all of a step, until one is not done in its time.
+"""How many rows one statement writes: all rows of a round, until a statement exceeds its timeout.
 
-A target may be slow: triggers, many indexes, a long way. A statement that was cut off would be cut off again for ever,
-so the next attempt has smaller ones. All of them stay in the transaction of their epoch.
+The target may be slow: triggers, many indexes, a slow network. A statement that timed out would time out again on every
+retry, so the next attempt cuts the rows into smaller portions. All portions stay in the transaction of their epoch.
 """
 
 from __future__ import annotations
@@ -12,53 +12,60 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamling.clients.postgres import TimedOut
+from streamling.clients.postgres import StatementTimeout
 
 if TYPE_CHECKING:
-    from streamling.sinks.postgres.rounds import Places
+    from streamling.sinks.postgres.rounds import Indexes
 
 log = logging.getLogger(__name__)
-_ALL = 1 << 31
-_LESS = 4
-_MORE = 2
-# Twice as many rows may take twice as long, and on a busy day twice as long again.
-_ROOM = 4
+_ALL_ROWS = 1 << 31
+_SHRINK_FACTOR = 4
+_GROWTH_FACTOR = 2
+# Grow only if the slowest statement took less than a quarter of the limit: doubling the rows may double the time, and
+# load may double it again.
+_SAFETY_FACTOR = 4
 
 
-class Portion:
-    """For one kind of statement. Within an epoch the portions only become smaller, else rows that are quickly written
-    would make them too large for slow ones time and again. They grow with epochs that left enough time."""
+class Portions:
+    """The portion size of one kind of statement.
 
-    def __init__(self, what: str, least: int, limit_s: float) -> None:
-        """`least`: with fewer rows it is not their number that takes long. A `limit_s` of 0 is none."""
-        self._what, self._least, self._limit_s = what, least, limit_s
+    Within an epoch it only shrinks: otherwise rows that are written quickly would make portions too large for slow
+    rows again and again. It grows after epochs that left enough time.
+    """
+
+    def __init__(self, owner: str, min_rows: int, limit_s: float) -> None:
+        """`owner` is named in the log. With `min_rows` rows or fewer the row count is not why a statement is slow.
+        `limit_s` 0: no limit."""
+        self._owner = owner
+        self._min_rows = min_rows
+        self._limit_s = limit_s
         self._longest_s = 0.0
-        self.rows = _ALL
+        self.rows = _ALL_ROWS
 
-    def cut(self, places: Places) -> Iterator[Places]:
-        for start in range(0, len(places), self.rows):
-            yield places[start : start + self.rows]
+    def cut(self, indexes: Indexes) -> Iterator[Indexes]:
+        for start in range(0, len(indexes), self.rows):
+            yield indexes[start : start + self.rows]
 
     @contextmanager
     def timed(self, count: int) -> Iterator[None]:
-        """Around the writing of so many rows."""
+        """Measures the statement that writes `count` rows."""
         began = time.monotonic()
         try:
             yield
-        except TimedOut:
+        except StatementTimeout:
             self._shrink(count)
             raise
         if count >= self.rows:
             self._longest_s = max(self._longest_s, time.monotonic() - began)
 
-    def settled(self) -> None:
-        """An epoch is committed."""
-        if self._longest_s > 0 and (not self._limit_s or self._longest_s * _ROOM < self._limit_s):
-            self.rows = min(self.rows * _MORE, _ALL)
+    def epoch_committed(self) -> None:
+        if self._longest_s > 0 and (not self._limit_s or self._longest_s * _SAFETY_FACTOR < self._limit_s):
+            self.rows = min(self.rows * _GROWTH_FACTOR, _ALL_ROWS)
         self._longest_s = 0.0
 
     def _shrink(self, count: int) -> None:
-        fewer = max(count // _LESS, self._least)
-        if fewer < count:
-            log.warning("%s: %d rows take too long for one statement, the next ones have %d", self._what, count, fewer)
-            self.rows = fewer
+        rows = max(count // _SHRINK_FACTOR, self._min_rows)
+        if rows < count:
+            message = "%s: %d rows take too long for one statement; the next statements write %d rows each"
+            log.warning(message, self._owner, count, rows)
+            self.rows = rows

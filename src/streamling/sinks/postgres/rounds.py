@@ -1,9 +1,9 @@
-"""Which rows of an epoch reach the table, and in which steps.
+"""Which rows of an epoch reach the table, and in which rounds: a round never has two rows to write for one key.
 
-Rows take effect in their order, in pieces of `batch_size`; with `deduplicate` the last row of a key in a piece stands
-for all of them; a deletion before it stays, because what was deleted and comes back is a new row. Where the last row of
-a key decides alone, the pieces of an epoch are one step. Where the first one may (`on_conflict: nothing`,
-`update_where`), step k has the k-th row of each key.
+Rows take effect in their order. With `deduplicate`, a batch of `batch_size` rows keeps the last row of each key, and
+the last deletion before it: a row that was deleted and comes back is a new row. If the last row of a key decides alone,
+the whole epoch is one round. If an earlier row may decide (`on_conflict: nothing`, `update_where`), round k has the
+k-th row of each key.
 """
 
 from __future__ import annotations
@@ -18,116 +18,125 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    Places = np.ndarray[Any, Any]
+    Indexes = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Places of rows in the table of an epoch: keys that are deleted first, then rows that are inserted or updated."""
+    """Row indexes in the table of an epoch: keys to delete first, then rows to insert or update."""
 
-    deletes: Places
-    upserts: Places
+    deletes: Indexes
+    upserts: Indexes
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
-    """The rows that take effect, by their places, in order. Of all rows of the epoch, `keys` has a number for each key,
-    and `deleted` whether it is a deletion."""
+class EffectiveRows:
+    """The rows that take effect, by index, in order.
 
-    places: Places
-    keys: Places | None
-    deleted: Places
+    `keys` and `deletions` cover all rows of the epoch: a number per key, and whether the row is a deletion.
+    """
+
+    indexes: Indexes
+    keys: Indexes | None
+    deletions: Indexes
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indexes)
 
-    def part(self, part: slice) -> Effective:
-        return replace(self, places=self.places[part])
+    def halves(self) -> tuple[EffectiveRows, EffectiveRows]:
+        middle = len(self.indexes) // 2
+        return self.split_at(middle)
+
+    def split_at(self, index: int) -> tuple[EffectiveRows, EffectiveRows]:
+        return replace(self, indexes=self.indexes[:index]), replace(self, indexes=self.indexes[index:])
 
     def rounds(self, *, last_wins: bool) -> Iterator[Round]:
-        """The steps; without a key all is one."""
+        """The rounds, in order; without a key there is one."""
         if self.keys is None:
-            yield Round(self.places[:0], self.places)
+            yield Round(self.indexes[:0], self.indexes)
         elif last_wins:
-            yield self._merged(self.keys)
+            yield self._merged_round(self.keys)
         else:
-            for step in _by_occurrence(self.places, self.keys[self.places]):
-                yield Round(step[self.deleted[step]], step[~self.deleted[step]])
+            for indexes in _by_occurrence(self.indexes, self.keys[self.indexes]):
+                yield Round(indexes[self.deletions[indexes]], indexes[~self.deletions[indexes]])
 
-    def _merged(self, keys: Places) -> Round:
-        last = self.places[_last_of_each(keys[self.places])]
-        # A key that was deleted on the way and came back is a new row: columns we do not write start afresh.
-        return Round(self.places[self.deleted[self.places]], last[~self.deleted[last]])
+    def _merged_round(self, keys: Indexes) -> Round:
+        last = self.indexes[_last_of_each(keys[self.indexes])]
+        # A key that was deleted and came back is a new row: columns that this sink does not write get their defaults.
+        return Round(self.indexes[self.deletions[self.indexes]], last[~self.deletions[last]])
 
 
-def effective(rows: pa.Table, key: Sequence[str], batch_size: int, *, deduplicate: bool) -> Effective:
+def effective_rows(rows: pa.Table, key: Sequence[str], batch_size: int, *, deduplicate: bool) -> EffectiveRows:
     """`key` columns have no nulls. Without a key nothing can be deleted."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lowered = pc.utf8_lower(rows.column(OPERATION_COLUMN))
-    deletion = pc.equal(lowered, "d").combine_chunks().fill_null(False)
-    deleted: Places = np.asarray(deletion.cast(pa.uint8()), dtype=bool)
-    places = np.arange(rows.num_rows)
+    operations = pc.utf8_lower(rows.column(OPERATION_COLUMN))
+    is_deletion = pc.equal(operations, "d").combine_chunks().fill_null(False)
+    deletions: Indexes = np.asarray(is_deletion.cast(pa.uint8()), dtype=bool)
+    indexes = np.arange(rows.num_rows)
     if not key:
-        return Effective(places[~deleted], None, deleted)
-    keys = _groups(rows, key)
+        return EffectiveRows(indexes[~deletions], None, deletions)
+    keys = _key_numbers(rows, key)
     if deduplicate:
-        pieces = places // batch_size
-        within = keys * (pieces[-1] + 1 if len(pieces) else 1) + pieces
-        removals = places[deleted]
-        places = np.union1d(_last_of_each(within), removals[_last_of_each(within[removals])])
-    return Effective(places, keys, deleted)
+        batches = indexes // batch_size
+        groups = keys * (batches[-1] + 1 if len(batches) else 1) + batches  # a number per key and batch
+        deleted = indexes[deletions]
+        indexes = np.union1d(_last_of_each(groups), deleted[_last_of_each(groups[deleted])])
+    return EffectiveRows(indexes, keys, deletions)
 
 
-def _groups(rows: pa.Table, key: Sequence[str]) -> Places:
+def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
     """A number for each row, the same for rows of one key."""
     import numpy as np
 
-    combined: Places | None = None
+    combined: Indexes | None = None
     for name in key:
         encoded = rows.column(name).combine_chunks().dictionary_encode()
-        codes: Places = np.asarray(encoded.indices, dtype=np.int64)
+        codes: Indexes = np.asarray(encoded.indices, dtype=np.int64)
         if combined is None:
             combined = codes
-        else:  # dense again, so that many columns do not overflow
+        else:  # made dense again, so that many columns do not overflow
             _, combined = np.unique(combined * len(encoded.dictionary) + codes, return_inverse=True)
     if combined is None:
         raise AssertionError("a key has columns")
     return combined
 
 
-def _last_of_each(groups: Places) -> Places:
-    """Places of the last member of each group, ascending."""
+def _last_of_each(groups: Indexes) -> Indexes:
+    """Indexes of the last member of each group, ascending."""
     import numpy as np
 
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
-    last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, dtype=bool)
-    found: Places = np.sort(order[last])
-    return found
+    is_last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, dtype=bool)
+    last: Indexes = np.sort(order[is_last])
+    return last
 
 
-def _by_occurrence(places: Places, groups: Places) -> Iterator[Places]:
-    """First the first of each group, then the second ones, and so on, each in order. One key may have all the rows."""
+def _by_occurrence(indexes: Indexes, groups: Indexes) -> Iterator[Indexes]:
+    """The first of each group, then the second of each, and so on, each in order.
+
+    One key may have all the rows: the cost must not grow with the number of rounds.
+    """
     import numpy as np
 
     occurrences = _occurrences(groups)
-    ordered, start = places[np.argsort(occurrences, kind="stable")], 0
+    ordered, start = indexes[np.argsort(occurrences, kind="stable")], 0
     for end in np.cumsum(np.bincount(occurrences)):
         yield ordered[start:end]
         start = end
 
 
-def _occurrences(groups: Places) -> Places:
-    """Of each member, how many of its group stand before it."""
+def _occurrences(groups: Indexes) -> Indexes:
+    """For each member, how many of its group come before it."""
     import numpy as np
 
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
-    starts = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.zeros(0, dtype=bool)
-    begin = np.maximum.accumulate(np.where(starts, np.arange(len(ordered)), 0))
-    found = np.empty(len(ordered), dtype=np.int64)
-    found[order] = np.arange(len(ordered)) - begin
-    return found
+    is_first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.zeros(0, dtype=bool)
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(ordered)), 0))
+    occurrences = np.empty(len(ordered), dtype=np.int64)
+    occurrences[order] = np.arange(len(ordered)) - starts
+    return occurrences

@@ -1,4 +1,4 @@
-"""The sink at work: one transaction per epoch, which begins with the ledger."""
+"""The sink: one transaction per epoch, which begins by locking the ledger."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.clients.postgres import (
-    RowRefused,
-    Server,
-    Session,
-    Table,
+    ConnectionOptions,
+    PostgresSession,
+    PostgresTable,
+    RowRejected,
     create_once,
-    is_there,
-    make_schema,
+    create_schema,
     sqlstate,
+    table_exists,
 )
-from streamling.clients.postgres_errors import reason, remedy
+from streamling.clients.postgres_errors import hint_for, reject_reason
 from streamling.connector import (
     Applied,
     BadRow,
@@ -37,10 +37,10 @@ from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, Per
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import Portion
-from streamling.sinks.postgres.rounds import Effective, Round, effective
+from streamling.sinks.postgres.portions import Portions
+from streamling.sinks.postgres.rounds import EffectiveRows, Round, effective_rows
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import add_columns, compare, make_table
+from streamling.sinks.postgres.tables import add_columns, compare_table, create_table
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.names import connection_name
@@ -48,23 +48,23 @@ from streamling.spec.settings.names import connection_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sinks.postgres.rounds import Places
+    from streamling.sinks.postgres.rounds import Indexes
 
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
-# Each refused row takes some statements: if they are many, nobody shall think that it hangs.
+# Each rejected row takes some statements: a long search logs its progress, so that it does not look stuck.
 _REMIND_S = 10.0
-# If so few rows take longer than a statement may, they wait for a lock. Who has a slower table makes batches smaller.
-_FEW = 100
-# A value does not fit, or its domain does not take it: the server does not say of which column.
-_NAMELESS = ("22", "23502", "23514")
+# If so few rows exceed the statement timeout, they wait for a lock. For a slower table, `batch_size` can be smaller.
+_MIN_PORTION_ROWS = 100
+# A value does not fit, or its domain rejects it: the server does not name the column.
+_COLUMN_UNKNOWN = ("22", "23502", "23514")
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """What the options and settings say of a sink."""
+class WriteOptions:
+    """The options of a sink, with the defaults of the settings."""
 
-    table: Table
+    table: PostgresTable
     on_conflict: str
     conditions: Mapping[str, str]
     deduplicate: bool
@@ -73,107 +73,127 @@ class Writing:
     batch_rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenTable:
+    """What `open` makes: the key of the rows, the ledger beside the table, and the statements that write to it."""
+
+    key: tuple[str, ...]
+    ledger: Ledger
+    statements: Statements
+
+
 class PostgresSink(Sink):
-    def __init__(self, node: NodeSpec, server: Server, writing: Writing) -> None:
-        self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=writing.batch)
-        self._node, self._writing, self._limit_s = node, writing, server.statement_s
-        self._session = Session(server, name=node.name, node=node.name, hint=self._advice)
-        self.target: str | None = f"{server}/{writing.table}"
+    def __init__(self, node: NodeSpec, server: ConnectionOptions, options: WriteOptions) -> None:
+        self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=options.batch)
+        self.target: str | None = f"{server}/{options.table}"
+        self._node = node
+        self._options = options
+        self._statement_limit_s = server.statement_s
+        self._session = PostgresSession(server, name=node.name, node=node.name, hint=self._advice)
+        self._open_table: _OpenTable | None = None
         self._open_epoch: str | None = None
-        self._written: tuple[str, Report] | None = None
-        self._told_of_deletes = False
+        self._last_write: tuple[str, Report] | None = None
+        self._warned_of_deletes = False
 
     # Before the first epoch
 
     def open(self, context: SinkContext) -> None:
         columns = tuple(table_column(f) for f in context.schema if f.name != OPERATION_COLUMN)
         for column in columns:
-            if not column.known:
-                log.warning("%s: column '%s' is %s, written as text", self._described, column.name, column.type)
-        self._key = context.primary_key
-        self._ledger = Ledger(self._writing.table.schema, context.generation, context.node)
+            if not column.has_counterpart:
+                message = "%s: column '%s' is %s, which Postgres does not have; it is written as text"
+                log.warning(message, self._described, column.name, column.type)
+        key = context.primary_key
+        ledger = Ledger(self._options.table.schema, context.generation, context.node)
         try:
-            create_once(self._session, lambda: self._make(columns))
+            create_once(self._session, lambda: self._create(ledger, columns, key))
             with self._session.transaction():
-                columns = self._checked(columns)
-        except RowRefused as error:
+                columns = self._check_table(columns, key)
+        except RowRejected as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
-        self._statements = Statements(
-            self._writing.table,
+        statements = Statements(
+            self._options.table,
             columns,
-            self._key,
-            self._writing.on_conflict,
-            self._writing.conditions,
-            self._portion(),
-            self._portion(),
+            key,
+            self._options.on_conflict,
+            self._options.conditions,
+            self._portions(),
+            self._portions(),
         )
-        if not self._key:
+        self._open_table = _OpenTable(key, ledger, statements)
+        if not key:
             log.warning("%s has no primary key: rows are only added", self._described)
+
+    @property
+    def _table(self) -> _OpenTable:
+        if self._open_table is None:
+            raise AssertionError("not opened")
+        return self._open_table
 
     @property
     def _described(self) -> str:
         return self._node.described()
 
-    def _portion(self) -> Portion:
-        return Portion(self._described, min(self._writing.batch_rows, _FEW), self._limit_s)
+    def _portions(self) -> Portions:
+        return Portions(self._described, min(self._options.batch_rows, _MIN_PORTION_ROWS), self._statement_limit_s)
 
     def _advice(self, state: str | None) -> str | None:
         if state is not None:
-            return remedy(state)
+            return hint_for(state)
         own = f"postgres_sink_connections.{connection_name(self._node.name)}"
         return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
 
-    def _make(self, columns: Sequence[TableColumn]) -> None:
-        session, table = self._session, self._writing.table
-        make_schema(session, table.schema)
-        if not is_there(session, table):
-            make_table(session, table, columns, self._key)
-            log.info("%s: made table %s", self._described, table)
-        if not is_there(session, self._ledger.table):
-            self._ledger.make(session)
+    def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
+        session, table = self._session, self._options.table
+        create_schema(session, table.schema)
+        if not table_exists(session, table):
+            create_table(session, table, columns, key)
+            log.info("%s: created table %s", self._described, table)
+        if not table_exists(session, ledger.table):
+            ledger.create(session)
 
-    def _checked(self, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
-        """The columns with the casts that this table needs. Raises UserError with all that does not fit."""
-        found = compare(self._session, self._writing.table, columns, self._key)
-        missing = found.missing
-        if missing and self._writing.adds_columns and not found.misfits:
-            add_columns(self._session, self._writing.table, missing)
+    def _check_table(self, columns: tuple[TableColumn, ...], key: Sequence[str]) -> tuple[TableColumn, ...]:
+        """The columns with the casts that this table needs. Raises UserError that lists all that does not fit."""
+        comparison = compare_table(self._session, self._options.table, columns, key)
+        missing = comparison.missing
+        if missing and self._options.adds_columns and not comparison.misfits:
+            add_columns(self._session, self._options.table, missing)
             log.info(
-                "%s: added to %s: %s",
+                "%s: added columns to %s: %s",
                 self._described,
-                self._writing.table,
+                self._options.table,
                 ", ".join(column.name for column in missing),
             )
             missing = ()
         problems = [
-            f'column "{column.name}" of relation "{self._writing.table}" does not exist; it would be {column.ddl}'
+            f'column "{column.name}" of relation "{self._options.table}" does not exist; it would be {column.ddl}'
             for column in missing
         ]
-        problems += found.misfits
+        problems += comparison.misfits
         if problems:
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise UserError(
                 TABLE_UNFIT,
-                f"{self._described}: table {self._writing.table} does not fit the input:{listed}",
+                f"{self._described}: table {self._options.table} does not fit the input:{listed}",
                 node=self._node.name,
                 where=self._node.where,
                 hint="change the table, or the columns in a sql transform; `schema_evolution: additive` adds columns",
             )
-        return found.columns
+        return comparison.columns
 
     # After a crash
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with self._session.transaction():
-            return self._ledger.applied(self._session, slices)
+            return self._table.ledger.applied(self._session, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
-        """Its owner may be in the middle of a transaction: waits for the end of it."""
+        """The earlier owner may be in the middle of a transaction: waits until it ends."""
         with self._session.transaction():
-            found = self._ledger.lock(self._session, epoch)
-            if found is Applied.NO:
-                self._ledger.abandon(self._session, epoch)
-        return Applied.NO if found is None else found
+            applied = self._table.ledger.lock(self._session, epoch)
+            if applied is Applied.NO:
+                self._table.ledger.abandon(self._session, epoch)
+        return Applied.NO if applied is None else applied
 
     # Epochs
 
@@ -183,54 +203,54 @@ class PostgresSink(Sink):
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
         import pyarrow as pa
 
-        # Before the transaction: nobody should wait for Spark, or for us, with locks in hand.
-        held = list(batches)
-        rows = pa.Table.from_batches(held).combine_chunks() if held else None
+        # Before the transaction begins: no locks are held while Spark computes the rows.
+        batches = list(batches)
+        rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
         arrived = rows.num_rows if rows is not None else 0
-        keyed, places, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
+        keyed, indexes, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
         self._session.begin()
         self._open_epoch = epoch.id
-        found = self._locked(epoch)
-        if found is Applied.YES:
-            if self._written is not None and self._written[0] == epoch.id:  # the answer to our commit was lost
-                return self._written[1]
+        applied = self._lock_ledger(epoch)
+        if applied is Applied.YES:
+            if self._last_write is not None and self._last_write[0] == epoch.id:  # the answer to our commit was lost
+                return self._last_write[1]
             return Report(arrived, detail=0)
-        if found is not Applied.NO:
+        if applied is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
         bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
-        self._ledger.move(self._session, epoch)
-        if places is not None:  # of the table without null keys, where the rows had other numbers
-            bad = tuple(replace(row, index=places[row.index].as_py()) for row in bad)
+        self._table.ledger.move(self._session, epoch)
+        if indexes is not None:  # indexes among the rows with a key become indexes among all rows
+            bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
         rejected = (*null_keys, *bad)
         report = Report(arrived - len(rejected), len(rejected), rejected, detail=count)
-        self._written = (epoch.id, report)
+        self._last_write = (epoch.id, report)
         return report
 
-    def _locked(self, epoch: Epoch) -> Applied | None:
+    def _lock_ledger(self, epoch: Epoch) -> Applied | None:
         try:
-            return self._ledger.lock(self._session, epoch)
+            return self._table.ledger.lock(self._session, epoch)
         except PermanentError as error:
             if sqlstate(error) != _NO_SUCH_TABLE:
                 raise
             self.abort(epoch)
             with self._session.transaction():
-                self._ledger.make(self._session)
-            text = f"{self._described}: table {self._ledger.table} was dropped, and is made anew"
+                self._table.ledger.create(self._session)
+            text = f"{self._described}: table {self._table.ledger.table} was dropped and has been created again"
             log.warning("%s; an epoch that was not finalized may have been written twice", text)
             raise TransientError(SINK_FAILED, text, node=self._node.name) from error
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         if self._open_epoch == epoch.id:
             try:
-                with self._session.about(f"table {self._writing.table}"):
+                with self._session.about(f"table {self._options.table}"):
                     self._session.commit()
-            except RowRefused as error:
-                text = f"{self._described}: table {self._writing.table} refuses the epoch at its end: {error}"
-                hint = "a constraint that is checked at the end of a transaction cannot be told from which row it came"
+            except RowRejected as error:
+                text = f"{self._described}: table {self._options.table} rejects the epoch at commit: {error}"
+                hint = "a deferred constraint is checked at commit, and the server does not say which row breaks it"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
             self._open_epoch = None
-            self._statements.settled()
+            self._table.statements.epoch_committed()
         return sum(report.detail for report in reports if isinstance(report.detail, int))
 
     def abort(self, epoch: Epoch) -> None:
@@ -244,96 +264,98 @@ class PostgresSink(Sink):
     # Rows
 
     def _apply(self, rows: pa.Table) -> tuple[tuple[BadRow, ...], int]:
-        """Write the rows; returns those that cannot be, and how many count as written."""
-        self._tell_of_deletes(rows)
-        writing = self._writing
-        with self._session.about(f"table {writing.table}"):
-            told_apart = self._statements.told_apart(self._session, rows)
-            chosen = effective(told_apart, self._key, writing.batch_rows, deduplicate=writing.deduplicate)
-            bad = self._refused(rows, chosen)
-        return bad, len(chosen) - len(bad)
+        """Write the rows; returns those that the server rejects, and how many rows count as written."""
+        self._warn_of_deletes(rows)
+        options = self._options
+        with self._session.about(f"table {options.table}"):
+            folded = self._table.statements.fold_keys(self._session, rows)
+            selected = effective_rows(folded, self._table.key, options.batch_rows, deduplicate=options.deduplicate)
+            bad = self._write_rows(rows, selected)
+        return bad, len(selected) - len(bad)
 
     @property
     def _last_wins(self) -> bool:
-        return self._writing.on_conflict == "update" and not self._writing.conditions
+        return self._options.on_conflict == "update" and not self._options.conditions
 
-    def _write(self, rows: pa.Table, step: Round) -> None:
-        if len(step.deletes):
-            self._statements.delete(self._session, rows, step.deletes)
-        if len(step.upserts):
-            self._statements.upsert(self._session, rows, step.upserts)
+    def _write_round(self, rows: pa.Table, round_: Round) -> None:
+        if len(round_.deletes):
+            self._table.statements.delete(self._session, rows, round_.deletes)
+        if len(round_.upserts):
+            self._table.statements.upsert(self._session, rows, round_.upserts)
 
-    def _refused(self, rows: pa.Table, chosen: Effective) -> tuple[BadRow, ...]:
-        """The rows that are refused; all others are written, unless the first of them ends the run."""
+    def _write_rows(self, rows: pa.Table, selected: EffectiveRows) -> tuple[BadRow, ...]:
+        """Write the rows; returns those that the server rejects. With `on_error: fail` the first one is enough."""
         if self._node.options.on_error is OnError.FAIL:
-            return tuple(islice(self._halves(rows, chosen), 1))
-        found, told = [], time.monotonic()
-        for bad in self._halves(rows, chosen):
-            found.append(bad)
-            if time.monotonic() - told > _REMIND_S:
-                told, count = time.monotonic(), len(found)
-                log.warning("%s: looking for refused rows, %d of %d so far", self._described, count, rows.num_rows)
-        return tuple(found)
+            return tuple(islice(self._write_halves(rows, selected), 1))
+        bad_rows: list[BadRow] = []
+        logged_at = time.monotonic()
+        for bad in self._write_halves(rows, selected):
+            bad_rows.append(bad)
+            if time.monotonic() - logged_at > _REMIND_S:
+                logged_at = time.monotonic()
+                message = "%s: searching for rejected rows, %d of %d so far"
+                log.warning(message, self._described, len(bad_rows), rows.num_rows)
+        return tuple(bad_rows)
 
-    def _halves(self, rows: pa.Table, chosen: Effective) -> Iterator[BadRow]:
-        """Write rows; if one of them is refused the first half and then the second, until it is found."""
-        if not len(chosen):
+    def _write_halves(self, rows: pa.Table, selected: EffectiveRows) -> Iterator[BadRow]:
+        """Write the rows. If the server rejects one of them, write the first half, then the second, until the row is
+        found."""
+        if not len(selected):
             return
         self._session.execute("SAVEPOINT half")
         try:
-            for step in chosen.rounds(last_wins=self._last_wins):
-                self._write(rows, step)
+            for round_ in selected.rounds(last_wins=self._last_wins):
+                self._write_round(rows, round_)
             self._session.execute("RELEASE half")
             return
-        except RowRefused as error:
-            self._session.execute("ROLLBACK TO half; RELEASE half")  # else the next one would stand inside of it
-            if len(chosen) == 1:
-                yield self._bad(rows, chosen.places, error)
+        except RowRejected as error:
+            self._session.execute("ROLLBACK TO half; RELEASE half")  # otherwise the next one would be nested in it
+            if len(selected) == 1:
+                yield self._bad_row(rows, selected.indexes, error)
                 return
-            log.debug("%s: one of %d rows is refused: %s", self._described, len(chosen), error)
-        middle = len(chosen) // 2
-        for part in (slice(0, middle), slice(middle, None)):
-            yield from self._halves(rows, chosen.part(part))
+            log.debug("%s: one of %d rows is rejected: %s", self._described, len(selected), error)
+        for half in selected.halves():
+            yield from self._write_halves(rows, half)
 
-    def _bad(self, rows: pa.Table, places: Places, error: RowRefused) -> BadRow:
+    def _bad_row(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> BadRow:
         from streamling.formats.json import json_row
 
         column = error.column
-        if column is None and error.state.startswith(_NAMELESS):
-            column = self._statements.culprit(self._session, rows, places, error.state)
+        if column is None and error.state.startswith(_COLUMN_UNKNOWN):
+            column = self._table.statements.rejecting_column(self._session, rows, indexes, error.state)
         named = f", column '{column}'" if column else ""
-        text = f"table {self._writing.table}{named}: {error}"
-        index = int(places[0])
-        return BadRow(reason(error.state), text, {}, row=json_row(rows, index), index=index)
+        text = f"table {self._options.table}{named}: {error}"
+        index = int(indexes[0])
+        return BadRow(reject_reason(error.state), text, {}, row=json_row(rows, index), index=index)
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
-        """The rows with a key, their numbers among all rows unless these are the same, and those without a key."""
+        """The rows with a key, their indexes among all rows (None: the same), and the rows without a key."""
         import pyarrow.compute as pc
 
         from streamling.formats.json import json_row
 
         missing = None
-        for name in self._key:
+        for name in self._table.key:
             nulls = rows.column(name).is_null()
             missing = nulls if missing is None else pc.or_(missing, nulls)
         if missing is None or not pc.any(missing).as_py():
             return rows, None, ()
-        places = pc.indices_nonzero(missing)
+        indexes = pc.indices_nonzero(missing)
         if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
-            places = places[:1]
+            indexes = indexes[:1]
         null_keys = []
-        for place in places.to_pylist():
-            names = ", ".join(name for name in self._key if not rows.column(name)[place].is_valid)
+        for index in indexes.to_pylist():
+            names = ", ".join(name for name in self._table.key if not rows.column(name)[index].is_valid)
             message = f"the key column {names} is null"
-            null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, place), index=place))
+            null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, index), index=index))
         keyed = pc.invert(missing)
         return rows.filter(keyed), pc.indices_nonzero(keyed), tuple(null_keys)
 
-    def _tell_of_deletes(self, rows: pa.Table) -> None:
+    def _warn_of_deletes(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        if self._key or self._told_of_deletes:
+        if self._table.key or self._warned_of_deletes:
             return
         if pc.any(pc.equal(pc.utf8_lower(rows.column(OPERATION_COLUMN)), "d")).as_py():
-            self._told_of_deletes = True
+            self._warned_of_deletes = True
             log.warning("%s: without a primary key nothing can be deleted; deletions are left out", self._described)

@@ -1,14 +1,14 @@
-"""The table of a sink: made when missing, compared with the input when it is there."""
+"""The table of a sink: created if missing, otherwise compared with the input."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamling.clients.postgres import Session, Table, quoted
-from streamling.sinks.postgres.columns import GivenColumn, TableColumn, fitted, misfit, unfit_key
+from streamling.clients.postgres import PostgresSession, PostgresTable, quote
+from streamling.sinks.postgres.columns import ExistingColumn, TableColumn, key_misfit, misfit, with_cast
 
-# A domain is the type it is made of, and may itself forbid nulls or have a default.
+# A domain counts as its base type; it may itself forbid nulls or have a default.
 _COLUMNS = """
 SELECT a.attname, b.typname, format_type(a.atttypid, a.atttypmod), b.modifier, b.typtype = 'e',
        a.attnotnull OR b.required, a.atthasdef OR a.attidentity <> '' OR b.has_default,
@@ -25,7 +25,7 @@ FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation JOIN LATE
 ) b ON true
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
-# A constraint that can be checked later does not tell conflicts, and an index may compare otherwise than its column.
+# A deferrable constraint cannot arbitrate conflicts, and an index may have another collation than its column.
 _UNIQUE = """
 SELECT array_agg(a.attname::text)
 FROM pg_index i JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place) ON k.place <= i.indnkeyatts
@@ -37,47 +37,51 @@ GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c
 """
 
 
-def make_table(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
-    parts = [f"{quoted(column.name)} {column.ddl}" for column in columns]
+def create_table(
+    session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
+) -> None:
+    parts = [f"{quote(column.name)} {column.ddl}" for column in columns]
     if key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+        parts.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
     session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)})")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A table that is there beside the input: the columns with the casts they need, those that are missing, and what
-    does not fit."""
+class TableComparison:
+    """An existing table compared with the input: the columns with the casts they need, the missing ones, and what does
+    not fit."""
 
     columns: tuple[TableColumn, ...]
     missing: tuple[TableColumn, ...]
     misfits: tuple[str, ...]
 
 
-def compare(session: Session, table: Table, columns: Sequence[TableColumn], key: Sequence[str]) -> Comparison:
-    given = {row[0]: GivenColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
-    pairs = [(column, given[column.name]) for column in columns if column.name in given]
-    found = [why for pair in pairs if (why := misfit(*pair) or (unfit_key(*pair) if pair[0].name in key else None))]
+def compare_table(
+    session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
+) -> TableComparison:
+    existing = {row[0]: ExistingColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
+    pairs = [(column, existing[column.name]) for column in columns if column.name in existing]
+    misfits = [why for pair in pairs if (why := misfit(*pair) or (key_misfit(*pair) if pair[0].name in key else None))]
     names = {column.name for column in columns}
-    found += [
+    misfits += [
         f'column "{other.name}" is NOT NULL and has no default, and the input has no such column'
-        for other in given.values()
+        for other in existing.values()
         if other.name not in names and other.required and not other.has_default and not other.generated
     ]
     unique = [set(row[0]) for row in session.rows(_UNIQUE, (table.value,))]
     if key and set(key) not in unique:
-        found.append(
+        misfits.append(
             f"there is no unique or exclusion constraint matching the primary key ({', '.join(key)}): "
-            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quoted, key))})"
+            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quote, key))})"
         )
-    return Comparison(
-        tuple(fitted(c, given[c.name]) if c.name in given else c for c in columns),
-        tuple(column for column in columns if column.name not in given),
-        tuple(found),
+    return TableComparison(
+        tuple(with_cast(c, existing[c.name]) if c.name in existing else c for c in columns),
+        tuple(column for column in columns if column.name not in existing),
+        tuple(misfits),
     )
 
 
-def add_columns(session: Session, table: Table, columns: Sequence[TableColumn]) -> None:
-    """Nullable, because there may be rows already."""
-    parts = ", ".join(f"ADD COLUMN IF NOT EXISTS {quoted(column.name)} {column.ddl}" for column in columns)
+def add_columns(session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn]) -> None:
+    """Add the columns, nullable, because the table may have rows."""
+    parts = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote(column.name)} {column.ddl}" for column in columns)
     session.execute(f"ALTER TABLE {table.sql} {parts}")

@@ -46,21 +46,21 @@ class Aggregate(GroupColumn):
     fn: AggregateFunction = Field(description="What is computed; `count` needs no column.")
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """The columns it has in the table: an average is kept as what it is made of."""
+        """Its columns in the table: an average is kept as a sum and a count."""
         return (f"{name}_sum", f"{name}_count") if self.fn is AggregateFunction.AVG else (name,)
 
 
 class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions):
-    """Rows land in one table, from which a trigger keeps another with one row per group."""
+    """Rows are inserted into one table; a trigger keeps a second one up to date, with one row per group."""
 
     identity_labels = ("table",)
     key_required = KEY_REQUIRED
 
-    schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, made when missing.")
-    landing_table: str = Field(min_length=1, description="Table that rows are put into; made when missing.")
-    agg_table: str = Field(min_length=1, description="Table of the results; made when missing.")
+    schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, created if missing.")
+    landing_table: str = Field(min_length=1, description="Table that rows are inserted into; created if missing.")
+    agg_table: str = Field(min_length=1, description="Table of the results; created if missing.")
     group_by: dict[str, GroupColumn] = Field(
-        default_factory=dict, description="Columns of the result that tell groups apart; without any there is one row."
+        default_factory=dict, description="Columns of the result that identify a group; without any there is one row."
     )
     aggregate: dict[str, Aggregate] = Field(min_length=1, description="Columns of the result that are computed.")
 
@@ -68,19 +68,19 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
     @classmethod
     def _check_tables(cls, table: str, info: ValidationInfo) -> str:
         if table == info.data.get("landing_table"):
-            raise invalid_value("must be another table than 'landing_table'")
+            raise invalid_value("must not be the same table as 'landing_table'")
         return table
 
     @field_validator("aggregate")
     @classmethod
     def _check_names(cls, aggregate: dict[str, Aggregate], info: ValidationInfo) -> dict[str, Aggregate]:
-        # Without groups the table has one column of its own, which holds its only key.
-        taken = set(info.data.get("group_by") or ("key",))
+        # Without groups the table has an extra column, `key`, for its only row.
+        names = set(info.data.get("group_by") or ("key",))
         for name, entry in aggregate.items():
             for column in entry.columns(name):
-                if column in taken:
+                if column in names:
                     raise invalid_value(f"gives a second column '{column}' to the table", field=name)
-                taken.add(column)
+                names.add(column)
         return aggregate
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
@@ -89,14 +89,15 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
             *(("aggregate", name, e) for name, e in self.aggregate.items() if e.fn is not AggregateFunction.COUNT),
         ]
         for field, name, entry in wanted:
-            column = entry.from_ or name
-            found = columns.get(column)
-            if found is None:
-                message = f"'{field}.{name}' reads the column '{column}', which is not in the input"
+            input_name = entry.from_ or name
+            column = columns.get(input_name)
+            if column is None:
+                message = f"'{field}.{name}' reads the column '{input_name}', which is not in the input"
                 hint = f"columns: {', '.join(columns.names)}"
                 yield node.error(INVALID_VALUE, message, field, name, "from", hint=hint)
-            elif isinstance(entry, Aggregate) and entry.fn in _OF_NUMBERS and not _NUMBER.fullmatch(found.type.kind):
-                message = f"'{field}.{name}' is the {entry.fn.value} of the column '{column}', which is {found.type}"
+            elif isinstance(entry, Aggregate) and entry.fn in _OF_NUMBERS and not _NUMBER.fullmatch(column.type.kind):
+                function = entry.fn.value
+                message = f"'{field}.{name}' is the {function} of the column '{input_name}', which is {column.type}"
                 yield node.error(INVALID_VALUE, message, field, name, "fn", hint="only numbers can be added up")
 
 

@@ -1,4 +1,4 @@
-"""The Postgres types an author may name, and the types of ours they stand for."""
+"""The Postgres types that a pipeline file may name, and their types in the pipeline."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _NUMBERS = ("numeric", "decimal")
 _WITH_LENGTH = ("varchar", "char", "timestamp", "timestamptz")
 _TYPE = re.compile(r"([a-z]+(?: +[a-z]+)?) *(?:\((.*)\))?", re.DOTALL)
 _WHOLE = re.compile(r"[0-9]{1,4}")
-_MOST_DIGITS = 1000
+_MAX_DIGITS = 1000
 
 NAMES = (*_NAMED, "numeric(p,s)", "decimal(p,s)")
 
 
 def postgres_type(text: str) -> DataType:
-    """What a column of this Postgres type holds. Raises ValueError, whose text continues a sentence about the type."""
-    found = _TYPE.fullmatch(text.strip().lower())
-    if found is None:
+    """The type of a column of this Postgres type. Raises ValueError, whose text continues a sentence about the type."""
+    match = _TYPE.fullmatch(text.strip().lower())
+    if match is None:
         raise _unknown(text)
-    name = " ".join(found[1].split())
-    parts = None if found[2] is None else [part.strip() for part in found[2].split(",")]
+    name = " ".join(match[1].split())
+    parts = None if match[2] is None else [part.strip() for part in match[2].split(",")]
     if name in _NUMBERS:
         return _number(text, parts)
     type_ = _NAMED.get(name)
@@ -77,16 +77,16 @@ def _number(text: str, parts: list[str] | None) -> DataType:
     if len(parts) > 2 or not all(_WHOLE.fullmatch(part) for part in parts):
         raise ValueError(f"is '{text}'; write numeric(precision, scale) with whole numbers, the scale not negative")
     precision, scale = int(parts[0]), int(parts[1]) if len(parts) == 2 else 0
-    if not 1 <= precision <= _MOST_DIGITS or scale > precision:
-        raise ValueError(f"is '{text}'; the precision must be from 1 to {_MOST_DIGITS} and not less than the scale")
+    if not 1 <= precision <= _MAX_DIGITS or scale > precision:
+        raise ValueError(f"is '{text}'; the precision must be from 1 to {_MAX_DIGITS} and not less than the scale")
     return decimal(precision, scale) if precision <= DECIMAL256_DIGITS else decimal_arb(precision, scale)
 
 
 def _unknown(text: str) -> ValueError:
-    return ValueError(f"is '{text}', which is no Postgres type we know; accepted: {', '.join(NAMES)}")
+    return ValueError(f"is '{text}', which is not a known Postgres type; accepted: {', '.join(NAMES)}")
 
 
-def _checked(text: str) -> str:
+def _check_type(text: str) -> str:
     try:
         postgres_type(text)
     except ValueError as error:
@@ -94,5 +94,5 @@ def _checked(text: str) -> str:
     return text
 
 
-PostgresType = Annotated[str, AfterValidator(_checked)]
+PostgresType = Annotated[str, AfterValidator(_check_type)]
 """A Postgres type in an options model, kept as written."""

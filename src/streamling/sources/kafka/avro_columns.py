@@ -21,10 +21,10 @@ def avro_columns(node: NodeSpec, topic: str, settings: Settings, seconds: float)
 
 def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> tuple[RegisteredSchema, AvroRows]:
     """The newest schema of a topic and its rows. A registry that stumbles is asked again, within `seconds`."""
-    from streamling.clients.schema_registry import Registry
+    from streamling.clients.schema_registry import SchemaRegistry
 
     def newest(left: float) -> tuple[RegisteredSchema, AvroRows]:
-        with Registry(settings.kafka_source, timeout=left) as registry:
+        with SchemaRegistry(settings.kafka_source, timeout=left) as registry:
             found = registry.latest(f"{topic}-value")
             return found, rows_of(found.text, references=found.references)
 

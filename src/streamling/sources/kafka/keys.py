@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from streamling.clients.schema_registry import NoSuchSchema, Registry
+from streamling.clients.schema_registry import NoSuchSchema, SchemaRegistry
 from streamling.formats.json_text import parsed, shown
 from streamling.formats.json_values import conversion
 from streamling.plan.types import DataType, Field
@@ -57,7 +57,7 @@ def _schema(id_: int, connection: KafkaConnection) -> Any:
     if place not in _schemas:
         import fastavro
 
-        with Registry(connection) as registry:
+        with SchemaRegistry(connection) as registry:
             text, references = registry.by_id(id_)
         named: dict[str, Any] = {}
         for reference in references:

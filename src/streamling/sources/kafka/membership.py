@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streamling.clients.kafka import client_settings, failed
+from streamling.clients.kafka import client_settings, kafka_failure
 from streamling.errors import SOURCE_FAILED, PermanentError
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -60,7 +60,7 @@ class Membership:
             return
         if message.error() is None:
             raise AssertionError("a member whose partitions are paused has received a message")
-        error = failed(f"the group '{self._group}' cannot be used", message.error(), SOURCE_FAILED)
+        error = kafka_failure(f"the group '{self._group}' cannot be used", message.error(), SOURCE_FAILED)
         if isinstance(error, PermanentError):
             raise error
         log.debug("%s; the client goes on trying", error.message)

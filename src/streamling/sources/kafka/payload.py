@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from streamling.clients.schema_registry import RegisteredSchema, Registry
+from streamling.clients.schema_registry import RegisteredSchema, SchemaRegistry
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
 from streamling.formats.avro import expanded, record_of, rows_of
 from streamling.formats.bodies import Decoder
@@ -92,13 +92,13 @@ class AvroPayload:
         by_name = self.by_name or self.reader.id in self.by_name_for
         if id_ == self.reader.id:
             return BodyDecoder(reader, reader, by_name=by_name)
-        with Registry(connection) as registry:
+        with SchemaRegistry(connection) as registry:
             text, references = registry.by_id(id_)
             if self.ordered and not by_name:
                 self._check_order(id_, registry)
         return BodyDecoder(expanded(text, references), reader, by_name=by_name)
 
-    def _check_order(self, id_: int, registry: Registry) -> None:
+    def _check_order(self, id_: int, registry: SchemaRegistry) -> None:
         version = registry.versions(id_).get(self.subject)
         if version is not None and version <= self.reader.version:
             return
@@ -162,7 +162,7 @@ def _recalled(payload: AvroPayload, schema_id: int, connection: KafkaConnection)
 
 def _fetched(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
     try:
-        with Registry(connection) as registry:
+        with SchemaRegistry(connection) as registry:
             text, references = registry.by_id(schema_id)
     except PermanentError as error:
         log.warning("an epoch is read again with another schema than before: %s", error.message)

@@ -18,7 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.kafka import REQUEST_SECONDS, client_errors, client_settings, failed, refused
+from streamling.clients.kafka import (
+    REQUEST_SECONDS,
+    access_denied_callback,
+    client_errors,
+    client_settings,
+    kafka_failure,
+)
 from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
@@ -196,7 +202,11 @@ class KafkaReader:
         what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
         with client_errors(what, SOURCE_FAILED):
             consumer = Consumer(
-                {**client_settings(self.connection), **settings, "error_cb": refused(what, SOURCE_FAILED)}
+                {
+                    **client_settings(self.connection),
+                    **settings,
+                    "error_cb": access_denied_callback(what, SOURCE_FAILED),
+                }
             )
         consumer.assign([TopicPartition(self.topic, partition, first)])
         return _Kept(consumer, first)
@@ -282,7 +292,7 @@ class _Reading:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._pass_over(*self._left())
             return
-        found = failed(f"{self._place} cannot be read", error, SOURCE_FAILED)
+        found = kafka_failure(f"{self._place} cannot be read", error, SOURCE_FAILED)
         if isinstance(found, PermanentError):
             raise found
         log.warning("%s; the client goes on trying", found.message)

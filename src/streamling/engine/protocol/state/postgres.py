@@ -19,7 +19,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.postgres import RowRefused, Server, Session, Table, create_once, is_there, make_schema
+from streamling.clients.postgres import (
+    ConnectionOptions,
+    PostgresSession,
+    PostgresTable,
+    RowRejected,
+    create_once,
+    create_schema,
+    table_exists,
+)
 from streamling.connector import Json
 from streamling.errors import STATE_UNREADABLE, PermanentError, TransientError, UserError
 from streamling.retry import retry
@@ -69,7 +77,7 @@ class PostgresState:
                 raise UserError(STATE_UNREADABLE, f"state schema or table name {name!r} is not an identifier")
         self._place = f"the state in Postgres at {block.host}:{block.port}/{block.db}"
         self._session = state_session(block, namespace)
-        self._table = Table(block.state_schema_name, block.state_table_name)
+        self._table = PostgresTable(block.state_schema_name, block.state_table_name)
         self._namespace = namespace
         self._lock = threading.Lock()
         self._unanswered: dict[str, Any] | None = None
@@ -137,11 +145,11 @@ class PostgresState:
 
     def _make(self) -> None:
         """Create the table if it does not exist: a user without the privilege to create can use an existing one."""
-        if is_there(self._session, self._table):
+        if table_exists(self._session, self._table):
             return
         self._session.rows(_LOCK, [f"streamling state {self._table.sql}"])
-        if not is_there(self._session, self._table):  # no other process has created it in the meantime
-            make_schema(self._session, self._table.schema)
+        if not table_exists(self._session, self._table):  # no other process has created it in the meantime
+            create_schema(self._session, self._table.schema)
             self._session.execute(_CREATE_TABLE.format(table=self._table.sql))
 
     def _take_lock(self) -> None:
@@ -160,16 +168,16 @@ class PostgresState:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except RowRefused as error:
+        except RowRejected as error:
             text = f"{self._place}: {error}"
             if error.state.startswith("23"):  # another process creates the table at the same moment
                 raise TransientError(STATE_UNREADABLE, text, cause=error) from error
             raise PermanentError(STATE_UNREADABLE, text, cause=error) from error
 
 
-def state_session(block: PostgresStateSettings, name: str) -> Session:
+def state_session(block: PostgresStateSettings, name: str) -> PostgresSession:
     """A session with the server that stores the positions."""
-    server = Server(
+    server = ConnectionOptions(
         host=block.host,
         port=block.port,
         database=block.db,
@@ -180,7 +188,7 @@ def state_session(block: PostgresStateSettings, name: str) -> Session:
         connect_s=block.acquire_timeout_secs,
         idle_in_transaction_s=_IDLE_IN_TRANSACTION_S,
     )
-    return Session(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
+    return PostgresSession(server, name=name, condition=STATE_UNREADABLE, hint=lambda _: _HINT)
 
 
 def _effect(exchange: Mapping[str, Any]) -> dict[str, Any]:
