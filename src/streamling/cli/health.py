@@ -37,11 +37,12 @@ NEEDED = {
     "confluent-kafka": ">=2.16",
     "fastavro": ">=1.12",
     "numpy": ">=2",
+    "psutil": ">=7",
     "datafusion": ">=50",
     "psycopg": ">=3.3",
     "pgpq": ">=0.12",
 }
-"""The packages a run imports, as the package says."""
+"""The packages that a run or `streamling dev` imports, as pyproject.toml declares them."""
 _OLDEST_PYTHON = (3, 11)
 # A class archive and what Spark spills need some; less than that is an accident waiting to happen.
 _LITTLE_DISK = 1_000_000_000
