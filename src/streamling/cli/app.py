@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from streamling import __version__
 from streamling.cli.commands import COMMANDS, with_command
-from streamling.cli.terminal import Fragment, coloured, tell
+from streamling.cli.terminal import Fragment, has_colours, print_styled
 
 PROGRAM = "streamling"
 _EXAMPLES = """
@@ -41,7 +41,7 @@ class _Helpful:
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)  # type: ignore[misc]
-        if not coloured(sys.stdout):
+        if not has_colours(sys.stdout):
             return text
         text = _NAME.sub(lambda found: "  " + typer.style(found[1], fg="cyan"), text)
         return _HEADING.sub(lambda found: typer.style(found[0], bold=True), text)
@@ -98,10 +98,10 @@ def called(arguments: Sequence[str]) -> int:
     program = get_command(_program)
     try:
         code = program.main(
-            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=coloured(sys.stdout)
+            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=has_colours(sys.stdout)
         )
     except typer.TyperException as error:
-        tell(sys.stderr, _usage_error(error, arguments))
+        print_styled(sys.stderr, _usage_error(error, arguments))
         return error.exit_code
     return code if isinstance(code, int) else 0
 

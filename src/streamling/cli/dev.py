@@ -17,7 +17,7 @@ from streamling.cli.completion import dev_servers
 from streamling.cli.messages import app as messages
 from streamling.cli.options import Traceback
 from streamling.cli.stack import DIRECTORY, Directory, Format, OutputFormat, opened, reported
-from streamling.cli.terminal import Fragment, tell
+from streamling.cli.terminal import Fragment, print_styled
 
 if TYPE_CHECKING:
     from streamling.dev.stack import Stack, Status
@@ -202,7 +202,7 @@ def _show(stack: Stack, names: list[str] | None, format_: Format) -> list[Status
     if format_ is Format.JSON:
         print(json.dumps({"servers": [asdict(one) for one in found], "variables": variables}, indent=2))
     else:
-        tell(sys.stdout, _lines(found, variables))
+        print_styled(sys.stdout, _lines(found, variables))
     return found
 
 

@@ -15,7 +15,7 @@ import typer
 
 from streamling.cli.app import Command, new_app
 from streamling.cli.options import Config, Traceback
-from streamling.cli.terminal import Fragment, tell
+from streamling.cli.terminal import Fragment, print_styled
 
 if TYPE_CHECKING:
     from streamling.cli.health import Finding
@@ -58,7 +58,7 @@ def doctor(
     if format_ is Format.JSON:
         print(json.dumps({"ok": sound, "checks": [asdict(f) for f in findings]}, indent=2, ensure_ascii=False))
     else:
-        tell(sys.stdout, _lines(findings, sound=sound))
+        print_styled(sys.stdout, _lines(findings, sound=sound))
     return 0 if sound else 1
 
 

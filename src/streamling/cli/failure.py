@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 
 from streamling.cli.excerpt import WIDTH, excerpt
-from streamling.cli.terminal import Fragment, size, tell
+from streamling.cli.terminal import Fragment, print_styled, size
 from streamling.errors import BugError, Caution, InvalidPipeline, StreamlingError
 
 _Line = list[Fragment]
@@ -18,12 +18,12 @@ _ERROR, _WARNING, _HINT, _PLACE = "bold red", "bold yellow", "cyan", "dim"
 def show(error: BaseException, *, with_trace: bool = False) -> None:
     """Print the block of a fatal error on standard error."""
     sys.stdout.flush()
-    tell(sys.stderr, _error_lines(error, with_trace=with_trace))
+    print_styled(sys.stderr, _error_lines(error, with_trace=with_trace))
 
 
 def show_caution(caution: Caution | str) -> None:
     """Print what stops nothing."""
-    tell(sys.stderr, _caution_lines(caution))
+    print_styled(sys.stderr, _caution_lines(caution))
 
 
 def rendered(error: BaseException, *, with_trace: bool = False) -> str:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from streamling.cli.terminal import console, drawable
+from streamling.cli.terminal import can_draw, has_colours
 from streamling.dev.onlooker import Onlooker
 
 if TYPE_CHECKING:
@@ -40,17 +40,20 @@ class Watching(Onlooker):
             print(text, file=sys.stderr, flush=True)
 
     def fetching(self, what: str, done: int, total: int) -> None:
-        if drawable(sys.stderr):
+        if can_draw(sys.stderr):
             self._bar(what, done, total)
         else:
             self._line(what, done, total)
 
     def _bar(self, what: str, done: int, total: int) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
         if self._bars is None:
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-            self._bars = Progress(*columns, console=console(sys.stderr))
+            terminal = has_colours(sys.stderr) or None
+            console = Console(file=sys.stderr, force_terminal=terminal, markup=False, highlight=False, emoji=False)
+            self._bars = Progress(*columns, console=console)
             self._bars.start()
         if what not in self._tasks:
             self._tasks[what] = self._bars.add_task(f"fetching {what}", total=total)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from streamling import __version__
 from streamling.cli.places import place_of_state
-from streamling.cli.table import quantity
+from streamling.cli.quantities import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.spec.secret import MASK, SECRETIVE, mask, mask_url
 from streamling.spec.settings import LoadedSettings, Settings, load_settings

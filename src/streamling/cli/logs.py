@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from streamling.cli.terminal import coloured
+from streamling.cli.terminal import has_colours
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def start_logging(*, format_: str, level: str) -> None:
     """Send our logs to standard error, filtered as `level` says, which may name targets too."""
     wanted = LogFilter.parse(level)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=coloured(sys.stderr)))
+    handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=has_colours(sys.stderr)))
     # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
     asked_for = tuple(wanted.targets)
     handler.addFilter(lambda record: not _is_of(record, _CHATTERERS) or _is_of(record, asked_for))

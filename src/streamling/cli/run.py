@@ -76,9 +76,9 @@ def _run(file: str | None, common: Common) -> int:
 
     path, settings, progress = pipeline_file(file, loaded), loaded.settings, Progress()
     if _shown_live(common, settings):
-        from streamling.cli.live import Live
+        from streamling.cli.display import Display
 
-        with Live(progress, path.name):
+        with Display(progress, path.name):
             summary = _executed(path, settings, common, progress)
         show_report(report_of(summary, progress, settings), live=True)
     else:
@@ -96,10 +96,10 @@ def _executed(path: Path, settings: Settings, common: Common, progress: Progress
 def _shown_live(common: Common, settings: Settings) -> bool:
     """Somebody looks at a terminal and has asked neither for less nor for more than usual."""
     from streamling.cli.logs import LogFilter
-    from streamling.cli.terminal import drawable
+    from streamling.cli.terminal import can_draw
 
     usual = LogFilter.parse(common.log_level()) == LogFilter.parse("info")
-    return usual and settings.log_format.lower() != "json" and drawable(sys.stderr)
+    return usual and settings.log_format.lower() != "json" and can_draw(sys.stderr)
 
 
 def _with_command_hint(error: Exception, file: str | None) -> Exception:

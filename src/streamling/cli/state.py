@@ -141,7 +141,7 @@ def _show(store: StateStore, keys: list[str]) -> int:
 
 
 def _reset(store: StateStore, application: str, *, asked: bool) -> int:
-    from streamling.cli.table import number_of
+    from streamling.cli.quantities import number_of
     from streamling.engine.protocol.state import reset as forget
 
     keys = number_of(len(store.items()), "key")

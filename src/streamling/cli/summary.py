@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from streamling.cli.places import place_of, place_of_state
-from streamling.cli.table import clock, number_of, speed
-from streamling.cli.terminal import Fragment, tell
+from streamling.cli.quantities import clock, number_of, speed
+from streamling.cli.terminal import Fragment, print_styled
 from streamling.engine.execution import Summary
 from streamling.engine.process.signals import listen
 from streamling.engine.protocol.progress import Progress
@@ -65,7 +65,7 @@ def report_of(summary: Summary, progress: Progress, settings: Settings) -> Repor
 def show_report(report: Report, *, live: bool) -> None:
     """Beside a live display as a block, else in the log."""
     if live:
-        tell(sys.stderr, [[("", "")], *block(report)])
+        print_styled(sys.stderr, [[("", "")], *block(report)])
         return
     sinks = ", ".join(f"{name} {rows:,}" for name, rows in report.written.items())
     log.info(

@@ -30,7 +30,7 @@ def test_without_a_terminal_a_fetch_is_a_few_lines(
 
 
 def test_on_a_terminal_a_fetch_is_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "drawable", lambda stream: True)
+    monkeypatch.setattr(fetching, "can_draw", lambda stream: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with Watching() as watching:
         watching.fetching("kafka 4.3.1", 50_000_000, 100_000_000)

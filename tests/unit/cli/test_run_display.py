@@ -9,9 +9,10 @@ from dataclasses import replace
 import pyte
 import pytest
 
-from streamling.cli.live import Meter
-from streamling.cli.screen import Above, Screen
-from streamling.cli.table import Glyphs, View, clock, count, lines, quantity, shortened
+from streamling.cli.display import Meter
+from streamling.cli.quantities import clock, count, quantity
+from streamling.cli.screen import Screen, StreamAbove
+from streamling.cli.table import Glyphs, View, lines, shorten
 from streamling.cli.terminal import cells
 from streamling.connector import Extent
 from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
@@ -114,10 +115,16 @@ def test_endless_work_has_no_bar() -> None:
 def test_of_many_nodes_those_at_the_ends_are_shown() -> None:
     middle = [NodeProgress(f"step_{i}", TRANSFORM, "sql") for i in range(50)]
     text = shown(view(NODES[0], *middle, NODES[2]), height=12)
-    assert len(text) == 11
+    assert len(text) == 10
     assert any(line.startswith("orders") for line in text)
     assert any(line.startswith("archive") for line in text)
-    assert any(line.startswith("… and 46 more") for line in text)
+    assert any(line.startswith("… and 47 more") for line in text)
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 8, 24])
+def test_a_table_leaves_two_lines_of_the_window_free(height: int) -> None:
+    nodes = [NodeProgress(f"step_{i}", TRANSFORM, "sql") for i in range(50)]
+    assert len(shown(view(NODES[0], *nodes), height=height)) <= max(1, height - 2)
 
 
 def test_a_terminal_without_unicode_gets_plain_letters() -> None:
@@ -130,7 +137,7 @@ def test_a_terminal_without_unicode_gets_plain_letters() -> None:
     [("abcdefghij", 10, "abcdefghij"), ("abcdefghij", 7, "abc…hij"), ("abcdefghij", 1, "…"), ("名前名前", 5, "名…前")],
 )
 def test_a_long_name_loses_its_middle(text: str, room: int, expected: str) -> None:
-    assert shortened(text, room, GLYPHS) == expected
+    assert shorten(text, room, GLYPHS) == expected
 
 
 def test_numbers_are_written_for_people() -> None:
@@ -222,7 +229,7 @@ def test_only_what_has_changed_is_written(paper: Paper) -> None:
 
 def test_what_is_printed_stands_above(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
-    stream = Above(screen, paper)
+    stream = StreamAbove(screen, paper)
     screen.paint(["table", "footer"], 40)
     stream.write("first\nsec")
     stream.write("ond\n")
@@ -235,7 +242,7 @@ def test_what_is_printed_stands_above(paper: Paper) -> None:
 
 def test_rows_that_scroll_away_are_not_lost(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
-    stream = Above(screen, paper)
+    stream = StreamAbove(screen, paper)
     screen.paint(["table", "footer"], 40)
     for number in range(50):
         stream.write(f"row {number} {'x' * 45}\n")
@@ -249,7 +256,7 @@ def test_a_block_that_does_not_fit_any_more_is_left_out_until_it_does(paper: Pap
     screen = Screen(paper, paper.width)
     screen.paint(["x" * 39], 40)
     paper.columns = 20
-    screen.above("a row\n")
+    screen.print_above("a row\n")
     assert "xxx" not in paper.last
     screen.paint(["x" * 19], 20)
     assert paper.text[-2:] == ["a row", "x" * 19]
@@ -278,7 +285,7 @@ def test_a_narrower_terminal_keeps_what_is_above(reflows: bool, paper: Paper, mo
     else:
         monkeypatch.setenv("XTERM_VERSION", "XTerm(390)")
     screen = Screen(paper, paper.width)
-    screen.above("a row\n")
+    screen.print_above("a row\n")
     screen.paint(["\x1b[1m" + "a" * 30 + "\x1b[0m", "b" * 10], 40)
     if reflows:  # what such a terminal makes of it
         paper.screen.reset()
