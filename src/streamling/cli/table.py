@@ -251,10 +251,10 @@ def _footer(view: View, room: int, glyphs: Glyphs) -> Line:
 
 def _cut(text: str, room: int) -> str:
     """As much of the beginning as fits."""
-    taken = 0
+    width = 0
     for end, character in enumerate(text):
-        taken += cells(character)
-        if taken > room:
+        width += cells(character)
+        if width > room:
             return text[:end]
     return text
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 
-from streamling.dev.server import Server
+from streamling.dev.server import DevServer
 from streamling.errors import SERVER_FAILED, UserError
 
 _GROUP = Path("/sys/fs/cgroup")
 
 
-def check_memory(servers: Sequence[Server]) -> None:
+def check_memory(servers: Sequence[DevServer]) -> None:
     """Raises UserError if these servers need more memory than is free: better now than when Java dies half-way."""
     needed, free = sum(server.memory for server in servers), available()
     if needed > free:

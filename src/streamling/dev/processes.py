@@ -34,7 +34,7 @@ class Process:
 
 
 def spawn(command: Sequence[str], *, directory: Path, log: Path, marker: str) -> Process:
-    """Start a program in a session of its own: neither Ctrl-C nor the end of the terminal reaches it."""
+    """Start a program in its own session, so that neither Ctrl-C nor closing the terminal ends it."""
     shell = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
     pid = os.posix_spawn(
         shell[0],
@@ -52,8 +52,8 @@ def spawn(command: Sequence[str], *, directory: Path, log: Path, marker: str) ->
     return Process(pid, started if started is not None else -1, marker)
 
 
-def alive(process: Process) -> bool:
-    """Whether exactly this process runs."""
+def is_alive(process: Process) -> bool:
+    """Whether exactly this process runs, and not another one with its pid."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)  # only its parent can remove a child that has ended
     # A process loses its environment a moment before it closes its ports.
@@ -69,23 +69,23 @@ def find(marker: str) -> Process | None:
 
 
 def stop(process: Process, signals: Sequence[signal.Signals], *, seconds: float) -> None:
-    """Ask it to end, by one signal after the other, `seconds` for each; at last make it end.
+    """Send one signal after the other, and wait up to `seconds` after each; the last one is SIGKILL.
 
-    A stranger with its number is left alone.
+    Another process that has its pid by now gets no signal.
     """
     for number in (*signals, signal.SIGKILL):
-        if not alive(process):
+        if not is_alive(process):
             return
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
         deadline = time.monotonic() + seconds
-        while alive(process) and time.monotonic() < deadline:
+        while is_alive(process) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
 
 def port_is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: connections of the last one that are still being closed do not matter.
+        # As servers do: connections of the last server in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -95,9 +95,9 @@ def port_is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, all different.
+    """Different ports on which nothing listens.
 
-    Not those that the system gives to outgoing connections: one could have it before the server has started.
+    Not from the range of outgoing connections: one of these could take the port before the server has started.
     """
     candidates = random.sample(_QUIET_PORTS, k=100 + count)
     return list(itertools.islice(filter(port_is_free, candidates), count))
