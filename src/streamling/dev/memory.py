@@ -19,10 +19,10 @@ def check_memory(servers: Sequence[DevServer]) -> None:
     """Raises UserError if these servers need more memory than is free: better now than when Java dies half-way."""
     needed, free = sum(server.memory for server in servers), available()
     if needed > free:
-        names = " and ".join(server.name for server in servers)
+        names = " and ".join(server.name for server in servers) + (" needs" if len(servers) == 1 else " need")
         raise UserError(
             SERVER_FAILED,
-            f"{names} need about {needed / 1e6:,.0f} MB of memory; {free / 1e6:,.0f} MB are available",
+            f"{names} about {needed / 1e6:,.0f} MB of memory; {free / 1e6:,.0f} MB are available",
             hint="end other programs, or start fewer servers at once",
         )
 
