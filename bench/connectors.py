@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from bench.processes import cache
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import Artifact, fetched, installed
+from streamling.dev.observer import Observer
+from streamling.dev.packages import Artifact, fetch_artifacts, install
 
 _SPARK, _FLINK = "4.2.0", "2.2.0"
 _SPARK_JARS = (
@@ -116,6 +116,6 @@ def _environment(name: str, package: str) -> Path:
 
 def _jars(name: str, described: str, artifacts: Sequence[Artifact]) -> list[Path]:
     def fetch(directory: Path, lock: IO[bytes]) -> Path:
-        return fetched(described, artifacts, directory, lock, Onlooker())[0].parent
+        return fetch_artifacts(described, artifacts, directory, lock, Observer())[0].parent
 
-    return sorted(installed(name, fetch, Onlooker()).glob("*.jar"))
+    return sorted(install(name, fetch, Observer()).glob("*.jar"))

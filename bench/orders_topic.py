@@ -65,7 +65,9 @@ def servers() -> Iterator[Stack]:
     """All of them, with what earlier measurements have left on them."""
     stack = Stack(cache() / "stack")
     # The usual ports are for people, and other stacks may be starting.
-    ports = {name: port for name, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True) if not stack.runs(name)}
+    ports = {
+        name: port for name, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True) if not stack.is_running(name)
+    }
     try:
         stack.up(list(SERVERS), ports)
         yield stack

@@ -1,4 +1,4 @@
-"""`streamling dev` from the outside: servers, messages and settings, as somebody at a shell uses them."""
+"""`streamling dev` from the outside: servers, messages and settings, as a user at a shell uses them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamling.spec.settings.blocks import BackendType, SslMode
 pytestmark = pytest.mark.servers
 
 SOURCE = Path(streamling.__file__).parents[1]
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 SCHEMA = {
     "type": "record",
     "name": "Order",
@@ -51,7 +51,7 @@ def dev(directory: Path, *arguments: str, stdin: str = "", **environment: str) -
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
         cwd=directory.parent,
     )
@@ -82,13 +82,13 @@ def new_topic() -> str:
 
 @pytest.fixture
 def here(kafka: KafkaBroker, shared_stack: Stack) -> Path:
-    """The directory of a broker that runs."""
+    """The directory of a running broker."""
     return shared_stack.directory
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which a test may start and kill what it likes."""
+    """A directory in which a test may start and kill servers of its own."""
     yield tmp_path / "dev"
     dev(tmp_path / "dev", "down", "--purge")
 
@@ -140,7 +140,7 @@ def test_following_shows_what_comes_and_ends_after_the_limit(here: Path) -> None
     assert following.stdout is not None
     assert following.stdout.readline().endswith('{"n": 1}\n')
     succeeded(here, "produce", topic, "-", stdin='{"n": 2}\n{"n": 3}\n{"n": 4}')
-    out, _ = following.communicate(timeout=PATIENCE_S)
+    out, _ = following.communicate(timeout=TIMEOUT_S)
     assert [line.split("  ")[-1] for line in out.splitlines()] == ['{"n": 2}', '{"n": 3}']
     assert following.returncode == 0
 
@@ -233,7 +233,7 @@ def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_the_next
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
     record = own / server / "record.json"
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not record.exists() or json.loads(record.read_text())["pid"] is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -253,11 +253,11 @@ def test_without_servers_commands_say_how_to_start_them(own: Path) -> None:
     for words in (["env"], ["env", "postgres"], ["tail", "orders"], ["produce", "orders", "-"]):
         assert "streamling dev up" in failed(own, *words)
     assert dev(own, "status").returncode == 1
-    assert "nothing runs" in succeeded(own, "down")
+    assert "no server runs" in succeeded(own, "down")
     assert not own.exists()
 
 
 @pytest.mark.parametrize("words", [["up", "kafak"], ["up", "--port", "kafka=x"], ["up", "--port", "web=1"]])
-def test_a_server_or_port_that_is_none_is_wrong_usage(words: list[str], own: Path) -> None:
+def test_an_unknown_server_or_port_is_wrong_usage(words: list[str], own: Path) -> None:
     assert dev(own, *words).returncode == 2
     assert not own.exists()

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from postgres_server import Database, PostgresServer
 
-from streamling.dev.stack import Stack, State
+from streamling.dev.stack import ServerState, Stack
 
 pytestmark = pytest.mark.servers
 
 
-def status(stack: Stack) -> State:
+def status(stack: Stack) -> ServerState:
     (found,) = [one.state for one in stack.status() if one.server == "postgres"]
     return found
 
@@ -66,7 +66,7 @@ def test_a_server_restarts_itself_when_one_of_its_processes_crashes(
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
     assert postgres._processes()[0].pid == first
-    assert status(shared_stack) is State.RUNNING
+    assert status(shared_stack) is ServerState.RUNNING
 
 
 def test_it_stops_although_a_client_is_connected_and_in_a_transaction(postgres: PostgresServer) -> None:

@@ -47,7 +47,7 @@ class Terminal:
                 os.dup2(os.open(stdout, os.O_WRONLY | os.O_CREAT, 0o644), 1)
             environ = {**inherited, "TERM": "xterm-256color", "PYTHONPATH": str(_SOURCE), **(environment or {})}
             command = [sys.executable, "-m", "streamling.cli.main", *arguments]
-            # Whatever happens, this process must not go on as a second pytest.
+            # Whatever happens, this process must not continue as a second pytest.
             try:
                 time.sleep(0.05)  # until the size is set
                 os.execvpe(command[0], command, environ)
@@ -57,7 +57,7 @@ class Terminal:
 
     def resize(self, columns: int, lines: int) -> None:
         while select.select([self._fd], [], [], 0)[0] and self._look(0):
-            pass  # what is on its way was meant for the old size
+            pass  # output that was written for the old size
         self.screen.resize(lines, columns)
         self._resize(columns, lines)
 
@@ -69,17 +69,17 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is on the screen, without blanks at the ends of lines."""
+        """What is on the screen, without spaces at the ends of lines."""
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip("\n")
 
     @property
     def everything(self) -> str:
-        """With what has scrolled away."""
+        """The screen, and what has scrolled out of it."""
         top = ["".join(row[x].data for x in range(self.screen.columns)).rstrip() for row in self.screen.history.top]
         return "\n".join([*top, self.text])
 
     def until(self, condition: Callable[[], object], timeout: float = 120.0) -> None:
-        """Look at the screen until something is true; it is an error if the command ends before."""
+        """Read the screen until the condition is true; it is an error if the command ends before."""
         deadline = time.monotonic() + timeout
         while not condition():
             if not self._look(0.05) and not condition():
@@ -88,13 +88,13 @@ class Terminal:
                 raise AssertionError(f"never came:\n{self.everything}")
 
     def look_for(self, seconds: float) -> None:
-        """Look at the screen for a while."""
+        """Read the screen for some seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._look(0.02):
             pass
 
     def wait(self, timeout: float = 120.0) -> int:
-        """The exit code."""
+        """Wait for the end of the command. Returns its exit code."""
         deadline = time.monotonic() + timeout
         while self._look(0.05):
             if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ class Terminal:
                 pass
 
     def _look(self, seconds: float) -> bool:
-        """Take in what has come; False once there is nothing more."""
+        """Read what was written; False after the end of the command."""
         if self.code is not None:
             return False
         ready, _, _ = select.select([self._fd], [], [], seconds)
@@ -118,7 +118,7 @@ class Terminal:
             return True
         try:
             data = os.read(self._fd, 65536)
-        except OSError:  # how Linux says that nobody has the other end any more
+        except OSError:  # Linux: the other end was closed
             data = b""
         if data:
             self.raw += data

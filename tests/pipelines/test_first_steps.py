@@ -1,4 +1,4 @@
-"""The first minutes of somebody who has just installed the program."""
+"""The first minutes of a new user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run ends, and that the size of its epochs is not seen in the rows."""
+"""When a run ends; and that the rows do not depend on the size of its epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody at a terminal sees: nothing wraps, nothing flickers, and the terminal is theirs again afterwards."""
+"""What a user at a terminal sees: nothing wraps, nothing flickers, and the terminal works as before afterwards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def untouched(terminal: Terminal) -> None:
-    """The terminal is as it was: the cursor is there, at the beginning of a line, and nothing was cleared."""
+    """The terminal works as before: the cursor is visible, at the beginning of a line, and nothing was cleared."""
     assert not terminal.screen.cursor.hidden
     assert b"\x1b[?25l" not in terminal.raw
     assert terminal.screen.cursor.x == 0
@@ -77,16 +77,16 @@ def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Des
     assert terminal.wait() == 0
     untouched(terminal)
     assert re.search(rb"\d:\d\d:\d\d left", terminal.raw)
-    # The table is erased when rows come above it or its shape changes, not when numbers do.
+    # The table is erased when rows are printed above it or its shape changes, not when numbers change.
     assert terminal.raw.count(b"\x1b[J") <= 20 < terminal.raw.count(b"\x1b[?2026h")
-    # Every row of the print sink once, above the table; the table once; no line broken by the edge.
+    # Every row of the print sink once, above the table; the table once; no line wrapped.
     everything = terminal.everything
     assert re.findall(r"^(\d+) -> .*\}$", everything, re.MULTILINE) == [str(n) for n in range(100, 1001, 100)]
     table = everything[everything.index("done  orders.yaml") :]
     assert everything.count("orders (generator)") == 1
     assert table.count("100 %  3,000 of 3,000 rows") == 1
     assert "Epoch finalized" not in everything
-    assert re.search(r"^done +3,000 rows in \d+ epochs, ", table, re.MULTILINE)
+    assert re.search(r"^read +3,000 rows in \d+ epochs, ", table, re.MULTILINE)
     assert re.search(
         r"^written +screen +10 rows  standard output\n +files +3,000 rows  out/orders$", table, re.MULTILINE
     )
@@ -95,7 +95,7 @@ def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Des
 
 @pytest.mark.spark
 def test_ctrl_c_and_a_new_size_leave_a_terminal_in_order(desk: Desk) -> None:
-    # This emulator does not break lines anew, as an old xterm.
+    # This emulator does not reflow lines, like an old xterm.
     terminal = desk.run(ENDLESS, columns=120, lines=30, environment={"XTERM_VERSION": "XTerm(390)"})
     terminal.until(lambda: " 2 epochs " in terminal.text)
     assert "where" in terminal.text
@@ -110,7 +110,7 @@ def test_ctrl_c_and_a_new_size_leave_a_terminal_in_order(desk: Desk) -> None:
     assert "^C" not in terminal.text
     assert terminal.everything.count("orders (generator)") == 1
     assert re.search(r"^stopped  orders.yaml", terminal.text, re.MULTILINE)
-    assert re.search(r"^stopped +[\d,]+ rows in \d+ epochs", terminal.text, re.MULTILINE)
+    assert re.search(r"^read +[\d,]+ rows in \d+ epochs", terminal.text, re.MULTILINE)
 
 
 @pytest.mark.spark
@@ -138,7 +138,7 @@ def test_rows_that_go_elsewhere_are_nothing_but_rows(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment"), [(["run", "orders.yaml", "-q"], {}), (["run", "orders.yaml"], {"TERM": "dumb"})]
 )
-def test_who_wants_no_display_gets_lines(arguments: list[str], environment: dict[str, str], desk: Desk) -> None:
+def test_without_the_table_there_are_log_lines(arguments: list[str], environment: dict[str, str], desk: Desk) -> None:
     terminal = desk.run(ORDERS, *arguments, columns=80, lines=40, environment=environment)
     assert terminal.wait() == 0
     assert b"\x1b" not in terminal.raw
@@ -173,7 +173,7 @@ def test_an_error_is_coloured_and_fits_the_terminal(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_colours_gets_none(environment: dict[str, str], desk: Desk) -> None:
+def test_colours_can_be_turned_off(environment: dict[str, str], desk: Desk) -> None:
     terminal = desk.run(INVALID, "validate", "orders.yaml", environment=environment)
     assert terminal.wait() == 1
     assert b"\x1b" not in terminal.raw

@@ -14,8 +14,8 @@ from typing import IO, Any
 import httpx
 from answering import wait_for_answer
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import check_hash, installed
+from streamling.dev.observer import Observer
+from streamling.dev.packages import check_hash, install
 from streamling.dev.processes import free_ports
 
 VERSION = "26.7.3-stable.1"
@@ -77,7 +77,7 @@ class ClickHouseServer:
 
 @contextmanager
 def clickhouse_server() -> Iterator[ClickHouseServer]:
-    library = installed(f"chdb-{VERSION}.so", _fetched, Onlooker())
+    library = install(f"chdb-{VERSION}.so", _fetched, Observer())
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import streamling
 from streamling.dev.processes import free_ports
-from streamling.dev.server import Server, Site
+from streamling.dev.server import DevServer, Site
 from streamling.dev.stack import SERVERS, Stack
 
 # Reads until this process is gone, then stops what it may have left.
@@ -48,7 +48,7 @@ class LocalServer:
 
 
 @contextmanager
-def local_stack(servers: Mapping[str, Server] = SERVERS) -> Iterator[Stack]:
+def local_stack(servers: Mapping[str, DevServer] = SERVERS) -> Iterator[Stack]:
     """A stack in a directory of its own, without servers yet."""
     with tempfile.TemporaryDirectory(prefix="streamling-tests-") as temporary:
         directory = Path(temporary) / "stack"

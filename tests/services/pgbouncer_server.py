@@ -24,8 +24,8 @@ from typing import IO
 import trustme
 from postgres_server import Database, PostgresServer
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import installed
+from streamling.dev.observer import Observer
+from streamling.dev.packages import install
 from streamling.dev.postgres import password
 from streamling.dev.postgres_program import USER
 from streamling.dev.processes import free_ports
@@ -164,7 +164,7 @@ def _fetched() -> Program:
         raise NotToBeHad("there is no pgbouncer on the PATH, and no apt-get to fetch it")
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "unknown")
     try:
-        home = installed(f"pgbouncer-{release}", _unpacked, Onlooker())
+        home = install(f"pgbouncer-{release}", _unpacked, Observer())
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         raise NotToBeHad(f"pgbouncer could not be fetched: {said.strip().splitlines()[-1]}") from error

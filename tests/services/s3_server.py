@@ -13,8 +13,8 @@ from urllib.parse import quote
 import httpx
 from answering import wait_for_answer
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import installed
+from streamling.dev.observer import Observer
+from streamling.dev.packages import install
 from streamling.dev.processes import free_ports
 
 VERSION = "3.7.1"
@@ -46,7 +46,7 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    home = installed(f"s3rver-{VERSION}", _fetched, Onlooker())
+    home = install(f"s3rver-{VERSION}", _fetched, Observer())
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "log")

@@ -15,8 +15,8 @@ from kafka_broker import KafkaBroker
 from local_stack import local_stack
 from schema_registry import SchemaRegistry
 
-from streamling.dev.kafka import Kafka
-from streamling.dev.registry import Registry
+from streamling.dev.kafka import KafkaServer
+from streamling.dev.registry import RegistryServer
 from streamling.dev.server import HOST, Site
 from streamling.dev.stack import Stack
 
@@ -36,7 +36,7 @@ listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.secu
 """
 
 
-class SecureKafka(Kafka):
+class SecureKafka(KafkaServer):
     inner_ports = ("controller", "secure")
 
     def __init__(self, certificate: Path) -> None:
@@ -50,7 +50,7 @@ class SecureKafka(Kafka):
             file.write(more)
         return command
 
-    def settle(self, site: Site) -> None:
+    def configure(self, site: Site) -> None:
         from confluent_kafka.admin import (
             AdminClient,
             ScramCredentialInfo,
@@ -65,7 +65,7 @@ class SecureKafka(Kafka):
             done.result(20)
 
 
-class SecureRegistry(Registry):
+class SecureRegistry(RegistryServer):
     inner_ports = ("management", "secure")
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -87,11 +87,11 @@ class SecureRegistry(Registry):
         }
         return [java, *(f"-D{key}={value}" for key, value in properties.items()), *rest]
 
-    def ask(self, site: Site) -> None:
+    def ping(self, site: Site) -> None:
         answer = httpx.get(f"{self.address(site)}/subjects", timeout=5, auth=(USER, PASSWORD), trust_env=False)
         answer.raise_for_status()
 
-    def settle(self, site: Site) -> None:
+    def configure(self, site: Site) -> None:
         return
 
 

@@ -1,4 +1,4 @@
-"""The commands as typer knows them: found by name, loaded when used, with help that ends in examples."""
+"""The program in typer: finds a command by its name, loads it when it is used, and ends its help with examples."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from typer.main import get_command
 
 from streamling import __version__
 from streamling.cli.commands import COMMANDS, with_command
-from streamling.cli.terminal import Fragment, coloured, tell
+from streamling.cli.terminal import Fragment, has_colours, print_styled
 
 PROGRAM = "streamling"
 _EXAMPLES = """
-streamling init pipeline.yaml         write a pipeline that runs at once
-streamling run pipeline.yaml          run it until the input ends or Ctrl-C
+streamling init pipeline.yaml         write a small pipeline that runs
+streamling run pipeline.yaml          run it until its input ends or Ctrl-C
 streamling pipeline.yaml --validate   check it and print a JSON report
-streamling plan pipeline.yaml         its graph, columns, keys and guarantees
-streamling explain SQL_TYPES          what an error code means, what to do
-streamling state list                 where the sources stand
-streamling dev up                     a local Kafka and schema registry
-streamling doctor                     what is installed, what is missing
+streamling plan pipeline.yaml         show its graph, columns and guarantees
+streamling explain SQL_TYPES          explain an error code
+streamling state list                 list the stored positions of sources
+streamling dev up                     start Kafka, a registry and Postgres
+streamling doctor                     show what is installed or missing
 """
 _HEADING = re.compile(r"^(Usage|Arguments|Options|Commands|Examples):", re.MULTILINE)
-# That a word is a word need not be said.
+# The type of plain text is not worth showing.
 TEXT_TYPE = re.compile(r" <(?:str|list\[str\])>")
 _NAME = re.compile(r"^  (-[-\w, ]*\w|\w+)(?=  )", re.MULTILINE)
 
 
-class _Helpful:
-    """Mix-in: help with examples at its end, coloured on terminals."""
+class _HelpFormat:
+    """Mix-in: help that ends with examples, with colours on terminals."""
 
     epilog: str | None
     get_params: Callable[[Any], list[Any]]
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)  # type: ignore[misc]
-        if not coloured(sys.stdout):
+        if not has_colours(sys.stdout):
             return text
-        text = _NAME.sub(lambda found: "  " + typer.style(found[1], fg="cyan"), text)
-        return _HEADING.sub(lambda found: typer.style(found[0], bold=True), text)
+        text = _NAME.sub(lambda match: "  " + typer.style(match[1], fg="cyan"), text)
+        return _HEADING.sub(lambda match: typer.style(match[0], bold=True), text)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title in ("Arguments", "Options"):
-            wanted = [p for p in self.get_params(ctx) if f"{p.param_type_name.capitalize()}s" == title]
-            rows = [
-                (TEXT_TYPE.sub("", name), text) for name, text in filter(None, (p.get_help_record(ctx) for p in wanted))
-            ]
+            parameters = [p for p in self.get_params(ctx) if f"{p.param_type_name.capitalize()}s" == title]
+            records = filter(None, (p.get_help_record(ctx) for p in parameters))
+            rows = [(TEXT_TYPE.sub("", name), text) for name, text in records]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -63,16 +62,16 @@ class _Helpful:
             formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.epilog.strip().splitlines()))
 
 
-class Command(_Helpful, TyperCommand):
+class Command(_HelpFormat, TyperCommand):
     pass
 
 
-class Group(_Helpful, TyperGroup):
+class CommandGroup(_HelpFormat, TyperGroup):
     pass
 
 
-class _Program(Group):
-    """Finds a command in the module of its name. What is no command is the file of a run."""
+class _Program(CommandGroup):
+    """Loads a command from the module of its name. A word that is not a command is the file of a run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -89,54 +88,54 @@ class _Program(Group):
 
 
 def new_app() -> typer.Typer:
-    """What a module of a command starts with."""
+    """The app of one command; each command module has one."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def called(arguments: Sequence[str]) -> int:
-    """Carry out what the arguments ask for. Returns the exit code."""
+def invoke(arguments: Sequence[str]) -> int:
+    """Run the command that the arguments name. Returns the exit code."""
     program = get_command(_program)
     try:
         code = program.main(
-            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=coloured(sys.stdout)
+            with_command(arguments), prog_name=PROGRAM, standalone_mode=False, color=has_colours(sys.stdout)
         )
     except typer.TyperException as error:
-        tell(sys.stderr, _usage_error(error, arguments))
+        print_styled(sys.stderr, _usage_error(error, arguments))
         return error.exit_code
     return code if isinstance(code, int) else 0
 
 
 def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> Iterator[list[Fragment]]:
-    """What is wrong, what was probably meant, and how it is used."""
+    """The error, a suggestion, and the usage of the command."""
     message = error.message or error.format_message()
     yield [("error:", "bold red"), (f" {message[:1].lower()}{message[1:].rstrip('.')}", "")]
     command, first = with_command(arguments)[0], arguments[0] if arguments else ""
-    meant = " or ".join(getattr(error, "possibilities", None) or ())
-    if not meant and first and not first.startswith("-") and first not in COMMANDS:
+    suggestion = " or ".join(getattr(error, "possibilities", None) or ())
+    if not suggestion and first and not first.startswith("-") and first not in COMMANDS:
         from streamling.spec.faults import nearest
 
         near = nearest(first, COMMANDS)
-        meant = f"the command '{near}'" if near else ""
-    if meant:
-        yield [(f"  hint: did you mean {meant}?", "cyan")]
+        suggestion = f"the command '{near}'" if near else ""
+    if suggestion:
+        yield [(f"  hint: did you mean {suggestion}?", "cyan")]
     context: Any = getattr(error, "ctx", None)
     if context is None and command in COMMANDS:
         context = load_command(command).make_context(f"{PROGRAM} {command}", [], resilient_parsing=True)
     if context is not None:
         usage = context.get_usage()
         yield [(usage[:1].lower() + usage[1:], "")]
-        yield [(f"`{context.command_path} --help` says more", "dim")]
+        yield [(f"see `{context.command_path} --help`", "dim")]
 
 
 def load_command(name: str) -> Any:
-    """A command, or a group of them, as typer has it; from the module of its name."""
+    """A typer command, or a group of commands, from the module of its name."""
     command = get_command(import_module(f"streamling.cli.{name}").app)
     command.name = name
     return command
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
@@ -152,7 +151,7 @@ _program = typer.Typer(
 @_program.callback(epilog=_EXAMPLES)
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Run data pipelines written in YAML on Spark. `streamling FILE` is `streamling run FILE`."""

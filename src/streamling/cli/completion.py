@@ -1,4 +1,4 @@
-"""What the shell offers behind the cursor. A completion that cannot be found is none: it never says why."""
+"""Completions for the shell. If something fails, there are no completions, and no error message."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def pipeline_files(incomplete: str) -> Iterator[str]:
-    """Files that may hold a pipeline, and directories on the way to one."""
+    """Files that may contain a pipeline, and directories."""
     directory = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     prefix = incomplete[: incomplete.rfind("/") + 1]
     try:
-        found = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError:
         return
-    for entry in found:
+    for entry in entries:
         if not entry.name.startswith("."):
             if entry.is_dir():
                 yield f"{prefix}{entry.name}/"
@@ -51,32 +51,32 @@ def error_codes() -> list[tuple[str, str]]:
 
 
 def state_keys(ctx: Any) -> list[str]:
-    """The keys of the application the command line so far speaks of."""
+    """The keys of the application that the command line names so far, or of the default one."""
     from streamling.engine.protocol.state import open_state
     from streamling.spec.settings import load_settings
     from streamling.spec.settings.blocks import BackendType
 
-    given = ctx.params if ctx is not None else {}
+    arguments = ctx.params if ctx is not None else {}
     try:
-        settings = load_settings(config=given.get("config"), environ=os.environ, cwd=Path.cwd()).settings
-        if given.get("application"):
-            settings = settings.model_copy(update={"application_id": given["application"]})
+        settings = load_settings(config=arguments.get("config"), environ=os.environ, cwd=Path.cwd()).settings
+        if arguments.get("application"):
+            settings = settings.model_copy(update={"application_id": arguments["application"]})
         backend = settings.state_backend
         if backend.backend_type is BackendType.SQLITE and not Path(backend.sqlite.database_path).exists():
-            return []  # opening would make it
+            return []  # opening it would create it
         if backend.backend_type is BackendType.POSTGRES:
-            return []  # nobody waits for a network between two key strokes
+            return []  # a network request takes too long between two key strokes
         store = open_state(settings)
         try:
             return sorted(store.items())
         finally:
             store.close()
-    except Exception:  # nobody wants a stack trace between two words
+    except Exception:  # a stack trace would destroy the command line
         return []
 
 
 def _kinds(role: str) -> list[str]:
     from streamling.connector.kinds import built_in_kinds
 
-    # Loading plugins would run their code between two key strokes.
+    # Without plugins: loading them would run their code between two key strokes.
     return sorted(name for known, name in built_in_kinds() if known.value == role)

@@ -14,8 +14,8 @@ from streamling.cli.completion import error_codes
 from streamling.errors import CONDITIONS
 
 EXAMPLES = """
-streamling explain SQL_TYPES    what it means, and what to do
-streamling explain              all codes
+streamling explain SQL_TYPES    its meaning, and what to do
+streamling explain              list all codes
 """
 app = new_app()
 
@@ -26,28 +26,28 @@ def explain(
         str | None,
         typer.Argument(
             metavar="CODE",
-            help="As printed in brackets; without it all are listed.",
+            help="Error code, as printed in brackets. Without it, all codes are listed.",
             autocompletion=error_codes,
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Say what an error code means."""
+    """Explain an error code."""
     if code is None:
         width = max(map(len, CONDITIONS))
         room = max(40, shutil.get_terminal_size().columns - width - 2)
-        for name, condition in sorted(CONDITIONS.items()):
-            print(f"{name:<{width}}  {textwrap.shorten(condition.explanation, room, placeholder=' ...')}")
+        for name, listed in sorted(CONDITIONS.items()):
+            print(f"{name:<{width}}  {textwrap.shorten(listed.explanation, room, placeholder=' ...')}")
         return 0
-    found = CONDITIONS.get(code.strip("[]").upper())
-    if found is None:
+    condition = CONDITIONS.get(code.strip("[]").upper())
+    if condition is None:
         from streamling.spec.faults import did_you_mean
 
         hint = did_you_mean(code, CONDITIONS) or "`streamling explain` lists them all"
         print(f"there is no error code {code!r}; {hint}", file=sys.stderr)
         return 1
-    print(found.code)
-    for paragraph in (found.explanation, found.remedy):
+    print(condition.code)
+    for paragraph in (condition.explanation, condition.remedy):
         if paragraph:
             print()
             print(textwrap.fill(paragraph, min(100, shutil.get_terminal_size().columns)))

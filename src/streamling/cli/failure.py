@@ -1,38 +1,66 @@
-"""How an error looks on the screen: what, where, why, what to do. A stack trace only when asked for."""
+"""Errors on the screen: the message, the place, the cause, a hint. Stack traces only on request."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from streamling.cli.excerpt import WIDTH, excerpt
-from streamling.cli.terminal import Fragment, size, tell
+from streamling.cli.terminal import Fragment, print_styled, size
 from streamling.errors import BugError, Caution, InvalidPipeline, StreamlingError
 
 _Line = list[Fragment]
 _ERROR, _WARNING, _HINT, _PLACE = "bold red", "bold yellow", "cyan", "dim"
 
 
+def attempt(
+    action: Callable[[], int],
+    *,
+    with_trace: bool,
+    interrupted: int | None = None,
+    amend: Callable[[Exception], None] | None = None,
+) -> int:
+    """Run a command and return its exit code; a failure is shown and gives 1. Every command does its work in here.
+
+    interrupted  the exit code after Ctrl-C; without it, KeyboardInterrupt is raised
+    amend        called with the error before it is shown
+    """
+    try:
+        return action()
+    except BrokenPipeError:  # the reader of our output has closed it: not an error to show
+        raise
+    except KeyboardInterrupt:
+        if interrupted is None:
+            raise
+        return interrupted
+    except Exception as error:  # the one place where every failure becomes a message and an exit code
+        if amend is not None:
+            amend(error)
+        show(error, with_trace=with_trace)
+        return 1
+
+
 def show(error: BaseException, *, with_trace: bool = False) -> None:
-    """Print the block of a fatal error on standard error."""
+    """Print a fatal error to standard error."""
     sys.stdout.flush()
-    tell(sys.stderr, _error_lines(error, with_trace=with_trace))
+    print_styled(sys.stderr, _error_lines(error, with_trace=with_trace))
 
 
 def show_caution(caution: Caution | str) -> None:
-    """Print what stops nothing."""
-    tell(sys.stderr, _caution_lines(caution))
+    """Print a warning to standard error."""
+    print_styled(sys.stderr, _caution_lines(caution))
 
 
-def rendered(error: BaseException, *, with_trace: bool = False) -> str:
-    """The block printed for a fatal error, without colours."""
-    return _plain(_error_lines(error, with_trace=with_trace))
+def render(error: BaseException, *, with_trace: bool = False) -> str:
+    """The text that `show` prints, without colours."""
+    lines = _error_lines(error, with_trace=with_trace)
+    return "\n".join("".join(text for text, _ in line) for line in lines)
 
 
 def chain(error: BaseException) -> str:
-    """The message with its causes, outermost first, each once."""
+    """The message of an error and those of its causes in one line, outermost first, without repetitions."""
     seen: list[str] = [error.context] if isinstance(error, StreamlingError) and error.context else []
     current: BaseException | None = error
     while current is not None:
@@ -46,7 +74,7 @@ def chain(error: BaseException) -> str:
 
 
 def with_hint(text: str, hint: str | None) -> str:
-    """For reports of one text per problem; a hint the text has already is not repeated."""
+    """For reports with one text per problem; a hint that the text contains is not repeated."""
     return f"{text} (hint: {hint})" if hint and hint not in text else text
 
 
@@ -56,8 +84,8 @@ def _error_lines(error: BaseException, *, with_trace: bool) -> Iterator[_Line]:
     yield [(f"Streamling Error{count}", _ERROR)]
     for problem in problems:
         yield from _problem_lines(problem)
-    unforeseen = not isinstance(error, StreamlingError) or isinstance(error, BugError)
-    if with_trace or unforeseen:
+    is_bug = not isinstance(error, StreamlingError) or isinstance(error, BugError)
+    if with_trace or is_bug:
         for line in "".join(traceback.format_exception(error)).splitlines():
             yield [(line, "")]
         yield [("", "")]
@@ -80,9 +108,9 @@ def _problem_lines(error: BaseException) -> Iterator[_Line]:
 
 
 def _gist(cause: BaseException) -> str:
-    """What a message that has named the file says of it already."""
-    said = cause.strerror if isinstance(cause, OSError) else None
-    return said or str(cause).split("\n")[0]
+    """The part of a cause that messages repeat; of an OSError the reason without the file name."""
+    reason = cause.strerror if isinstance(cause, OSError) else None
+    return reason or str(cause).split("\n")[0]
 
 
 def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:
@@ -96,7 +124,7 @@ def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:
         yield [(caret, _ERROR)]
 
 
-# Beside the line of the file stand its number, a bar and blanks.
+# Left of an excerpt are the line number, a bar and spaces.
 _MARGIN, _LEAST_EXCERPT = 10, 30
 
 
@@ -111,19 +139,19 @@ def _caution_lines(caution: Caution | str) -> Iterator[_Line]:
 
 
 def _headline(word: str, style: str, message: str, code: str) -> Iterator[_Line]:
-    for number, line in enumerate(_fitted(f"{word} {message} [{code}]")):
+    for number, line in enumerate(_wrap(f"{word} {message} [{code}]")):
         head, rest = (word, line.removeprefix(word)) if number == 0 else ("", line)
         text, bracket, tail = rest.rpartition(f"[{code}]")
         yield [(head, style), (text, ""), (bracket, _PLACE), (tail, "")] if bracket else [(head, style), (rest, "")]
 
 
 def _hint_lines(hint: str | None) -> Iterator[_Line]:
-    for line in _fitted(f"  hint: {hint}") if hint else ():
+    for line in _wrap(f"  hint: {hint}") if hint else ():
         yield [(line, _HINT)]
 
 
-def _fitted(text: str) -> list[str]:
-    """Broken at the width of the terminal, if there is one: programs that read our output get whole lines."""
+def _wrap(text: str) -> list[str]:
+    """Lines of at most the width of the terminal; without a terminal whole lines, for programs that read them."""
     if not sys.stderr.isatty():
         return text.split("\n")
     room = max(40, size(sys.stderr)[0])
@@ -134,7 +162,3 @@ def _fitted(text: str) -> list[str]:
         for part in textwrap.wrap(line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         or [""]
     ]
-
-
-def _plain(lines: Iterable[_Line]) -> str:
-    return "\n".join("".join(text for text, _ in line) for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from streamling.cli.app import Command, new_app
 from streamling.cli.completion import pipeline_files, sink_kinds, source_kinds, transform_kinds
+from streamling.cli.failure import attempt
 from streamling.cli.options import Common, Config, Traceback, settings_of
 
 if TYPE_CHECKING:
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
     from streamling.spec.pipeline import Role
 
 EXAMPLES = """
-streamling init                         a small pipeline that runs at once
+streamling init                         a small pipeline that runs
 streamling init orders.yaml --source kafka --transform sql --sink postgres
-streamling init - --sink file | less    look at the fields of a kind
-streamling init --list                  all kinds there are
+streamling init - --sink file | less    show the fields of a kind
+streamling init --list                  list all kinds
 """
 _STANDARD_OUTPUT = "-"
 app = new_app()
@@ -30,7 +32,7 @@ app = new_app()
 def init(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="File to write; - is standard output.", autocompletion=pipeline_files),
+        typer.Argument(metavar="FILE", help="File to write; - for standard output.", autocompletion=pipeline_files),
     ] = "pipeline.yaml",
     source: Annotated[
         str | None,
@@ -51,51 +53,59 @@ def init(
             metavar="KIND", help="Kind of a sink; may be repeated.", autocompletion=sink_kinds, show_default=False
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the kinds of nodes and write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the kinds of nodes; write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     config: Config = None,
     traceback: Traceback = False,
 ) -> int:
-    """Write a pipeline to start from. Every field of its nodes is there, with what it means."""
+    """Write a pipeline to start from, with every field explained."""
     common = Common(config, traceback=traceback)
-    try:
+
+    def write() -> int:
         if list_:
-            from streamling.cli.plugin import listed
+            from streamling.cli.plugin import listing
 
-            print("\n".join(listed(common)))
+            print("\n".join(listing(common)))
             return 0
-        from streamling.cli.skeleton import skeleton, unready
-        from streamling.plugin.loading import load_plugins
+        return _write_skeleton(file, common, _Choice(source, transform or [], sink or []), force=force)
 
-        load_plugins(settings_of(common, level="warn").settings)
-        kinds = _chosen(source, transform or [], sink or [])
-        text = skeleton(kinds, file)
-        if file == _STANDARD_OUTPUT:
-            sys.stdout.write(text)
-            return 0
-        _write(Path(file), text, force=force)
-    except Exception as error:  # the one place where every failure becomes a message and an exit code
-        from streamling.cli.failure import show
+    return attempt(write, with_trace=traceback)
 
-        show(error, with_trace=traceback)
-        return 1
-    print(
-        f"wrote {file}; `streamling validate {file}` checks it"
-        + (f"; {limits}" if (limits := unready(kinds)) else f", `streamling run {file}` runs it"),
-        file=sys.stderr,
-    )
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The names of the kinds that the user has asked for."""
+
+    source: str | None
+    transforms: list[str]
+    sinks: list[str]
+
+    def kinds(self) -> list[Kind]:
+        """The kinds, with a generator and a print sink for what is missing."""
+        from streamling.spec.pipeline import Role
+
+        is_empty = not (self.source or self.transforms or self.sinks)
+        transforms = ["sql"] if is_empty else self.transforms
+        names = [(Role.SOURCE, self.source or "generator"), *((Role.TRANSFORM, name) for name in transforms)]
+        names += [(Role.SINK, name) for name in self.sinks or ["print"]]
+        return [_kind(role, name) for role, name in names]
+
+
+def _write_skeleton(file: str, common: Common, choice: _Choice, *, force: bool) -> int:
+    from streamling.cli.skeleton import limitation, skeleton
+    from streamling.plugin.loading import load_plugins
+
+    load_plugins(settings_of(common, level="warn").settings)
+    kinds = choice.kinds()
+    text = skeleton(kinds, file)
+    if file == _STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return 0
+    _write(Path(file), text, force=force)
+    limits = limitation(kinds)
+    then = f"; {limits}" if limits else f", run it with `streamling run {file}`"
+    print(f"wrote {file}; check it with `streamling validate {file}`{then}", file=sys.stderr)
     return 0
-
-
-def _chosen(source: str | None, transforms: list[str], sinks: list[str]) -> list[Kind]:
-    """The kinds asked for; a generator and a print sink stand in for what is missing."""
-    from streamling.spec.pipeline import Role
-
-    if not (source or transforms or sinks):
-        transforms = ["sql"]
-    wanted = [(Role.SOURCE, source or "generator"), *((Role.TRANSFORM, name) for name in transforms)]
-    wanted += [(Role.SINK, name) for name in sinks or ["print"]]
-    return [_kind(role, name) for role, name in wanted]
 
 
 def _kind(role: Role, name: str) -> Kind:
@@ -104,23 +114,22 @@ def _kind(role: Role, name: str) -> Kind:
     from streamling.spec.faults import did_you_mean
 
     known = [kind.name for kind in kinds.all_kinds() if kind.role is role]
-    found = next((kind for kind in kinds.all_kinds() if (kind.role, kind.name) == (role, name)), None)
-    if found is None:
-        message = f"there is no {role.value} type '{name}'; known: {', '.join(known)}"
+    kind = next((kind for kind in kinds.all_kinds() if (kind.role, kind.name) == (role, name)), None)
+    if kind is None:
+        message = f"there is no {role.value} type '{name}'; known types: {', '.join(known)}"
         raise UserError(KIND_NOT_AVAILABLE, message, hint=did_you_mean(name, known))
-    return found
+    return kind
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
     from streamling.errors import FILE_EXISTS, PIPELINE_FILE, UserError
 
     try:
-        # Asked of the file system together with the writing, so that nothing can come in between.
+        # The file system checks for the file while it opens it, so that no other process can create it in between.
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError as error:
-        raise UserError(
-            FILE_EXISTS, f"'{path}' is there already", hint="--force replaces it; or name another file"
-        ) from error
+    except FileExistsError:
+        hint = "replace it with --force, or choose another file"
+        raise UserError(FILE_EXISTS, f"'{path}' exists already", hint=hint) from None
     except OSError as error:
         raise UserError(PIPELINE_FILE, f"'{path}' cannot be written: {error.strerror}", cause=error) from error

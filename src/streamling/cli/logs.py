@@ -1,4 +1,4 @@
-"""Logs on standard error: text for people, JSON for machines. Standard output belongs to rows and reports."""
+"""Logs on standard error: text for people, JSON for programs. Standard output is for rows and reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from streamling.cli.terminal import coloured
+from streamling.cli.terminal import has_colours
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +23,12 @@ _LEVELS = {
 }
 # Yellow, red, bold red.
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
-# py4j speaks through the root logger, too; nothing of ours does.
-_CHATTERERS = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "httpcore", "httpx", "root")
+# py4j also uses the root logger; this project does not.
+_NOISY = ("py4j", "pyspark", "sqlglot", "SQLQueryContextLogger", "httpcore", "httpx", "root")
 
 
 class _Text(logging.Formatter):
-    """A line for people; on a terminal with the level in its colour."""
+    """A line for people; on a terminal the level has a colour."""
 
     def __init__(self, *, in_colour: bool) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _Json(logging.Formatter):
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """What to log: a level for all, others for some targets, and the words that mean neither."""
+    """What to log: a level for all targets, levels of single targets, and the words that are neither."""
 
     level: int | None = None
     targets: Mapping[str, int] = field(default_factory=dict)
@@ -59,19 +59,19 @@ class LogFilter:
 
     @classmethod
     def parse(cls, text: str) -> LogFilter:
-        """From `level,target=level,..`, in any order; case does not matter in levels."""
+        """From `level,target=level,..`, in any order; levels are not case-sensitive."""
         level: int | None = None
         targets: dict[str, int] = {}
         wrong: list[str] = []
         for word in filter(None, (part.strip() for part in text.split(","))):
             target, separator, name = (part.strip() for part in word.rpartition("="))
-            found = _LEVELS.get(name.lower())
-            if found is None or (separator and not target):
+            number = _LEVELS.get(name.lower())
+            if number is None or (separator and not target):
                 wrong.append(word)
             elif separator:
-                targets[target.replace("::", ".")] = found
+                targets[target.replace("::", ".")] = number
             else:
-                level = found
+                level = number
         return cls(level, targets, tuple(wrong))
 
 
@@ -80,17 +80,17 @@ def _is_of(record: logging.LogRecord, targets: tuple[str, ...]) -> bool:
 
 
 def start_logging(*, format_: str, level: str) -> None:
-    """Send our logs to standard error, filtered as `level` says, which may name targets too."""
-    wanted = LogFilter.parse(level)
+    """Send logs to standard error, with the filter in `level`, which may name targets."""
+    filter_ = LogFilter.parse(level)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=coloured(sys.stderr)))
-    # They set levels of their own while they are imported; what they have to say reaches us as exceptions.
-    asked_for = tuple(wanted.targets)
-    handler.addFilter(lambda record: not _is_of(record, _CHATTERERS) or _is_of(record, asked_for))
+    handler.setFormatter(_Json() if format_.lower() == "json" else _Text(in_colour=has_colours(sys.stderr)))
+    # These libraries set their own levels when they are imported; their errors reach us as exceptions.
+    named = tuple(filter_.targets)
+    handler.addFilter(lambda record: not _is_of(record, _NOISY) or _is_of(record, named))
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.INFO if wanted.level is None else wanted.level)
-    for target, target_level in wanted.targets.items():
+    root.setLevel(logging.INFO if filter_.level is None else filter_.level)
+    for target, target_level in filter_.targets.items():
         logging.getLogger(target).setLevel(target_level)
-    for word in wanted.wrong:
-        log.warning("'%s' of the log filter is ignored: a level (%s) or target=level", word, ", ".join(_LEVELS))
+    for word in filter_.wrong:
+        log.warning("'%s' in the log filter is ignored: not a level (%s) or target=level", word, ", ".join(_LEVELS))

@@ -11,21 +11,21 @@ from contextlib import suppress
 from streamling.cli.commands import with_command
 from streamling.engine.process.launch import launch_early
 
-# Set by the shell when it asks for completions instead of a run.
+# The shell sets it when it asks for completions instead of a run.
 _COMPLETING = "_STREAMLING_COMPLETE"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 failed, 2 usage."""
-    from streamling.cli.app import called
+    """Run a command. Returns the exit code: 0 done, 1 failed, 2 wrong usage."""
+    from streamling.cli.app import invoke
 
-    return called(sys.argv[1:] if argv is None else argv)
+    return invoke(sys.argv[1:] if argv is None else argv)
 
 
 def entry() -> None:
-    """The program: launches the JVM of a run before all else, and leaves at once with the exit code.
+    """The program. A run first launches its JVM, which starts while Python imports the rest.
 
-    At once, because a thread may still hang in a target that does not answer.
+    It exits at once with the exit code: a thread may still wait for a target that does not answer.
     """
     code = 1
     try:
@@ -33,14 +33,14 @@ def entry() -> None:
         if command == "run" and _COMPLETING not in os.environ and not {"-h", "--help"} & set(rest):
             launch_early(rest)
         code = main()
-    except SystemExit as leaving:  # usage errors and --help
-        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-    except BrokenPipeError:  # who reads our output has had enough
+    except SystemExit as exit_:  # usage errors and --help
+        code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         code = 1
-    except BaseException:  # nothing may end this program without a word
+    except BaseException:  # the program never ends without a message
         traceback.print_exc()
     finally:
-        with suppress(OSError):  # nobody reads what we say any more
+        with suppress(OSError):  # the reader has closed it
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""`streamling dev produce|tail`: messages on topics of the local broker."""
+"""`streamling dev produce|tail`: sends and shows messages of the local broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamling.cli.app import Command, new_app
-from streamling.cli.options import Traceback
-from streamling.cli.stack import DIRECTORY, Directory, Format, OutputFormat, opened, reported
+from streamling.cli.failure import attempt
+from streamling.cli.options import Format, OutputFormat, Traceback
+from streamling.cli.quantities import number_of
+from streamling.cli.stack import DIRECTORY, INTERRUPTED, Directory, open_stack
 from streamling.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from streamling.dev.topics import Message, Topics
 
 _STANDARD_INPUT = "-"
-# How many messages `tail` shows if nobody says; as other programs of that name.
-_SHOWN = 10
+# As many as the `tail` of other systems.
+_DEFAULT_LIMIT = 10
 app = new_app()
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
@@ -37,23 +39,27 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic."
     epilog="""
 streamling dev produce orders rows.jsonl --key id --partitions 3
 streamling dev produce orders rows.jsonl --avro o.avsc --op-column _gs_op
-streamling dev produce orders - --rate 100    lines of standard input
+streamling dev produce orders - --rate 100    from standard input
 """,
 )
 def produce(
     topic: Topic,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON objects, one per line; - is standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with one JSON object per line; - for standard input.")
+    ],
     avro: Annotated[
         Path | None,
         typer.Option(
             metavar="SCHEMA",
-            help="Write Avro with the schema of this file, which is registered for the topic.",
+            help="Send Avro, with the schema in this file; it is registered for the topic.",
             show_default=False,
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of the key; several with commas between.", show_default=False),
+        typer.Option(
+            metavar="COLUMN", help="Column of the message key; several are separated by commas.", show_default=False
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -62,27 +68,32 @@ def produce(
     op_column: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column with i, u or d: goes into the header dbz.op instead.", show_default=False
+            metavar="COLUMN",
+            help="Column with i, u or d, sent in the header dbz.op instead of the payload.",
+            show_default=False,
         ),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Partitions of a topic that is made; 1 by default.", show_default=False),
+        typer.Option(
+            min=1, metavar="N", help="Number of partitions if the topic is created; by default 1.", show_default=False
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Messages per second.", show_default=False)
+        float | None,
+        typer.Option(min=0.001, metavar="N", help="Send at most this many messages per second.", show_default=False),
     ] = None,
     directory: Directory = DIRECTORY,
     traceback: Traceback = False,
 ) -> int:
-    """Put rows on a topic, which is made if it is not there."""
+    """Send rows to a topic, which is created if it does not exist."""
     headers = tuple(_header(text) for text in header or ())
     columns = tuple(key.split(",")) if key else ()
 
     def send() -> int:
         from streamling.dev.messages import Recipe, messages
 
-        stack = opened(directory)
+        stack = open_stack(directory)
         topics = _topics(stack)
         with _lines(file) as lines:
             recipe = Recipe(columns, headers, op_column)
@@ -90,19 +101,19 @@ def produce(
                 recipe = _with_avro(recipe, avro, topic, stack)
             if partitions is not None or topics.partitions(topic) is None:
                 topics.create(topic, partitions or 1)
-            shown = "standard input" if file == _STANDARD_INPUT else file
-            count = topics.send(topic, messages(lines, recipe, shown), rate=rate)
-        print(f"sent {count:,} messages to {topic}")
+            name = "standard input" if file == _STANDARD_INPUT else file
+            count = topics.send(topic, messages(lines, recipe, name), rate=rate)
+        print(f"sent {number_of(count, 'message')} to {topic}")
         return 0
 
-    return reported(send, with_trace=traceback)
+    return attempt(send, with_trace=traceback, interrupted=INTERRUPTED)
 
 
 @app.command(
     cls=Command,
     epilog="""
 streamling dev tail orders                    the last 10 messages
-streamling dev tail orders --from-beginning   all there are now
+streamling dev tail orders --from-beginning   all current messages
 streamling dev tail orders --follow           also new ones, until Ctrl-C
 streamling dev tail orders --format json | jq .value
 """,
@@ -115,31 +126,31 @@ def tail(
         typer.Option(
             min=1,
             metavar="N",
-            help="Most messages shown; 10 if neither the start nor a wait is asked for.",
+            help="Maximum number of messages; by default 10, unless --from-beginning or --follow is given.",
             show_default=False,
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")] = False,
     directory: Directory = DIRECTORY,
     format_: OutputFormat = Format.TEXT,
     traceback: Traceback = False,
 ) -> int:
-    """Show the messages of a topic. Avro is read with the registry, bytes are hex."""
+    """Show messages of a topic. Avro is decoded with the schema registry, other bytes are shown as hex."""
 
     def show() -> int:
         from streamling.dev.messages import PayloadReader
 
-        stack = opened(directory)
-        last = None if from_beginning else limit or _SHOWN
-        with ExitStack() as open_:
-            registry = open_.enter_context(_registry(stack)) if stack.runs("registry") else None
+        stack = open_stack(directory)
+        last = None if from_beginning else limit or _DEFAULT_LIMIT
+        with ExitStack() as resources:
+            registry = resources.enter_context(_registry(stack)) if stack.is_running("registry") else None
             reader = PayloadReader(registry)
             for message in islice(_topics(stack).read(topic, last=last, follow=follow), limit):
                 payload = reader.payload(message.value)
                 print((_json if format_ is Format.JSON else _text)(topic, message, payload), flush=follow)
         return 0
 
-    return reported(show, with_trace=traceback, interrupted=0 if follow else 130)
+    return attempt(show, with_trace=traceback, interrupted=0 if follow else INTERRUPTED)
 
 
 def _header(text: str) -> tuple[str, bytes]:
@@ -197,26 +208,26 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
 
 def _text(_: str, message: Message, payload: Payload) -> str:
     words = [f"{message.partition}:{message.offset}", _time(message)]
-    words += [f"key={_shown(message.key)}"] if message.key is not None else []
-    words += [f"{name}={_shown(value)}" for name, value in message.headers]
+    words += [f"key={_display_text(message.key)}"] if message.key is not None else []
+    words += [f"{name}={_display_text(value)}" for name, value in message.headers]
     return "  ".join([*words, printable(payload.text) if payload.text is not None else "(no payload)"])
 
 
 def _json(topic: str, message: Message, payload: Payload) -> str:
-    about = {
+    metadata = {
         "topic": topic,
         "partition": message.partition,
         "offset": message.offset,
         "timestamp": message.timestamp,
-        "key": _shown(message.key),
-        "headers": [[name, _shown(content)] for name, content in message.headers],
+        "key": _display_text(message.key),
+        "headers": [[name, _display_text(content)] for name, content in message.headers],
         "format": payload.format,
         "schema_id": payload.schema_id,
     }
-    # As it is: numbers keep their digits. Line ends between the parts of JSON are only there to be looked at.
-    known = payload.format in ("avro", "json") and payload.text is not None
-    value = " ".join(payload.text.splitlines()) if known and payload.text else json.dumps(payload.text)
-    return f'{json.dumps(about, ensure_ascii=False)[:-1]}, "value": {value}}}'
+    # The text itself, so that numbers keep their digits; line ends in JSON have no meaning.
+    is_json = payload.format in ("avro", "json") and payload.text is not None
+    value = " ".join(payload.text.splitlines()) if is_json and payload.text else json.dumps(payload.text)
+    return f'{json.dumps(metadata, ensure_ascii=False)[:-1]}, "value": {value}}}'
 
 
 def _time(message: Message) -> str:
@@ -224,12 +235,13 @@ def _time(message: Message) -> str:
         return "-"
     try:
         moment = datetime.fromtimestamp(message.timestamp / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # no year has it
+    except (OverflowError, ValueError, OSError):  # outside of the years that datetime knows
         return str(message.timestamp)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _shown(content: bytes | None) -> str | None:
+def _display_text(content: bytes | None) -> str | None:
+    """A key or a header as text, or as hex."""
     from streamling.dev.messages import PayloadReader
 
     return PayloadReader(None).payload(content).text

@@ -1,9 +1,10 @@
-"""Arguments that several commands share, and what they lead to."""
+"""Arguments that several commands share, and the settings they select."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,17 @@ from streamling.cli.completion import pipeline_files
 if TYPE_CHECKING:
     from streamling.spec.settings import LoadedSettings
 
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
 File = Annotated[
     str | None,
     typer.Argument(
         metavar="FILE",
-        help="Pipeline file; ./pipeline.yaml if none is given.",
+        help="Pipeline file; by default ./pipeline.yaml.",
         autocompletion=pipeline_files,
         show_default=False,
     ),
@@ -27,14 +34,15 @@ Config = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Application configuration file; ./config.yaml is read if it is there.",
+        help="Configuration file; by default ./config.yaml, if it exists.",
         autocompletion=pipeline_files,
         show_default=False,
     ),
 ]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More logs, Spark's own included.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Warnings and errors only.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show more logs, including those of Spark.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show only warnings and errors.")]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show stack traces of errors.")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, JSON for programs.")]
 Probe = Annotated[
     bool, typer.Option("--probe", help="Also look up the columns of sources in registries, files and databases.")
 ]
@@ -42,7 +50,7 @@ Probe = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What every command that reads the settings is told."""
+    """The options of every command that reads the settings."""
 
     config: str | None = None
     verbose: bool = False
@@ -51,15 +59,15 @@ class Common:
 
     def __post_init__(self) -> None:
         if self.verbose and self.quiet:
-            raise typer.BadParameter("-q and -v exclude each other", param_hint="-q")
+            raise typer.BadParameter("-q and -v cannot be used together", param_hint="-q")
 
     def log_level(self, default: str = "info") -> str:
-        """The log filter the arguments and the environment ask for."""
+        """The log filter from the arguments or the environment."""
         return "debug" if self.verbose else "warn" if self.quiet else os.environ.get("RUST_LOG", default)
 
 
 def settings_of(common: Common, *, level: str = "info") -> LoadedSettings:
-    """Load the settings and start logging as they and the arguments say."""
+    """Load the settings, and start logging with their format and the level of the arguments."""
     from streamling.cli.logs import start_logging
     from streamling.spec.settings import load_settings
 

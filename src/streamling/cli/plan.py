@@ -1,4 +1,4 @@
-"""`streamling plan FILE`: the graph, and per node its columns, key, delivery and the place it runs at."""
+"""`streamling plan FILE`: the graph, and for each node its columns, key, delivery guarantee and where it runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamling.cli.app import Command, new_app
+from streamling.cli.failure import attempt
 from streamling.cli.options import (
     Common,
     Config,
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 streamling plan orders.yaml                     graph, columns and keys
-streamling plan orders.yaml --probe             with columns of other systems
-streamling plan orders.yaml --format mermaid    a flowchart for a page
+streamling plan orders.yaml --probe             also look up columns
+streamling plan orders.yaml --format mermaid    a flowchart for a web page
 """
 # The shape of a node in a flowchart, by its role.
 _SHAPES = {"source": ("([", "])"), "transform": ("[", "]"), "sink": ("[(", ")]")}
 app = new_app()
 
 
-class Format(StrEnum):
+class PlanFormat(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     JSON = "json"
@@ -49,45 +50,47 @@ class Format(StrEnum):
 def plan(
     file: File = None,
     probe: Probe = False,
-    format_: Annotated[Format, typer.Option("--format", help="Text, a Mermaid flowchart, or JSON.")] = Format.TEXT,
+    format_: Annotated[
+        PlanFormat, typer.Option("--format", help="Text, a Mermaid flowchart, or JSON.")
+    ] = PlanFormat.TEXT,
     config: Config = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Show a pipeline's graph, and what is known of each node."""
-    from streamling.cli.failure import show, show_caution
+    """Show the graph, columns, keys and guarantees of a pipeline."""
+    common = Common(config, verbose, quiet, traceback)
+    return attempt(lambda: _print_plan(file, common, format_, probe=probe), with_trace=traceback)
+
+
+def _print_plan(file: str | None, common: Common, format_: PlanFormat, *, probe: bool) -> int:
+    from streamling.cli.failure import show_caution
     from streamling.engine.preparation import check
     from streamling.engine.protocol.facts import facts_of
 
-    common = Common(config, verbose, quiet, traceback)
-    try:
-        loaded = settings_of(common, level="warn")
-        made = check(pipeline_file(file, loaded), loaded.settings, probe=probe)
-        facts = {node.view: facts_of(node, loaded.settings) for node in made.nodes}
-    except Exception as error:  # anything at all must become a message and exit code 1
-        show(error, with_trace=traceback)
-        return 1
-    cautions: list[Caution | str] = [*loaded.warnings, *made.cautions]
+    loaded = settings_of(common, level="warn")
+    plan = check(pipeline_file(file, loaded), loaded.settings, probe=probe)
+    facts = {node.view: facts_of(node, loaded.settings) for node in plan.nodes}
+    cautions: list[Caution | str] = [*loaded.warnings, *plan.cautions]
     for caution in cautions:
         show_caution(caution)
     match format_:
-        case Format.MERMAID:
-            print("\n".join(mermaid(made)))
-        case Format.JSON:
-            nodes = [_as_json(made, node, facts[node.view]) for node in made.nodes]
+        case PlanFormat.MERMAID:
+            print("\n".join(mermaid(plan)))
+        case PlanFormat.JSON:
+            nodes = [_as_json(plan, node, facts[node.view]) for node in plan.nodes]
             print(json.dumps(nodes, indent=2, ensure_ascii=False))
-        case Format.TEXT:
-            print("\n".join(text(made, facts)))
+        case PlanFormat.TEXT:
+            print("\n".join(text(plan, facts)))
     return 0
 
 
 def text(plan: Plan, facts: dict[str, NodeFacts]) -> Iterator[str]:
-    """The graph as trees below the sources, then a paragraph per node."""
-    shown: set[str] = set()
+    """The graph as trees that begin at the sources, then a paragraph per node."""
+    printed: set[str] = set()
     for node in plan.nodes:
         if not node.inputs:
-            yield from _tree(plan, node, shown, "", "")
+            yield from _tree(plan, node, printed, "", "")
     for node in plan.nodes:
         yield ""
         yield f"{node.spec.name}: {node.spec.type} {node.spec.role.value}"
@@ -99,11 +102,11 @@ def text(plan: Plan, facts: dict[str, NodeFacts]) -> Iterator[str]:
 
 
 def mermaid(plan: Plan) -> Iterator[str]:
-    """A flowchart that renders wherever Mermaid does."""
+    """A Mermaid flowchart."""
     yield "flowchart LR"
     for node in plan.nodes:
         opening, closing = _SHAPES[node.spec.role.value]
-        label = f"{_escaped(node.spec.name)}<br/><small>{_escaped(node.spec.type)}</small>"
+        label = f"{_escape(node.spec.name)}<br/><small>{_escape(node.spec.type)}</small>"
         yield f'  {node.view}{opening}"{label}"{closing}'
     for node in plan.nodes:
         for ref in node.inputs:
@@ -112,16 +115,16 @@ def mermaid(plan: Plan) -> Iterator[str]:
             yield f"  {plan.dynamic_table(ref).view} -.-> {node.view}"
 
 
-def _tree(plan: Plan, node: PlannedNode, shown: set[str], lead: str, below: str) -> Iterator[str]:
+def _tree(plan: Plan, node: PlannedNode, printed: set[str], lead: str, below: str) -> Iterator[str]:
     readers = _readers(plan, node)
-    repeated = node.view in shown and bool(readers)
+    repeated = node.view in printed and bool(readers)
     yield f"{lead}{node.spec.name}" + (" (see above)" if repeated else "")
-    shown.add(node.view)
+    printed.add(node.view)
     if repeated:
         return
     for position, reader in enumerate(readers):
         last = position == len(readers) - 1
-        yield from _tree(plan, reader, shown, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+        yield from _tree(plan, reader, printed, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
 def _readers(plan: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:
@@ -136,13 +139,13 @@ def _lines(plan: Plan, node: PlannedNode, facts: NodeFacts) -> Iterator[tuple[st
     readers = _readers(plan, node)
     if readers:
         yield "feeds", ", ".join(n.spec.name for n in readers)
-    table = node in plan.dynamic_tables
-    if not table:
+    is_table = node in plan.dynamic_tables
+    if not is_table:
         yield "key", ", ".join(node.primary_key) or "none"
     if facts.delivery is not None:
         yield "delivery", facts.delivery
     yield "runs", facts.runs
-    if node.columns is None and not table:
+    if node.columns is None and not is_table:
         yield "columns", "not known without --probe"
 
 
@@ -167,5 +170,5 @@ def _as_json(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, objec
     }
 
 
-def _escaped(label: str) -> str:
+def _escape(label: str) -> str:
     return "".join(c if c.isalnum() or c in " ._-" else f"#{ord(c)};" for c in label)

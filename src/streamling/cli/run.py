@@ -10,6 +10,7 @@ import typer
 
 from streamling.cli.app import Command, new_app
 from streamling.cli.commands import COMMANDS
+from streamling.cli.failure import attempt
 from streamling.cli.options import (
     Common,
     Config,
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXAMPLES = """
-streamling run pipeline.yaml                  until the input ends or Ctrl-C
+streamling run pipeline.yaml                  until its input ends or Ctrl-C
 streamling pipeline.yaml                      the same
 streamling run pipeline.yaml --config prod    with the settings of prod.yaml
-streamling run pipeline.yaml > rows.jsonl     rows of print sinks into a file
+streamling run pipeline.yaml > rows.txt       rows of print sinks to a file
 streamling pipeline.yaml --validate           check it, print a JSON report
 """
 app = new_app()
@@ -45,9 +46,11 @@ def run(
     file: File = None,
     config: Config = None,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Check the pipeline, print a JSON report, run nothing.")
+        bool, typer.Option("--validate", help="Check the pipeline and print a JSON report; do not run it.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the pipeline, report by exit code only.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the pipeline; do not run it. Exit code 1 if it is invalid.")
+    ] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
@@ -58,56 +61,55 @@ def run(
         from streamling.cli import validate as checking
 
         return checking.report(file, common) if validate else checking.dry_run(file, common)
-    try:
-        return _run(file, common)
-    except Exception as error:  # the one place where every failure becomes a message and an exit code
-        from streamling.cli.failure import show
-
-        show(_with_command_hint(error, file), with_trace=traceback)
-        return 1
+    return attempt(lambda: _run(file, common), with_trace=traceback, amend=lambda error: _add_hint(error, file))
 
 
 def _run(file: str | None, common: Common) -> int:
     loaded = settings_of(common)
     for warning in loaded.warnings:
         log.warning("%s", warning)
-    from streamling.cli.summary import report_of, show_report
+    from streamling.cli.summary import log_report, print_block, report_of
     from streamling.engine.protocol.progress import Progress
 
-    path, settings, progress = pipeline_file(file, loaded), loaded.settings, Progress()
-    if _shown_live(common, settings):
-        from streamling.cli.live import Live
+    path = pipeline_file(file, loaded)
+    settings = loaded.settings
+    progress = Progress()
+    show_table = _wants_table(common, settings)
+    if show_table:
+        from streamling.cli.display import Display
 
-        with Live(progress, path.name):
-            summary = _executed(path, settings, common, progress)
-        show_report(report_of(summary, progress, settings), live=True)
+        with Display(progress, path.name):
+            summary = _execute(path, settings, common, progress)
     else:
-        summary = _executed(path, settings, common, progress)
-        show_report(report_of(summary, progress, settings), live=False)
+        summary = _execute(path, settings, common, progress)
+    report = report_of(summary, progress, settings, common.config)
+    if show_table:
+        print_block(report)
+    else:
+        log_report(report)
     return 0
 
 
-def _executed(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
+def _execute(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
     from streamling.engine.run import Run
 
     return Run(path, settings, verbose=common.verbose, progress=progress).execute()
 
 
-def _shown_live(common: Common, settings: Settings) -> bool:
-    """Somebody looks at a terminal and has asked neither for less nor for more than usual."""
+def _wants_table(common: Common, settings: Settings) -> bool:
+    """Whether to show the table: on a terminal, if the user has asked for neither fewer nor more logs than usual."""
     from streamling.cli.logs import LogFilter
-    from streamling.cli.terminal import drawable
+    from streamling.cli.terminal import can_draw
 
     usual = LogFilter.parse(common.log_level()) == LogFilter.parse("info")
-    return usual and settings.log_format.lower() != "json" and drawable(sys.stderr)
+    return usual and settings.log_format.lower() != "json" and can_draw(sys.stderr)
 
 
-def _with_command_hint(error: Exception, file: str | None) -> Exception:
-    """A mistyped command is taken for a file that is not there. A word with a dot was meant to be a file."""
+def _add_hint(error: Exception, file: str | None) -> None:
+    """Suggest a command: a mistyped one is treated as a file that does not exist. A word with a dot is a file name."""
     from streamling.errors import PIPELINE_FILE, StreamlingError
     from streamling.spec.faults import nearest
 
     if file and "." not in file and isinstance(error, StreamlingError) and error.condition is PIPELINE_FILE:
-        meant = nearest(file, COMMANDS)
-        error.hint = f"did you mean the command 'streamling {meant}'?" if meant else error.hint
-    return error
+        command = nearest(file, COMMANDS)
+        error.hint = f"did you mean the command 'streamling {command}'?" if command else error.hint

@@ -1,7 +1,13 @@
-"""A block of lines at the bottom of the terminal that is repainted in place; everything else is printed above it.
+"""A block of lines at the bottom of the terminal that is repainted in place; other output is printed above it.
 
-The cursor is never hidden: it rests in the line below the block. So whatever ends the process, even `kill -9`, leaves a
-terminal in which the prompt appears where it should.
+The cursor is never hidden: it rests in the line below the block. If the process is killed, even with `kill -9`, the
+prompt of the shell appears below the block and the terminal works as before.
+
+Why this is not `rich.live`: measured with rich 15, a table of 30 nodes and a window of 120 columns, it takes 12 ms of
+CPU per repaint (12 % of a core at ten repaints a second; this module and `table` take 1.1 ms), and 10 ms per row that
+is printed above the table, which it renders again each time (here 0.02 ms). It breaks long rows into several lines,
+hides the cursor, erases the whole table before each repaint, and leaves parts of the old table behind when the window
+becomes narrower. Its import is not the reason: 27 ms, while Java starts.
 """
 
 from __future__ import annotations
@@ -16,25 +22,30 @@ from typing import TextIO
 
 from streamling.cli.terminal import cells
 
-# Terminals that know it show what stands between as one change; the others ignore it.
+# Terminals that know these codes show everything between them as one change; others ignore them.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 
 
 class Screen:
-    """The block. Lines must be shorter than the terminal is wide, and fewer than it is high."""
+    """The block. Its lines must be shorter than the terminal is wide, and at least two fewer than it is high.
+
+    Two, because one line is for the cursor, and the block must not begin at the top of the window: erasing the whole
+    window makes tmux copy it to its history.
+    """
 
     def __init__(self, terminal: TextIO, width: Callable[[], int]) -> None:
-        self._terminal, self._current_width = terminal, width
-        # Nearly all terminals break lines anew when they become narrower; these do not.
+        self._terminal = terminal
+        self._current_width = width
+        # Nearly all terminals break lines again when they become narrower; these do not.
         self._reflows = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
         self._lock = threading.RLock()
         self._lines: list[str] = []
         self._width = 0
 
     def paint(self, lines: Sequence[str], width: int) -> None:
-        """Show these lines. Only those that have changed are written, unless their number or the width has."""
+        """Show these lines. Only changed lines are written, unless their number or the width has changed."""
         with self._lock:
             if len(lines) != len(self._lines) or width != self._width:
                 text = self._top(width) + _TO_SCREEN_END + _joined(lines)
@@ -44,29 +55,31 @@ class Screen:
                     for row, (line, old) in enumerate(zip(lines, self._lines, strict=True))
                     if line != old
                 )
-                # What somebody typed, `^C` for instance, stands in the line of the cursor.
+                # Keys that the user typed, for instance `^C`, are echoed in the line of the cursor.
                 text = text and f"{text}\r{_TO_LINE_END}"
-            self._lines, self._width = list(lines), width
+            self._lines = list(lines)
+            self._width = width
             if text:
-                with suppress(OSError):  # the terminal is gone, and so is who looked at it
+                with suppress(OSError):  # the terminal was closed
                     self._write(text)
 
-    def above(self, text: str) -> None:
+    def print_above(self, text: str) -> None:
         """Print whole lines above the block."""
         with self._lock:
             width = self._current_width()
             top = self._top(width)
-            if width != self._width:  # the block does not fit any more; the next one will
-                self._lines, self._width = [], width
+            if width != self._width:  # the block may not fit the new width; the next paint draws it again
+                self._lines = []
+                self._width = width
             self._write(top + _TO_SCREEN_END + text + _joined(self._lines))
 
     def release(self) -> None:
-        """Leave the block where it is; it is not ours any more."""
+        """Leave the block on the screen, and never repaint it."""
         with self._lock:
             self._lines = []
 
     def _top(self, width: int) -> str:
-        """To the first line of the block, which a terminal that has become narrower may have broken up."""
+        """The code that moves the cursor to the first line of the block, whose lines a narrower terminal may break."""
         reflown = width < self._width and self._reflows
         rows = sum(max(1, -(-cells(_CODES.sub("", line)) // width)) if reflown else 1 for line in self._lines)
         return f"\x1b[{rows}A\r" if rows else "\r"
@@ -76,11 +89,13 @@ class Screen:
         self._terminal.flush()
 
 
-class Above(io.TextIOBase):
-    """Takes the place of a stream that leads to the terminal: whole lines appear above the block at once."""
+class StreamAbove(io.TextIOBase):
+    """Replaces a stream that leads to the terminal: whole lines appear above the block at once."""
 
     def __init__(self, screen: Screen, stream: TextIO) -> None:
-        self._screen, self._stream, self._rest = screen, stream, ""
+        self._screen = screen
+        self._stream = stream
+        self._rest = ""
         self._lock = threading.Lock()
 
     @property
@@ -97,11 +112,11 @@ class Above(io.TextIOBase):
         with self._lock:
             lines, newline, self._rest = (self._rest + text).rpartition("\n")
             if newline:
-                self._screen.above(lines + newline)
+                self._screen.print_above(lines + newline)
         return len(text)
 
     def finish(self) -> None:
-        """Print what has no end of line yet."""
+        """Print a last line that has no line end yet."""
         if self._rest:
             self.write("\n")
 

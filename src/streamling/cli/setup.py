@@ -1,4 +1,4 @@
-"""`streamling setup`: what makes later starts fast."""
+"""`streamling setup`: prepares the machine for fast starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from streamling.cli.app import Command, new_app
+from streamling.cli.failure import attempt
 from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, settings_of
 
 EXAMPLES = """
 streamling setup            once per machine; makes starts twice as fast
-streamling setup --force    once more, for instance after a crash of Java
+streamling setup --force    again, for instance after a crash of Java
 """
 app = new_app()
 
@@ -20,14 +21,15 @@ app = new_app()
 @app.command(cls=Command, epilog=EXAMPLES)
 def setup(
     config: Config = None,
-    force: Annotated[bool, typer.Option("--force", help="Train again even if the archive is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Train again, even if the archive exists.")] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Prepare this machine. Trains the class archive that makes starts fast."""
+    """Prepare this machine for fast starts. Trains a class archive of Java."""
     common = Common(config, verbose, quiet, traceback)
-    try:
+
+    def train_archive() -> int:
         settings_of(common)
         from streamling.engine.process.archive import archive_path
         from streamling.engine.process.java import find_java
@@ -38,13 +40,10 @@ def setup(
         if path.exists() and not force:
             print(f"ready: {path}")
             return 0
-        print(f"training the class archive for {java} (about a minute, once) ...", flush=True)
+        print(f"training the class archive for {java} (takes about a minute, once) ...", flush=True)
         began = time.monotonic()
         train(java, path, verbose=verbose)
         print(f"ready: {path} ({path.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.0f} s)")
-    except Exception as error:  # the one place where every failure becomes a message and an exit code
-        from streamling.cli.failure import show
+        return 0
 
-        show(error, with_trace=traceback)
-        return 1
-    return 0
+    return attempt(train_archive, with_trace=traceback)

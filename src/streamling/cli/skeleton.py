@@ -1,7 +1,7 @@
-"""A pipeline to start from, made from the options models: every field with what it means, the needed ones filled in.
+"""A pipeline to start from, made from the options models: every field is explained, required ones have values.
 
-A field of a model may bring its own sample (`Field(examples=[..])`). Where it does not, one is made from its name or
-its type, so that kinds of plugins get skeletons as well.
+A field of a model may have its own sample (`Field(examples=[..])`). Otherwise a sample is made from its name or its
+type, so that kinds of plugins get skeletons as well.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import NodeOptions
 
 _COMMANDS = "# Check this pipeline with `streamling validate {file}`, run it with `streamling run {file}`."
-_MARKS = (
-    "# A line that begins with '#' and a name is a field with its default or a sample: take the '#' away to set it."
-)
+_MARKS = "# A line like '# name: value' is an optional field with its default or a sample. Remove the '#' to set it."
 _WIDTH = 110
-# What fields of these names look like in real pipelines.
+# Realistic samples for fields with these names.
 _NAMED: Mapping[str, object] = {
     "agg_table": "orders_by_day",
     "backend_entity_name": "watched",
@@ -52,9 +50,9 @@ _NAMED: Mapping[str, object] = {
     "topic_name": "orders",
     "url": "https://example.com/rows",
 }
-# What a sink writes is called otherwise than what a source reads, or a pipeline would feed itself.
+# Sinks get other samples than sources, or a pipeline would read its own output.
 _WRITTEN: Mapping[str, str] = {"path": "out/{name}", "table": "{name}", "topic": "{name}"}
-# Fields that are not required and yet belong into a first pipeline.
+# Fields that are not required, but useful in a first pipeline.
 _FILLED: Mapping[tuple[Role, str], Mapping[str, object]] = {
     (Role.SOURCE, "generator"): {
         "rows": 20,
@@ -72,19 +70,19 @@ _FIRST_SQL = "SELECT id, customer, amount, ordered_at\nFROM {name}\nWHERE amount
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _SkeletonNode:
     kind: Kind
     name: str
 
 
 def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
-    """The text of a pipeline with a node of each kind, one reading the other, in this order."""
-    nodes = _named(kinds)
+    """The text of a pipeline with a node of each kind; each node reads the one before it."""
+    nodes = _name_nodes(kinds)
     lines = [_COMMANDS.format(file=file if file != "-" else "FILE")]
-    if (limits := unready(kinds)) is not None:
+    if (limits := limitation(kinds)) is not None:
         lines += _comment(f"{limits[0].upper()}{limits[1:]}.", "")
     lines.append(_MARKS)
-    readable: _Named | None = None
+    readable: _SkeletonNode | None = None
     for role in Role:
         chosen = [node for node in nodes if node.kind.role is role]
         if chosen:
@@ -97,27 +95,26 @@ def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
     return "\n".join(lines) + "\n"
 
 
-def unready(kinds: Sequence[Kind]) -> str | None:
-    """Says which of the kinds cannot run yet; nothing if all can."""
-    names = list(dict.fromkeys(kind.name for kind in kinds if not kind.runs))
-    pronoun = "it" if len(names) == 1 else "them"
-    return f"this version can check {', '.join(names)}, but not run {pronoun} yet" if names else None
+def limitation(kinds: Sequence[Kind]) -> str | None:
+    """A sentence about the kinds that cannot run yet; None if all can."""
+    names = list(dict.fromkeys(f"{kind.name} {kind.role.value}" for kind in kinds if not kind.runs))
+    return f"the {' and the '.join(names)} can be validated, but not run in this version" if names else None
 
 
-def _named(kinds: Sequence[Kind]) -> list[_Named]:
-    """A name for each: what it does, and a number where that is not enough."""
-    nodes: list[_Named] = []
+def _name_nodes(kinds: Sequence[Kind]) -> list[_SkeletonNode]:
+    """A name for each node, from its kind; with a number if the name is taken."""
+    nodes: list[_SkeletonNode] = []
     words = {Role.SOURCE: "input", Role.TRANSFORM: "step", Role.SINK: "output"}
     for kind in kinds:
         word = re.sub(r"[^a-z0-9]+", "_", kind.name.lower()).strip("_")
         base = _NAMES.get((kind.role, kind.name), f"{word}_{words[kind.role]}")
-        taken = sum(node.name == base or node.name.startswith(f"{base}_") for node in nodes)
-        nodes.append(_Named(kind, f"{base}_{taken + 1}" if taken else base))
+        namesakes = sum(node.name == base or node.name.startswith(f"{base}_") for node in nodes)
+        nodes.append(_SkeletonNode(kind, f"{base}_{namesakes + 1}" if namesakes else base))
     return nodes
 
 
-def _node(node: _Named, reads: _Named | None) -> Iterator[str]:
-    """The lines of a node: what it is, then its fields, the needed ones first."""
+def _node(node: _SkeletonNode, reads: _SkeletonNode | None) -> Iterator[str]:
+    """The lines of a node: its description, then its fields, required ones first."""
     kind = node.kind
     yield from _comment(kind.about, "  ")
     yield f"  {node.name}:"
@@ -126,10 +123,10 @@ def _node(node: _Named, reads: _Named | None) -> Iterator[str]:
     if kind.role is Role.SINK and kind.built_in:
         required = {name for name, field in kind.options.model_fields.items() if field.is_required()}
         filled |= {field: text.format(name=node.name) for field, text in _WRITTEN.items() if field in required}
-    if kind.role is Role.SOURCE and kind.built_in:  # targets and transforms that need a key find it here
+    if kind.role is Role.SOURCE and kind.built_in:  # for sinks and transforms that need a key
         filled["primary_key"] = "id"
     fields = [(field.alias or name, field) for name, field in kind.options.model_fields.items() if name != "type"]
-    # What must be said comes first, what every node may say comes last.
+    # Required fields come first, those that all nodes share come last.
     common = NodeOptions.model_fields
     order = {name: (not (field.is_required() or name in filled), name in common) for name, field in fields}
     for name, field in sorted(fields, key=lambda item: order[item[0]]):
@@ -146,7 +143,7 @@ def _about(field: FieldInfo) -> str:
     return f"{field.description or ''} ({type_of(field)}; {words})".replace("`", "").strip()
 
 
-def _needed(name: str, field: FieldInfo, reads: _Named | None) -> object:
+def _needed(name: str, field: FieldInfo, reads: _SkeletonNode | None) -> object:
     if name == "from" and reads is not None:
         return reads.name
     if name == "sql" and reads is not None:
@@ -158,7 +155,7 @@ def _needed(name: str, field: FieldInfo, reads: _Named | None) -> object:
 def _usual(name: str, field: FieldInfo) -> object:
     """The default, or a sample where there is none."""
     default = field.get_default(call_default_factory=True)
-    if name == "options" and default == {}:  # only the plugin knows its options, and it has named none
+    if name == "options" and default == {}:  # the plugin has not declared its options
         return default
     empty = default is None or default in ((), {}) or (name in _NAMED and isinstance(default, BaseModel))
     return sample(name, field) if empty else default
@@ -209,7 +206,7 @@ _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def _entry(name: str, value: object, lead: str, indent: str) -> Iterator[str]:
-    """A key and its value. Long texts get lines of their own, maps a line for each entry."""
+    """A key and its value. Texts of several lines become a block, maps get a line for each entry."""
     inner = lead + "  "
     if isinstance(value, str) and "\n" in value:
         yield f"{lead}{name}: |"

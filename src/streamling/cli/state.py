@@ -1,4 +1,4 @@
-"""`streamling state list|show|reset`: what the state backend holds for this application."""
+"""`streamling state list|show|reset`: the stored positions of this application."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamling.cli.app import Command, Group, new_app
+from streamling.cli.app import Command, CommandGroup, new_app
 from streamling.cli.completion import state_keys
+from streamling.cli.failure import attempt
 from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, settings_of
 
 if TYPE_CHECKING:
@@ -19,21 +20,21 @@ if TYPE_CHECKING:
 
 Application = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="Application id; that of the settings if none is given.", show_default=False),
+    typer.Option(metavar="ID", help="Application id; by default that of the settings.", show_default=False),
 ]
 app = new_app()
 
 
 @app.callback(
-    cls=Group,
+    cls=CommandGroup,
     epilog="""
-streamling state list                        where the sources stand
+streamling state list                        how far the sources have read
 streamling state show numbers:generator      one position in full
-streamling state reset --yes                 the next run starts afresh
+streamling state reset --yes                 make the next run start over
 """,
 )
 def state() -> None:
-    """Look at stored positions, or forget them."""
+    """Show or reset the stored positions of sources."""
 
 
 @app.command(
@@ -65,7 +66,8 @@ streamling state show numbers:generator | jq .value
 )
 def show(
     keys: Annotated[
-        list[str], typer.Argument(metavar="KEY", help="As listed by `state list`.", autocompletion=state_keys)
+        list[str],
+        typer.Argument(metavar="KEY", help="State key, as listed by `state list`.", autocompletion=state_keys),
     ],
     application: Application = None,
     config: Config = None,
@@ -73,32 +75,32 @@ def show(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Show the whole value of keys."""
+    """Show the whole values of keys."""
     return _with_store(Common(config, verbose, quiet, traceback), application, lambda store, _: _show(store, keys))
 
 
 @app.command(
     cls=Command,
     epilog="""
-streamling state reset          asks first
+streamling state reset          asks for confirmation
 streamling state reset --yes    for scripts
 """,
 )
 def reset(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     application: Application = None,
     config: Config = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Forget all positions of this application. The next run starts afresh."""
+    """Remove all positions of this application. The next run starts over."""
     common = Common(config, verbose, quiet, traceback)
-    return _with_store(common, application, lambda store, settings: _reset(store, settings.application_id, asked=yes))
+    return _with_store(common, application, lambda store, settings: _reset(store, settings.application_id, yes))
 
 
 def _with_store(common: Common, application: str | None, action: Callable[[StateStore, Settings], int]) -> int:
-    try:
+    def run() -> int:
         from streamling.engine.protocol.state import open_state
 
         settings = settings_of(common, level="warn").settings
@@ -109,11 +111,8 @@ def _with_store(common: Common, application: str | None, action: Callable[[State
             return action(store, settings)
         finally:
             store.close()
-    except Exception as error:  # the one place where every failure becomes a message and an exit code
-        from streamling.cli.failure import show as show_error
 
-        show_error(error, with_trace=common.traceback)
-        return 1
+    return attempt(run, with_trace=common.traceback)
 
 
 def _list(store: StateStore, settings: Settings, *, quiet: bool) -> int:
@@ -122,7 +121,7 @@ def _list(store: StateStore, settings: Settings, *, quiet: bool) -> int:
         from streamling.cli.places import place_of_state
 
         where = place_of_state(settings)
-        print(f"nothing is stored for application '{settings.application_id}' ({where})", file=sys.stderr)
+        print(f"no positions are stored for application '{settings.application_id}' ({where})", file=sys.stderr)
     for key, value in items.items():
         text = json.dumps(value)
         print(f"{key}\t{text if len(text) <= 120 else text[:117] + '...'}")
@@ -136,21 +135,22 @@ def _show(store: StateStore, keys: list[str]) -> int:
         if key in items:
             print(json.dumps({"key": key, "value": items[key]}, indent=2))
     if missing:
-        print(f"no such key: {', '.join(missing)}", file=sys.stderr)
+        names = ", ".join(map(repr, missing))
+        print(f"there is no state key {names}; `streamling state list` lists all", file=sys.stderr)
     return 1 if missing else 0
 
 
-def _reset(store: StateStore, application: str, *, asked: bool) -> int:
-    from streamling.cli.table import number_of
-    from streamling.engine.protocol.state import reset as forget
+def _reset(store: StateStore, application: str, confirmed: bool) -> int:
+    from streamling.cli.quantities import number_of
+    from streamling.engine.protocol.state import reset as remove_positions
 
     keys = number_of(len(store.items()), "key")
-    if not asked:
+    if not confirmed:
         if not sys.stdin.isatty():
-            print("reset needs --yes when nobody can be asked", file=sys.stderr)
+            print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
             return 2
-        if input(f"forget {keys} of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input(f"remove {keys} of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
-    forget(store)
-    print(f"forgot {keys} of {application!r}")
+    remove_positions(store)
+    print(f"removed {keys} of {application!r}")
     return 0

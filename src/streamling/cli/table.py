@@ -1,7 +1,7 @@
-"""What a run looks like on the screen: a header, a bar, a row per node, a footer. Text and styles, no terminal.
+"""The table of a run: a header, a bar, a row per node, a footer. Text and styles only, without a terminal.
 
-No line is longer than asked for. Columns come and go with the width; long names are shortened in the middle, because
-names of one pipeline tend to differ at their ends.
+No line is longer than the width. Wider windows show more columns; long names are shortened in the middle, because
+names of one pipeline often differ at their ends.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamling.cli.quantities import BYTES, clock, count, number_of, quantity, speed
 from streamling.cli.terminal import Fragment, cells, printable
 from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
 from streamling.spec.pipeline import Role
 
 Line = tuple[Fragment, ...]
 
-_PHASES = {
-    "starting": "bold yellow",
+_WORD_STYLES = {
+    "starting Spark": "bold yellow",
     "running": "bold green",
     "stopping": "bold yellow",
     "stopped": "bold yellow",
@@ -25,17 +26,17 @@ _PHASES = {
 }
 _GAP = 2
 _LEAST_NAME, _MOST_NAME = 16, 44
+_LEAST_NUMBER = 9
 # As wide as a page of text, even if the rows are shorter.
 _PAGE = 79
-# From here on there is room to say where rows come from and go to.
+# From this width on there is space for the column `where`.
 _WIDE = 110
 _LEAST_PLACE, _LEAST_TYPE = 12, 6
-_BYTES = "bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """What is drawn with; a terminal that does not speak Unicode gets plain letters."""
+    """The characters of bars and marks; a terminal without Unicode gets ASCII."""
 
     full: str = "━"
     rest: str = "─"
@@ -51,17 +52,18 @@ class Glyphs:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A moment of a run, with what cannot be seen in one moment: rates, by name of node, and times that are left."""
+    """A snapshot of a run, with what one snapshot does not contain: rates by node name, and remaining times."""
 
     file: str
     snapshot: Snapshot
     word: str
+    """The state of the run in words."""
     rates: Mapping[str, float] = field(default_factory=dict)
     rate: float = 0.0
     left: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until a source is at its end, by name of source; under the empty name that of all together."""
+    """Seconds until a source ends, by source name; the empty name stands for all sources together."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Where the rows of a node come from or go to."""
+    """Where the rows of a node come from or go to, by node name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +71,48 @@ class _Column:
     title: str
     cell: Callable[[NodeProgress], str]
     least_width: int = 0
-    """The terminal must be that wide for it to be shown."""
+    """The terminal must be at least this wide to show the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The number columns that fit, and the width of every column; `place` is 0 if that column is left out."""
+
+    columns: Sequence[_Column]
+    widths: Sequence[int]
+    name: int
+    place: int
 
 
 def lines(view: View, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    """The whole display, for a terminal of that size."""
+    """The whole table, for a terminal of this size."""
     room = max(20, width - 1)
     nodes = view.snapshot.nodes
     if not nodes:
         return [_header(view, min(room, _PAGE), glyphs)]
-    # Beside the nodes: a header, the bars, the titles, what is wrong, a footer, a line for the cursor.
-    troubles = [((shortened(text, room, glyphs), "bold yellow"),) for text in view.snapshot.troubles]
-    free = max(1, height - 4 - len(list(_bars(view, room, glyphs))) - len(troubles))
-    shown, hidden = _chosen(nodes, free)
-    body = list(_body(view, shown, room, glyphs))
-    if hidden:
+    # Besides the nodes: a header, the bars, the titles, the troubles, a footer, and the two lines that a screen needs.
+    troubles = [((shorten(text, room, glyphs), "bold yellow"),) for text in view.snapshot.troubles]
+    free = max(1, height - 5 - len(list(_bars(view, room, glyphs))) - len(troubles))
+    visible = _visible_nodes(nodes, free)
+    body = list(_body(view, visible, room, glyphs))
+    if hidden := len(nodes) - len(visible):
         body.append(((f"{glyphs.dots} and {hidden} more", "dim"),))
-    # As wide as the rows are, so that nothing stands apart on a wide terminal.
+    # As wide as the rows are, so that header and bars do not reach beyond them on a wide terminal.
     page = min(room, max(_PAGE, *(cells("".join(text for text, _ in line)) for line in body)))
-    return [_header(view, page, glyphs), *_bars(view, page, glyphs), *body, *troubles, _footer(view, page, glyphs)]
+    table = [_header(view, page, glyphs), *_bars(view, page, glyphs), *body, *troubles, _footer(view, page, glyphs)]
+    return table[: max(1, height - 2)]
+
+
+def shorten(text: str, room: int, glyphs: Glyphs) -> str:
+    """The text in at most `room` columns; its middle is left out if it is longer."""
+    text = printable(text)
+    if cells(text) <= room:
+        return text
+    if room <= 1:
+        return glyphs.dots[:room]
+    head = _cut(text, room // 2)
+    tail = _cut(text[::-1], room - 1 - cells(head))[::-1]
+    return head + glyphs.dots + tail
 
 
 def _header(view: View, room: int, glyphs: Glyphs) -> Line:
@@ -102,11 +127,11 @@ def _header(view: View, room: int, glyphs: Glyphs) -> Line:
     while len(facts) > 1 and len(view.word) + _GAP + len(separator.join(facts)) > room:
         facts.pop(-2)  # the time is the last to go
     right = separator.join(facts)
-    left_room = max(0, room - len(view.word) - len(right) - 2 * _GAP)
-    name = shortened(view.file, left_room, glyphs) if left_room > 4 else ""
-    blanks = max(_GAP, room - len(view.word) - _GAP - cells(name) - len(right))
-    line = ((view.word, _PHASES[view.word]), (" " * _GAP, ""), (name, "bold"), (" " * blanks, ""), (right, "dim"))
-    return _clipped(line, room)
+    name_room = max(0, room - len(view.word) - len(right) - 2 * _GAP)
+    name = shorten(view.file, name_room, glyphs) if name_room > 4 else ""
+    spaces = max(_GAP, room - len(view.word) - _GAP - cells(name) - len(right))
+    style = _WORD_STYLES[view.word]
+    return _cut_line(((view.word, style), (" " * _GAP, ""), (name, "bold"), (" " * spaces, ""), (right, "dim")), room)
 
 
 def _bars(view: View, room: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -116,7 +141,7 @@ def _bars(view: View, room: int, glyphs: Glyphs) -> Iterator[Line]:
     extents = {node.name: node.extent for node in snapshot.nodes if node.extent is not None}
     if not extents:
         return
-    left = view.left if view.word == "running" else {}  # what was stopped does not come to its end
+    left = view.left if view.word == "running" else {}  # a run that was stopped does not reach its end
     units = {extent.unit for extent in extents.values()}
     if len(units) == 1:
         done, total = (sum(getattr(e, name) for e in extents.values()) for name in ("done", "total"))
@@ -124,61 +149,62 @@ def _bars(view: View, room: int, glyphs: Glyphs) -> Iterator[Line]:
         return
     label = min(20, max(map(cells, extents)))
     for name, extent in extents.items():
-        title = _padded(shortened(name, label, glyphs), label + _GAP)
+        title = _pad(shorten(name, label, glyphs), label + _GAP)
         yield _bar(title, extent.done, extent.total, extent.unit, left.get(name), room, glyphs)
 
 
 def _bar(title: str, done: int, total: int, unit: str, left: float | None, room: int, glyphs: Glyphs) -> Line:
     share = min(1.0, done / total) if total else 1.0
     percent = f"{int(share * 100):>3} %"
-    amount = f"{quantity(done, unit)} of {quantity(total, unit)} {'' if unit == _BYTES else unit}".rstrip()
+    amount = f"{quantity(done, unit)} of {quantity(total, unit)} {'' if unit == BYTES else unit}".rstrip()
     parts = [percent, amount, *([f"{clock(left)} left"] if left is not None and share < 1 else [])]
     while len(parts) > 1 and room - len(title) - len("  ".join(parts)) - _GAP < 10:
         parts.pop(1)
     text = (" " * _GAP).join(parts)
-    cells = max(0, room - len(title) - len(text) - _GAP)
-    filled = int(cells * share)
+    length = max(0, room - len(title) - len(text) - _GAP)
+    filled = int(length * share)
     line = (
         (title, ""),
         (glyphs.full * filled, "green"),
-        (glyphs.rest * (cells - filled), "dim"),
+        (glyphs.rest * (length - filled), "dim"),
         (" " * _GAP + text, ""),
     )
-    return _clipped(line, room)
+    return _cut_line(line, room)
 
 
-def _chosen(nodes: Sequence[NodeProgress], free: int) -> tuple[Sequence[NodeProgress], int]:
-    """As many nodes as fit. What flows in and out says more than what lies between."""
+def _visible_nodes(nodes: Sequence[NodeProgress], free: int) -> Sequence[NodeProgress]:
+    """As many nodes as fit, sources and sinks before transforms: rows in and out say more than rows in between."""
     if len(nodes) <= free:
-        return nodes, 0
-    kept = sorted(range(len(nodes)), key=lambda i: (nodes[i].role is Role.TRANSFORM, i))[: max(1, free - 1)]
-    return [nodes[i] for i in sorted(kept)], len(nodes) - len(kept)
+        return nodes
+    indexes = sorted(range(len(nodes)), key=lambda i: (nodes[i].role is Role.TRANSFORM, i))[: max(1, free - 1)]
+    return [nodes[i] for i in sorted(indexes)]
 
 
 def _body(view: View, nodes: Sequence[NodeProgress], room: int, glyphs: Glyphs) -> Iterator[Line]:
-    columns = _columns(view, nodes, glyphs)
+    layout = _layout(view, nodes, room, glyphs)
+    gap = " " * _GAP
+    sized = list(zip(layout.columns, layout.widths, strict=True))
+    titles = "".join(gap + column.title.rjust(width) for column, width in sized)
+    yield (("node".ljust(layout.name) + titles + (f"{gap}where" if layout.place else ""), "dim"),)
+    for node in nodes:
+        numbers = "".join(gap + column.cell(node).rjust(width) for column, width in sized)
+        place = shorten(view.places.get(node.name, ""), layout.place, glyphs)
+        yield (*_name_and_type(node, layout.name, glyphs), (numbers, ""), (gap + place if place else "", "dim"))
+
+
+def _layout(view: View, nodes: Sequence[NodeProgress], room: int, glyphs: Glyphs) -> _Layout:
+    columns = [column for column in _columns(view, nodes, glyphs) if column.least_width <= room + 1]
     while True:
-        shown = [c for c in columns if c.least_width <= room + 1]
-        grid = [[c.cell(node) for c in shown] for node in nodes]
-        widths = [max(9, len(c.title), *(len(row[i]) for row in grid)) for i, c in enumerate(shown)]
+        widths = [max(_LEAST_NUMBER, len(c.title), *(len(c.cell(node)) for node in nodes)) for c in columns]
         name_room = room - sum(widths) - _GAP * len(widths)
-        if name_room >= _LEAST_NAME or not shown:
+        if name_room >= _LEAST_NAME or not columns:
             break
-        columns = [c for c in columns if c is not max(shown, key=lambda c: c.least_width)]
-    longest = max(cells(f"{n.name} ({n.type})") for n in nodes)
-    name_width = max(min(name_room, _MOST_NAME if room >= _WIDE else name_room, longest), min(_LEAST_NAME, name_room))
-    place_width = room - name_width - sum(widths) - _GAP * (len(widths) + 1)
-    with_place = room + 1 >= _WIDE and place_width >= _LEAST_PLACE and any(view.places.get(n.name) for n in nodes)
-    titles = "".join(" " * _GAP + c.title.rjust(w) for c, w in zip(shown, widths, strict=True))
-    yield (("node".ljust(name_width) + titles + ("  where" if with_place else ""), "dim"),)
-    for node, row in zip(nodes, grid, strict=True):
-        numbers = "".join(" " * _GAP + cell.rjust(w) for cell, w in zip(row, widths, strict=True))
-        place = view.places.get(node.name, "") if with_place else ""
-        yield (
-            *_named(node, name_width, glyphs),
-            (numbers, ""),
-            ("  " + shortened(place, place_width, glyphs) if place else "", "dim"),
-        )
+        columns.remove(max(columns, key=lambda column: column.least_width))
+    longest = max(cells(f"{node.name} ({node.type})") for node in nodes)
+    name = max(min(name_room, _MOST_NAME if room >= _WIDE else name_room, longest), min(_LEAST_NAME, name_room))
+    place = room - name - sum(widths) - _GAP * (len(widths) + 1)
+    has_place = room + 1 >= _WIDE and place >= _LEAST_PLACE and any(view.places.get(node.name) for node in nodes)
+    return _Layout(columns, widths, name, place if has_place else 0)
 
 
 def _columns(view: View, nodes: Sequence[NodeProgress], glyphs: Glyphs) -> list[_Column]:
@@ -192,7 +218,7 @@ def _columns(view: View, nodes: Sequence[NodeProgress], glyphs: Glyphs) -> list[
         extent = node.extent
         if extent is None:
             return ""
-        unit = "" if extent.unit in ("rows", _BYTES) else f" {extent.unit}"
+        unit = "" if extent.unit in ("rows", BYTES) else f" {extent.unit}"
         return quantity(max(0, extent.total - extent.done), extent.unit) + unit
 
     columns = [
@@ -207,85 +233,39 @@ def _columns(view: View, nodes: Sequence[NodeProgress], glyphs: Glyphs) -> list[
     return columns
 
 
-def _named(node: NodeProgress, width: int, glyphs: Glyphs) -> tuple[Fragment, Fragment]:
-    """Name and type; the name gives way last."""
+def _name_and_type(node: NodeProgress, width: int, glyphs: Glyphs) -> tuple[Fragment, Fragment]:
+    """Both in `width` columns; the type is shortened before the name."""
     type_ = printable(f" ({node.type})")
     over = cells(node.name) + cells(type_) - width
     if over > 0:
-        type_ = shortened(type_, max(cells(type_) - over, width // 3), glyphs)
+        type_ = shorten(type_, max(cells(type_) - over, width // 3), glyphs)
         type_ = type_ if cells(type_) >= _LEAST_TYPE else ""
-    name = shortened(node.name, width - cells(type_), glyphs)
-    return (name, "bold"), (_padded(type_, width - cells(name)), "dim")
+    name = shorten(node.name, width - cells(type_), glyphs)
+    return (name, "bold"), (_pad(type_, width - cells(name)), "dim")
 
 
 def _footer(view: View, room: int, glyphs: Glyphs) -> Line:
-    return _clipped(
-        ((number_of(view.snapshot.rows, "row"), "bold"), (f" {glyphs.dot} {speed(view.rate)} rows/s", "")), room
-    )
+    rows = number_of(view.snapshot.rows, "row")
+    return _cut_line(((rows, "bold"), (f" {glyphs.dot} {speed(view.rate)} rows/s", "")), room)
 
 
-def shortened(text: str, room: int, glyphs: Glyphs) -> str:
-    """The text in at most `room` columns, its middle left out if need be."""
-    text = printable(text)
-    if cells(text) <= room:
-        return text
-    if room <= 1:
-        return glyphs.dots[:room]
-    head = _fitting(text, room // 2)
-    tail = _fitting(text[::-1], room - 1 - cells(head))[::-1]
-    return head + glyphs.dots + tail
-
-
-def _fitting(text: str, room: int) -> str:
+def _cut(text: str, room: int) -> str:
     """As much of the beginning as fits."""
-    taken = 0
+    width = 0
     for end, character in enumerate(text):
-        taken += cells(character)
-        if taken > room:
+        width += cells(character)
+        if width > room:
             return text[:end]
     return text
 
 
-def count(rows: int) -> str:
-    """Thousands apart; beyond that in thousands of millions."""
-    return f"{rows:,}" if rows < 1_000_000_000 else f"{rows / 1e9:,.3f} G"
-
-
-def number_of(amount: int, noun: str) -> str:
-    """`1 row`, `1,234 rows`."""
-    return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
-
-
-def quantity(amount: int, unit: str) -> str:
-    """A number in its unit; bytes in the one that suits them."""
-    if unit != _BYTES:
-        return count(amount)
-    size, names = float(amount), ["B", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(names) > 1:
-        size /= 1000
-        names.pop(0)
-    return f"{size:.0f} {names[0]}" if names[0] == "B" else f"{size:.1f} {names[0]}"
-
-
-def speed(rate: float) -> str:
-    return f"{rate:,.1f}" if 0.05 <= rate < 10 else f"{rate:,.0f}"
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03`; days before it where there are any."""
-    minutes, whole = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return (f"{days}d " if days else "") + f"{hours}:{minutes:02}:{whole:02}"
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cells(text))
-
-
-def _clipped(line: Sequence[Fragment], room: int) -> Line:
-    kept: list[Fragment] = []
+def _cut_line(line: Sequence[Fragment], room: int) -> Line:
+    fragments: list[Fragment] = []
     for text, style in line:
-        kept.append((_fitting(text, room), style))
-        room -= cells(kept[-1][0])
-    return tuple(kept)
+        fragments.append((_cut(text, room), style))
+        room -= cells(fragments[-1][0])
+    return tuple(fragments)
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - cells(text))

@@ -1,4 +1,4 @@
-"""What the terminal at the other end can do, and how styled text gets there."""
+"""What the terminal can do, how large it is, and styled text for it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,65 @@ import os
 import shutil
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from functools import cache
+from typing import TextIO
 
 Fragment = tuple[str, str]
-"""A piece of a line, and its style in the words of rich."""
+"""A part of a line, and its style in the words of rich."""
 
 
-def drawable(stream: TextIO) -> bool:
-    """Whether the cursor can be moved about: a terminal that is more than a printer."""
+def can_draw(stream: TextIO) -> bool:
+    """Whether the cursor can be moved: a terminal, and not a dumb one."""
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")
 
 
-def coloured(stream: TextIO) -> bool:
-    """Whether colours are wanted: FORCE_COLOR and NO_COLOR decide, else what the terminal can do."""
+def has_colours(stream: TextIO) -> bool:
+    """Whether to use colours: NO_COLOR and FORCE_COLOR decide, else the kind of terminal."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or drawable(stream)
+    return bool(os.environ.get("FORCE_COLOR")) or can_draw(stream)
 
 
 def size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of the terminal; those of a wide page where there is none."""
+    """Columns and lines of the terminal; without a terminal those of the environment, or of a wide page."""
     try:
-        found = os.get_terminal_size(stream.fileno())
+        window = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        found = shutil.get_terminal_size((120, 24))
-    return found.columns or 80, found.lines or 24
+        window = shutil.get_terminal_size((120, 24))
+    return window.columns or 80, window.lines or 24
 
 
 def cells(text: str) -> int:
-    """Columns on a terminal."""
+    """Columns that the text takes on a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def printable(line: str) -> str:
-    """One character for one character, so that columns stay where they are."""
+    """The line with each control character replaced by one that can be printed, so that columns stay the same."""
     return "".join(" " if c == "\t" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
-def console(stream: TextIO) -> Console:
-    """For styled text. Nothing in it is guessed at: no markup, no highlighting, no wrapping."""
-    from rich.console import Console
+def styled(line: Iterable[Fragment], *, colours: bool = True) -> str:
+    """The line with the terminal codes of its styles; without colours, bold and dim remain."""
+    parts = []
+    for text, style in line:
+        on, off = _codes(style, colours) if text and style else ("", "")
+        parts.append(f"{on}{text}{off}")
+    return "".join(parts)
 
-    return Console(file=stream, force_terminal=coloured(stream) or None, markup=False, highlight=False, emoji=False)
 
-
-def tell(stream: TextIO, lines: Iterable[Iterable[Fragment]]) -> None:
-    """Print lines of styled pieces, plain where there are no colours. Rich is imported only where there are."""
-    if not coloured(stream):
-        print("\n".join("".join(text for text, _ in line) for line in lines), file=stream)
-        return
-    from rich.text import Text
-
-    shown = console(stream)
+def print_styled(stream: TextIO, lines: Iterable[Iterable[Fragment]]) -> None:
+    """Print lines with their styles, or as plain text if colours are off."""
+    colours = has_colours(stream)
     for line in lines:
-        shown.print(Text.assemble(*line, end=""), soft_wrap=True)
+        print(styled(line) if colours else "".join(text for text, _ in line), file=stream)
+
+
+@cache
+def _codes(style: str, colours: bool) -> tuple[str, str]:
+    """The codes that turn a style on and off."""
+    from rich.style import Style  # not before a style is needed: most commands print plain text
+
+    parsed = Style.parse(style) if colours else Style.parse(style).without_color
+    on, _, off = parsed.render("|").partition("|")
+    return on, off

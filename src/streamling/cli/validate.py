@@ -1,7 +1,7 @@
 """`streamling validate FILE`, and the `--validate` and `--dry-run` forms of a run.
 
 Two levels: the file alone, without network and JVM, and `--probe`, which looks up the columns of sources in
-registries, files and databases. The compatible forms of a run always probe, as a run itself does.
+registries, files and databases. `--validate` and `--dry-run` always probe, as a run does.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from streamling.cli.app import Command, new_app
 from streamling.cli.options import (
     Common,
     Config,
     File,
+    Format,
+    OutputFormat,
     Probe,
     Quiet,
     Traceback,
@@ -41,27 +39,22 @@ from streamling.errors import (
     UserError,
 )
 
-# A check cannot be carried out without settings. The others are mistakes of users, but tools that read the report
-# know them as failures of the check itself.
+# Without settings no check is possible. The other two are errors in the pipeline, but programs that read the report
+# expect them as failures of the check itself.
 _UNSUCCESSFUL = (CONFIG_FILE, SETTING_INVALID, SOURCE_FILTER, MESSAGE_KEY)
 
 
 EXAMPLES = """
-streamling validate orders.yaml                  the file alone, offline
-streamling validate orders.yaml --probe          registries and databases too
+streamling validate orders.yaml                  the file only, offline
+streamling validate orders.yaml --probe          also registries, databases
 streamling validate orders.yaml --format json    a report for programs
 """
 app = new_app()
 
 
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
 @dataclass(slots=True)
 class Outcome:
-    """What a check found."""
+    """The result of a check."""
 
     file: Path | None = None
     nodes: int = 0
@@ -79,7 +72,7 @@ class Outcome:
 def validate(
     file: File = None,
     probe: Probe = False,
-    format_: Annotated[Format, typer.Option("--format", help="Text for people, JSON for programs.")] = Format.TEXT,
+    format_: OutputFormat = Format.TEXT,
     config: Config = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -87,20 +80,21 @@ def validate(
 ) -> int:
     """Check a pipeline without running it."""
     outcome = _outcome(file, Common(config, verbose, quiet, traceback), probe=probe)
-    return _report(outcome) if format_ is Format.JSON else _tell(outcome, with_trace=traceback)
+    return _print_json(outcome) if format_ is Format.JSON else _print_text(outcome, with_trace=traceback)
 
 
 def report(file: str | None, common: Common) -> int:
-    """`--validate`: one JSON object on stdout, in every case."""
-    return _report(_outcome(file, common, probe=True))
+    """`--validate`: one JSON object on stdout, whatever happens."""
+    return _print_json(_outcome(file, common, probe=True))
 
 
 def dry_run(file: str | None, common: Common) -> int:
-    return _tell(_outcome(file, common, probe=True), with_trace=common.traceback)
+    """`--dry-run`: problems as text on stderr."""
+    return _print_text(_outcome(file, common, probe=True), with_trace=common.traceback)
 
 
 def _outcome(file: str | None, common: Common, *, probe: bool) -> Outcome:
-    """All stages a run would go through before it touches anything."""
+    """Run all the checks that a run makes before it reads or writes anything."""
     outcome = Outcome()
     try:
         loaded = settings_of(common, level="warn")
@@ -111,14 +105,14 @@ def _outcome(file: str | None, common: Common, *, probe: bool) -> Outcome:
         plan = check(outcome.file, loaded.settings, probe=probe)
         outcome.nodes = len(plan.nodes)
         outcome.warnings.extend(plan.cautions)
-    except Exception as error:  # the outcome is owed whatever happens
+    except Exception as error:  # the report must be printed whatever happens
         outcome.failure = error
         outcome.warnings.extend(error.cautions if isinstance(error, InvalidPipeline) else ())
     return outcome
 
 
-def _tell(outcome: Outcome, *, with_trace: bool) -> int:
-    """Errors first: they are what must be mended."""
+def _print_text(outcome: Outcome, *, with_trace: bool) -> int:
+    """Errors first: they must be fixed."""
     from streamling.cli.failure import show, show_caution
 
     if outcome.failure is not None:
@@ -131,12 +125,12 @@ def _tell(outcome: Outcome, *, with_trace: bool) -> int:
     return 0
 
 
-def _report(outcome: Outcome) -> int:
+def _print_json(outcome: Outcome) -> int:
     from streamling.cli.failure import chain, with_hint
 
     problems = outcome.problems
     content = {
-        "success": all(_successful(problem) for problem in problems),
+        "success": all(_is_of_pipeline(problem) for problem in problems),
         "is_valid": not problems,
         "errors": [chain(problem) for problem in problems],
         "warnings": [w if isinstance(w, str) else with_hint(w.message, w.hint) for w in outcome.warnings],
@@ -147,24 +141,25 @@ def _report(outcome: Outcome) -> int:
     return 1 if problems else 0
 
 
-def _successful(problem: Exception) -> bool:
+def _is_of_pipeline(problem: Exception) -> bool:
+    """Whether the check worked, and found an error in the pipeline."""
     return isinstance(problem, UserError) and problem.condition not in _UNSUCCESSFUL
 
 
-def _entry(severity: str, found: Exception | Caution | str) -> dict[str, object]:
-    if isinstance(found, StreamlingError | Caution):
-        where = found.where
+def _entry(severity: str, problem: Exception | Caution | str) -> dict[str, object]:
+    if isinstance(problem, StreamlingError | Caution):
+        where = problem.where
         return {
             "severity": severity,
-            "code": found.code,
-            "message": found.message,
-            "node": found.node,
+            "code": problem.code,
+            "message": problem.message,
+            "node": problem.node,
             "file": where.file if where else None,
             "line": where.line if where else None,
             "column": where.column if where else None,
-            "hint": found.hint,
+            "hint": problem.hint,
         }
-    message = found if isinstance(found, str) else f"{type(found).__name__}: {found}"
-    code = UNKNOWN_SETTING.code if isinstance(found, str) else INTERNAL.code
+    message = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
+    code = UNKNOWN_SETTING.code if isinstance(problem, str) else INTERNAL.code
     empty = dict.fromkeys(("node", "file", "line", "column", "hint"))
     return {"severity": severity, "code": code, "message": message, **empty}

@@ -1,1 +1,1 @@
-"""The local stack: real servers to develop and test against, fetched once, started in a directory of the project."""
+"""The local stack: real servers to develop and test against, downloaded once, started in a project directory."""

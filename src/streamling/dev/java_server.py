@@ -1,4 +1,4 @@
-"""Servers of other projects that run on Java: where their programs come from."""
+"""Servers that run on Java, and how their programs are downloaded."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, ClassVar
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import fetched, installed, pinned
-from streamling.dev.server import Server
+from streamling.dev.observer import Observer
+from streamling.dev.packages import fetch_artifacts, install, pinned_artifacts
+from streamling.dev.server import DevServer
 from streamling.engine.process.java import find_java_for
 
 
-class JavaServer(Server):
-    """Its files are pinned under its name."""
+class JavaServer(DevServer):
+    """Its files are those that NAME.pins lists."""
 
     title: ClassVar[str]
-    """What it is called where Java is missing: product and version."""
+    """Product and version, for errors about a missing Java."""
     product: ClassVar[str]
-    """What its program is called among those that were fetched."""
+    """The name of its directory in the cache, without the version."""
     oldest_java: ClassVar[int]
 
     def check(self) -> None:
@@ -28,12 +28,13 @@ class JavaServer(Server):
     def java(self) -> Path:
         return find_java_for(self.title, self.oldest_java)
 
-    def home(self, onlooker: Onlooker) -> Path:
+    def home(self, observer: Observer) -> Path:
         def fetch(directory: Path, lock: IO[bytes]) -> Path:
-            return self.unpacked(fetched(f"{self.name} {self.version}", pinned(self.name), directory, lock, onlooker))
+            what = f"{self.name} {self.version}"
+            return self.unpack(fetch_artifacts(what, pinned_artifacts(self.name), directory, lock, observer))
 
-        return installed(f"{self.product}-{self.version}", fetch, onlooker)
+        return install(f"{self.product}-{self.version}", fetch, observer)
 
     @abstractmethod
-    def unpacked(self, files: Sequence[Path]) -> Path:
-        """The directory of the program, made of the files that were fetched; it may be beside them."""
+    def unpack(self, files: Sequence[Path]) -> Path:
+        """Make the program from the downloaded files, and return its directory, which may be the one they are in."""

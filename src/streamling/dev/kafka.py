@@ -1,4 +1,4 @@
-"""`kafka`: one broker, which is its own controller (KRaft)."""
+"""`kafka`: one broker, which is also the controller (KRaft)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from streamling.dev.java_server import JavaServer
 from streamling.dev.server import HOST, Site
 
-_ASK_SECONDS = 2.0
-# Everything is kept until the directory is removed: rows of years ago must not fall to a time limit. A topic that
-# nobody has created is an error, as on most clusters that matter. There is one broker, so there is one copy.
+_PING_SECONDS = 2.0
+# No retention limit: messages with timestamps of years ago must not be deleted. A topic must be created before it is
+# used, as on most production clusters. There is one broker, so there is one replica.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -27,7 +27,7 @@ log.retention.ms=-1
 log.cleaner.backoff.ms=500
 auto.create.topics.enable=false
 message.max.bytes=10485760
-# After a crash the broker is let in again when its old session has ended.
+# After a crash the controller accepts the broker again only when its old session has ended.
 broker.session.timeout.ms=5000
 broker.heartbeat.interval.ms=1000
 group.initial.rebalance.delay.ms=0
@@ -39,7 +39,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
-# In one process, so that a storage is formatted to its end whatever becomes of the command that began it.
+# In the process of the server, so that formatting is completed even if the command that started it is killed.
 _FORMAT_AND_RUN = """
 [ -e data/meta.properties ] ||
     "$@" kafka.tools.StorageTool format --config server.properties --cluster-id="$0" --ignore-formatted || exit
@@ -47,7 +47,7 @@ exec "$@" kafka.Kafka server.properties
 """
 
 
-class Kafka(JavaServer):
+class KafkaServer(JavaServer):
     name = product = "kafka"
     version = "4.3.1"
     title = f"Kafka {version}"
@@ -55,11 +55,11 @@ class Kafka(JavaServer):
     port = 9092
     inner_ports = ("controller",)
     memory = 450_000_000
-    # Ten times what it takes on an idle machine, the first time included.
+    # Ten times the duration on an idle machine, including the first start.
     start_seconds = 90.0
     stop_seconds = 20.0
 
-    def unpacked(self, files: Sequence[Path]) -> Path:
+    def unpack(self, files: Sequence[Path]) -> Path:
         return files[0].parent
 
     def command(self, home: Path, site: Site) -> list[str]:
@@ -69,19 +69,21 @@ class Kafka(JavaServer):
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         return ["/bin/sh", "-c", _FORMAT_AND_RUN, cluster, *program, "-cp", f"{home}/*"]
 
-    def ask(self, site: Site) -> None:
+    def ping(self, site: Site) -> None:
         import socket
 
         from confluent_kafka.admin import AdminClient
 
-        # The client would go on trying; whether there is a listener at all is known at once.
-        socket.create_connection((HOST, site.ports[self.name]), timeout=_ASK_SECONDS).close()
+        # The client retries until its timeout; a plain connection shows at once whether anything listens.
+        socket.create_connection((HOST, site.ports[self.name]), timeout=_PING_SECONDS).close()
         client = AdminClient({"bootstrap.servers": self.address(site), "log_level": 0})
-        found = client.list_topics(timeout=_ASK_SECONDS)
+        metadata = client.list_topics(timeout=_PING_SECONDS)
         cluster = _cluster(site.directory / "data" / "meta.properties")
-        if found.cluster_id != cluster:
-            raise RuntimeError(f"another broker answers: its cluster is {found.cluster_id}, not {cluster}")
-        if found.controller_id < 0:
+        if metadata.cluster_id != cluster:
+            raise RuntimeError(
+                f"another broker answers on this port: its cluster id is {metadata.cluster_id}, not {cluster}"
+            )
+        if metadata.controller_id < 0:
             raise RuntimeError("there is no controller yet")
 
     def address(self, site: Site) -> str:

@@ -1,4 +1,4 @@
-"""A lock between processes that no kind of death leaves behind."""
+"""A lock between processes, which the system releases however its holder ends."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from streamling.dev.onlooker import Onlooker
+from streamling.dev.observer import Observer
 
 
 @contextmanager
-def locked(file: Path, onlooker: Onlooker, waiting_for: str) -> Iterator[IO[bytes]]:
-    """Hold the lock of a file; a child that is given its descriptor holds it too, for as long as it lives."""
-    with file.open("ab") as held:
+def file_lock(file: Path, observer: Observer, waiting_for: str) -> Iterator[IO[bytes]]:
+    """Hold the lock of a file. A child process that inherits the descriptor holds the lock too, until it ends."""
+    with file.open("ab") as lock:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            onlooker.said(f"waiting for {waiting_for}")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield held
+            observer.message(f"waiting for {waiting_for}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock

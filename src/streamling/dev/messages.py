@@ -1,4 +1,4 @@
-"""Lines of JSON as messages, and messages as people read them."""
+"""Makes Kafka messages from lines of JSON, and readable text from messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from streamling.errors import DATA_ERROR, StreamlingError, UserError
 
 _MAGIC, _FRAME = b"\0", 5
 OPERATION_HEADER = "dbz.op"
-# What the operations of a row are called in that header; others go as they are.
+# Operations that have another name in that header; all others are sent as they are.
 _OPERATIONS = {"i": "c"}
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a row becomes a message. Several key columns are joined by `:`, as the Kafka sink does it.
+    """How a row is turned into a message. Several key columns are joined by `:`, as in the Kafka sink.
 
-    `operation` names the column that goes into the header instead of the payload. With `avro` the payload is framed
-    with `schema_id`, without it is the JSON text.
+    `operation` is the column that is sent in the header instead of the payload. With `avro` the payload is Avro and
+    starts with the frame of `schema_id`; without, it is the JSON text.
     """
 
     key: tuple[str, ...] = ()
@@ -34,27 +34,27 @@ class Recipe:
     schema_id: int = 0
 
     def message(self, text: str) -> Message:
-        """Raises ValueError with what is wrong with the line."""
-        # Digits that a float does not have would be lost on the way to a decimal.
+        """Raises ValueError with the reason if the line cannot be sent."""
+        # A float would lose digits of a decimal.
         try:
             row = json.loads(text, parse_float=Decimal if self.avro else None)
         except json.JSONDecodeError as error:
-            raise ValueError(f"it is no JSON: {error.msg} at column {error.colno}") from error
+            raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
         if not isinstance(row, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("not a JSON object")
         key = self._key(row)
         headers = self.headers
         if self.operation is not None and (operation := row.pop(self.operation, None)) is not None:
-            word = str(operation)
-            headers = (*headers, (OPERATION_HEADER, _OPERATIONS.get(word, word).encode()))
+            name = str(operation)
+            headers = (*headers, (OPERATION_HEADER, _OPERATIONS.get(name, name).encode()))
             text = json.dumps(row, ensure_ascii=False, separators=(",", ":")) if self.avro is None else text
         if self.avro is None:
             return Message(text.encode(), key, headers)
-        return Message(_MAGIC + self.schema_id.to_bytes(4) + self.avro.encoded(row), key, headers)
+        return Message(_MAGIC + self.schema_id.to_bytes(4) + self.avro.encode(row), key, headers)
 
     def _key(self, row: dict[str, Any]) -> bytes | None:
         if missing := [name for name in self.key if name not in row]:
-            raise ValueError(f"it has no column '{missing[0]}', which is the key")
+            raise ValueError(f"the key column '{missing[0]}' is missing")
         values = [row[name] for name in self.key]
         if not values or None in values:
             return None
@@ -62,19 +62,19 @@ class Recipe:
 
 
 def messages(lines: Iterable[bytes], recipe: Recipe, file: str) -> Iterator[Message]:
-    """The message of each line that is not blank. Raises UserError DATA_ERROR with the line."""
+    """A message for each line that is not empty. Raises UserError DATA_ERROR with the line number."""
     for number, line in enumerate(lines, start=1):
         if text := line.strip():
             try:
                 yield recipe.message(text.decode())
             except ValueError as error:
-                message = f"line {number} of {file} cannot become a message: {error}"
+                message = f"line {number} of {file} cannot be sent: {error}"
                 raise UserError(DATA_ERROR, message) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a message holds: `format` is avro, json, text, binary or none; `text` may be shown."""
+    """The payload of a message: `format` is avro, json, text, binary or none; `text` can be printed."""
 
     format: str
     text: str | None = None
@@ -82,7 +82,7 @@ class Payload:
 
 
 class PayloadReader:
-    """Tells what payloads are. Without a registry, Avro is bytes."""
+    """Decodes payloads. Without a schema registry, Avro is shown as bytes."""
 
     def __init__(self, registry: SchemaRegistry | None) -> None:
         self._registry = registry
@@ -100,16 +100,16 @@ class PayloadReader:
         if schema is None:
             return None
         try:
-            return Payload("avro", schema.decoded(value[_FRAME:]), id_)
+            return Payload("avro", schema.decode(value[_FRAME:]), id_)
         except ValueError:
-            return None  # it only begins like Avro
+            return None  # it only starts like Avro
 
     def _schema(self, id_: int) -> RowCodec | None:
         if id_ not in self._schemas and self._registry is not None:
             try:
                 self._schemas[id_] = RowCodec(*self._registry.by_id(id_))
             except StreamlingError:
-                self._schemas[id_] = None  # an id that nobody has given away
+                self._schemas[id_] = None  # the registry does not know the id
         return self._schemas.get(id_)
 
 
@@ -121,6 +121,6 @@ def _plain(value: bytes) -> Payload:
     try:
         json.loads(text)
     except ValueError:
-        written = all(c.isprintable() or c in "\t\r\n" for c in text)
-        return Payload("text", text) if written else Payload("binary", value.hex())
+        readable = all(c.isprintable() or c in "\t\r\n" for c in text)
+        return Payload("text", text) if readable else Payload("binary", value.hex())
     return Payload("json", text)

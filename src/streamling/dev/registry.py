@@ -1,4 +1,4 @@
-"""`registry`: a schema registry, Apicurio, which speaks as Confluent's does."""
+"""`registry`: a schema registry, Apicurio, with the API of Confluent's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from streamling.dev.java_server import JavaServer
 from streamling.dev.server import HOST, Site
 
-_ASK_SECONDS = 5.0
+_PING_SECONDS = 5.0
 
 
-class Registry(JavaServer):
+class RegistryServer(JavaServer):
     name = "registry"
     product = "apicurio"
     version = "3.3.3"
@@ -21,11 +21,11 @@ class Registry(JavaServer):
     port = 18081
     inner_ports = ("management",)
     memory = 350_000_000
-    # On an idle machine of two cores it takes 5 s, on one with ten times too much to do a minute and more.
+    # An idle machine with two cores takes 5 s; one with ten times the load it can handle, more than a minute.
     start_seconds = 180.0
     stop_seconds = 20.0
 
-    def unpacked(self, files: Sequence[Path]) -> Path:
+    def unpack(self, files: Sequence[Path]) -> Path:
         (archive,) = files
         home = archive.parent / "home"
         with tarfile.open(archive) as content:
@@ -40,28 +40,28 @@ class Registry(JavaServer):
             "quarkus.management.port": site.ports["management"],
             "quarkus.log.level": "WARN",
             "quarkus.http.access-log.enabled": "false",
-            # A schema is on the disk before its id is given away: messages on the broker will name it.
+            # Write a schema to disk before returning its id: messages on the broker will refer to it.
             "apicurio.datasource.url": f"jdbc:h2:file:{site.directory.absolute()}/data/schemas;WRITE_DELAY=0",
         }
         flags = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         options = [f"-D{key}={value}" for key, value in properties.items()]
         return [str(self.java()), *flags, *options, "-jar", str(home / "quarkus-run.jar")]
 
-    def ask(self, site: Site) -> None:
+    def ping(self, site: Site) -> None:
         import httpx
 
-        # No proxy leads to this machine.
-        httpx.get(f"{self.address(site)}/subjects", timeout=_ASK_SECONDS, trust_env=False).raise_for_status()
+        # A proxy cannot reach this machine's loopback address.
+        httpx.get(f"{self.address(site)}/subjects", timeout=_PING_SECONDS, trust_env=False).raise_for_status()
 
-    def settle(self, site: Site) -> None:
-        """New versions must be able to read old rows, unless users say otherwise: the default of Confluent's."""
+    def configure(self, site: Site) -> None:
+        """Set the default of Confluent's registry: new versions must be able to read old rows."""
         import httpx
 
-        done = site.directory / "compatibility-set"
-        if not done.exists():
+        marker = site.directory / "compatibility-set"
+        if not marker.exists():
             url, body = f"{self.address(site)}/config", {"compatibility": "BACKWARD"}
-            httpx.put(url, json=body, timeout=_ASK_SECONDS, trust_env=False).raise_for_status()
-            done.touch()
+            httpx.put(url, json=body, timeout=_PING_SECONDS, trust_env=False).raise_for_status()
+            marker.touch()
 
     def address(self, site: Site) -> str:
         return f"http://{HOST}:{site.ports[self.name]}/apis/ccompat/v7"

@@ -1,6 +1,6 @@
-"""Single rows between JSON and Avro, as people write and read them. Pipelines decode whole batches instead.
+"""Converts single rows between JSON, as people write it, and Avro. Pipelines decode whole batches instead.
 
-Bytes are hex, times are ISO text or numbers of the schema's own unit, decimals are numbers or text.
+Bytes are hex, times are ISO text or numbers in the unit of the schema, decimals are numbers or text.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from streamling.errors import SCHEMA_UNUSABLE, UserError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# Of a unit in a microsecond, or of microseconds in a unit.
+# Units per microsecond, and microseconds per unit.
 _UNITS = {"millis": (1, 1000), "micros": (1, 1), "nanos": (1000, 1)}
 Json = Any
 
 
 class RowCodec:
-    """An Avro schema, with those it builds on, to write and read rows with.
+    """Writes and reads rows with an Avro schema and the schemas it references.
 
-    Raises UserError SCHEMA_UNUSABLE if it is none.
+    Raises UserError SCHEMA_UNUSABLE if it is not a valid schema.
     """
 
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
@@ -40,8 +40,8 @@ class RowCodec:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(SCHEMA_UNUSABLE, f"the Avro schema cannot be used: {reason}", cause=error) from error
 
-    def encoded(self, row: Json) -> bytes:
-        """Raises ValueError where the row does not fit the schema."""
+    def encode(self, row: Json) -> bytes:
+        """Raises ValueError if the row does not match the schema."""
         import fastavro
         from fastavro.validation import ValidationError
 
@@ -56,21 +56,21 @@ class RowCodec:
             raise ValueError(str(error)) from error
         return content.getvalue()
 
-    def decoded(self, content: bytes) -> str:
-        """The row as JSON text. Raises ValueError where the bytes are not of this schema."""
+    def decode(self, content: bytes) -> str:
+        """The row as JSON text. Raises ValueError if the bytes do not match the schema."""
         import fastavro
 
         stream = io.BytesIO(content)
         try:
             row = fastavro.schemaless_reader(stream, self._schema, None)
-        except Exception as error:  # bytes that are no Avro make the library fail in any way
+        except Exception as error:  # the library raises many kinds for invalid bytes
             raise ValueError(f"{type(error).__name__}: {error}") from error
         if stream.tell() != len(content):
-            raise ValueError(f"{len(content) - stream.tell()} bytes are left behind the row")
+            raise ValueError(f"{len(content) - stream.tell()} bytes are left after the row")
         return as_json(row)
 
     def _value(self, schema: Any, value: Json) -> Any:
-        """What the library takes for a JSON value; a value that fits nowhere is given as it is, and refused by it."""
+        """A JSON value as the library needs it. A value of the wrong type stays as it is: the library rejects it."""
         if isinstance(schema, str) and schema in self._named:
             schema = self._named[schema]
         if isinstance(schema, list):
@@ -102,16 +102,16 @@ class RowCodec:
             return None
         for branch in branches:
             try:
-                found = self._value(branch, value)
-                if fastavro.validate(found, branch, raise_errors=False):
-                    return found
+                candidate = self._value(branch, value)
+                if fastavro.validate(candidate, branch, raise_errors=False):
+                    return candidate
             except ValueError:
                 continue
         return value
 
 
 def as_json(value: Any) -> str:
-    """JSON text of one value, decimals with all their digits."""
+    """A value as JSON text; decimals keep all digits."""
     match value:
         case None:
             return "null"
@@ -140,11 +140,11 @@ def _decimal(value: Json) -> Any:
     try:
         return Decimal(value)
     except InvalidOperation as error:
-        raise ValueError(f"'{value}' is no decimal number") from error
+        raise ValueError(f"'{value}' is not a valid decimal number") from error
 
 
 def _moment(logical: str, text: str) -> Any:
-    """The number, or the object of the library, for a date or time written as ISO text."""
+    """A date or time in ISO text, as the number or the object that the library needs."""
     if logical == "date":
         return date.fromisoformat(text)
     if logical.startswith("time-"):

@@ -1,4 +1,4 @@
-"""What every server of the local stack says of itself. Each is a module beside this one."""
+"""What every server of the local stack must define. Each server has its own module."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ from pathlib import Path
 from signal import Signals
 from typing import ClassVar
 
-from streamling.dev.onlooker import Onlooker
+from streamling.dev.observer import Observer
 
 HOST = "127.0.0.1"
-"""Nothing here is meant for other machines."""
+"""Servers listen on this machine only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where one server lives: a directory of its own, and its ports by name."""
+    """The directory of one server, and its ports by name."""
 
     directory: Path
     ports: Mapping[str, int]
 
 
-class Server(ABC):
-    """A kind of server. Holds no state: everything about one that runs is in its site."""
+class DevServer(ABC):
+    """A kind of server. It has no state: everything about a running server is in its site."""
 
     name: ClassVar[str]
-    """What users call it; also the name of the port that clients connect to."""
+    """Its name for users, and the name of the port that clients connect to."""
     port: ClassVar[int]
-    """The port it gets if nobody else has it."""
+    """Its port, unless that one is taken."""
     inner_ports: ClassVar[tuple[str, ...]] = ()
-    """Ports it needs for itself."""
+    """Names of further ports, for its own use."""
     memory: ClassVar[int]
-    """Bytes it takes, heap and all, under the load of one developer."""
+    """Bytes of memory that it needs in all, under the load of one developer."""
     start_seconds: ClassVar[float]
-    """After this time without an answer it is never going to give one."""
+    """If it has not answered after this time, its start has failed."""
     stop_seconds: ClassVar[float]
-    """How long it may take to end in order."""
+    """How long an orderly stop may take."""
     stop_signals: ClassVar[tuple[Signals, ...]] = (Signals.SIGTERM,)
-    """What it is asked to end by: in order first, then ever less so."""
+    """Signals that stop it: the first one in order, later ones more abruptly."""
     kill_signals: ClassVar[tuple[Signals, ...]] = ()
-    """What ends it as a power cut does, if that is not SIGKILL."""
+    """Signals that end it like a power cut, if SIGKILL is not right."""
 
     @property
     @abstractmethod
     def version(self) -> str:
-        """The version that `home` gives."""
+        """The version of the program that `home` returns."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raises UserError if this machine lacks what it needs. Called before anything is fetched."""
+        """Raises UserError if the machine lacks what the server needs. Called before the download."""
 
     @abstractmethod
-    def home(self, onlooker: Onlooker) -> Path:
-        """Its program, fetched if need be."""
+    def home(self, observer: Observer) -> Path:
+        """The directory of its program, downloaded if necessary."""
 
     @abstractmethod
     def command(self, home: Path, site: Site) -> list[str]:
-        """What to run, in the directory of the site. Writes the files it is configured with."""
+        """The command to run in the directory of the site. Also writes the configuration files there."""
 
     @abstractmethod
-    def ask(self, site: Site) -> None:
-        """Talk to it as a client does. Raises whatever is in the way of an answer."""
+    def ping(self, site: Site) -> None:
+        """Send it a request as a client would. Raises any exception if it does not answer."""
 
-    def settle(self, site: Site) -> None:  # noqa: B027
-        """Called when it answers, at every start. For what can only be set on a server that runs."""
+    def configure(self, site: Site) -> None:  # noqa: B027
+        """Called at every start, once it answers. For what can only be set on a running server."""
 
     @abstractmethod
     def address(self, site: Site) -> str:
-        """Where clients find it."""
+        """The address for clients."""
 
     @abstractmethod
     def variables(self, site: Site) -> dict[str, str]:
-        """The settings with which pipelines use it, as environment variables."""
+        """The settings for pipelines that use it, as environment variables."""

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quiet_logs() -> Iterator[None]:
-    """Commands set up logging for a process of their own."""
+    """Restores logging, which every command configures for its process."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     yield

@@ -1,9 +1,11 @@
-"""Commands end with 0, 1 or 2, say what is wrong on standard error, and keep standard output for what was asked."""
+"""Commands exit with 0, 1 or 2, print errors to standard error, and only results to standard output."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import streamling
 from streamling.cli.main import main
 from streamling.engine import run
 from streamling.engine.protocol.state import SqliteState
@@ -35,7 +38,7 @@ sinks:
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to be in, with a valid and an invalid pipeline."""
+    """The current directory, with a valid and an invalid pipeline."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RUST_LOG", raising=False)
     Path("valid.yaml").write_text(VALID)
@@ -43,8 +46,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def called(*arguments: str) -> int:
-    """The exit code of a command, however it is given."""
+def exit_code(*arguments: str) -> int:
+    """The exit code of a command, returned or raised."""
     try:
         return main(arguments)
     except SystemExit as exit_:
@@ -54,18 +57,18 @@ def called(*arguments: str) -> int:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
-    """Runs asked for instead of made."""
-    asked: list[tuple[Path, bool]] = []
+    """Records the runs that commands request, instead of running them."""
+    requests: list[tuple[Path, bool]] = []
 
     class FakeRun:
         def __init__(self, file: Path, settings: object, *, verbose: bool = False, progress: object = None) -> None:
-            asked.append((file, verbose))
+            requests.append((file, verbose))
 
         def execute(self) -> Summary:
             return Summary(epochs=2, rows=1234, written={"out": 1234}, seconds=0.5)
 
     monkeypatch.setattr(run, "Run", FakeRun)
-    return asked
+    return requests
 
 
 # Commands
@@ -73,7 +76,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
 
 @pytest.mark.parametrize("arguments", [("valid.yaml",), ("run", "valid.yaml")])
 def test_a_file_alone_is_run(arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
-    assert called(*arguments) == 0
+    assert exit_code(*arguments) == 0
     assert runs == [(Path("valid.yaml"), False)]
     out, err = capfd.readouterr()
     assert out == ""
@@ -81,14 +84,14 @@ def test_a_file_alone_is_run(arguments: tuple[str, ...], runs: list[Any], capfd:
 
 
 def test_without_a_file_the_one_of_the_settings_is_run(runs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert called() == 0
+    assert exit_code() == 0
     monkeypatch.setenv("STREAMLING__PIPELINE_DEFINITION_LOCATION", "other.yaml")
-    assert called("run", "-v") == 0
+    assert exit_code("run", "-v") == 0
     assert runs == [(Path("pipeline.yaml"), False), (Path("other.yaml"), True)]
 
 
 def test_an_unknown_word_is_taken_for_a_file(runs: list[Any]) -> None:
-    assert called("vallidate") == 0
+    assert exit_code("vallidate") == 0
     assert runs == [(Path("vallidate"), False)]
 
 
@@ -105,7 +108,7 @@ def test_an_unknown_word_is_taken_for_a_file(runs: list[Any]) -> None:
     ],
 )
 def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
-    assert called(*arguments) == 2
+    assert exit_code(*arguments) == 2
     assert runs == []
     out, err = capfd.readouterr()
     assert out == ""
@@ -115,7 +118,7 @@ def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], runs: list[Any], capf
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("state", "--help")])
 def test_help_and_version_are_exit_0(arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    assert called(*arguments) == 0
+    assert exit_code(*arguments) == 0
     assert "streamling" in capfd.readouterr().out
 
 
@@ -129,26 +132,37 @@ def test_a_run_that_fails_is_exit_1_without_a_stack_trace(
             raise PermanentError(SINK_FAILED, "refused by the target", node="out")
 
     monkeypatch.setattr(run, "Run", Failing)
-    assert called("valid.yaml") == 1
+    assert exit_code("valid.yaml") == 1
     err = capfd.readouterr().err
     assert "Error: refused by the target [SINK_FAILED]" in err
     assert "Traceback" not in err
-    assert called("valid.yaml", "--traceback") == 1
+    assert exit_code("valid.yaml", "--traceback") == 1
     assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_reader_that_closes_the_pipe_sees_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "streamling.cli.main", "init", "--list"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(streamling.__file__).parents[1])}
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(write)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 # Validation
 
 
 def test_a_valid_pipeline_is_exit_0(capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("validate", "valid.yaml") == 0
-    assert called("run", "valid.yaml", "--dry-run") == 0
+    assert exit_code("validate", "valid.yaml") == 0
+    assert exit_code("run", "valid.yaml", "--dry-run") == 0
     assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize("arguments", [("validate", "invalid.yaml"), ("invalid.yaml", "--dry-run")])
 def test_an_invalid_pipeline_is_exit_1_and_shown(arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    assert called(*arguments) == 1
+    assert exit_code(*arguments) == 1
     out, err = capfd.readouterr()
     assert out == ""
     errors, _, warnings = err.partition("Warning: ")
@@ -174,31 +188,31 @@ def report(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_a_report_of_a_valid_pipeline_has_its_warnings(capfd: pytest.CaptureFixture[str]) -> None:
     Path("keyless.yaml").write_text(VALID.replace(", primary_key: id", ""))
-    assert called("--validate", "keyless.yaml") == 0
-    told = report(capfd)
-    assert (told["success"], told["is_valid"], told["errors"]) == (True, True, [])
-    assert "no primary key" in told["warnings"][0]
+    assert exit_code("--validate", "keyless.yaml") == 0
+    content = report(capfd)
+    assert (content["success"], content["is_valid"], content["errors"]) == (True, True, [])
+    assert "no primary key" in content["warnings"][0]
 
 
 def test_a_report_of_an_invalid_pipeline_has_all_problems(capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("invalid.yaml", "--validate") == 1
-    told = report(capfd)
-    assert (told["success"], told["is_valid"]) == (True, False)
-    assert ["no consumers" in e or "not found" in e for e in told["errors"]] == [True, True]
+    assert exit_code("invalid.yaml", "--validate") == 1
+    content = report(capfd)
+    assert (content["success"], content["is_valid"]) == (True, False)
+    assert ["no consumers" in e or "not found" in e for e in content["errors"]] == [True, True]
 
 
 @pytest.mark.parametrize("arguments", [("nowhere.yaml",), ("valid.yaml", "--config", "nowhere")])
 def test_a_report_is_given_even_when_a_file_is_missing(
     arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(*arguments, "--validate") == 1
-    told = report(capfd)
-    assert not told["is_valid"]
-    assert "nowhere" in told["errors"][0]
+    assert exit_code(*arguments, "--validate") == 1
+    content = report(capfd)
+    assert not content["is_valid"]
+    assert "nowhere" in content["errors"][0]
 
 
 def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("validate", "nowhere.yaml") == 1
+    assert exit_code("validate", "nowhere.yaml") == 1
     assert "Error: pipeline file 'nowhere.yaml' not found [PIPELINE_FILE]" in capfd.readouterr().err
 
 
@@ -215,14 +229,14 @@ def test_a_missing_pipeline_file_is_exit_1(capfd: pytest.CaptureFixture[str]) ->
 def test_a_missing_pipeline_file_is_answered_with_what_helps(
     command: str, file: str, hint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(command, file) == 1
+    assert exit_code(command, file) == 1
     err = capfd.readouterr().err
     assert f"  hint: {hint}\n" in err
     assert "Caused by" not in err
 
 
 def test_a_mistyped_command_is_answered_with_the_command(capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("vallidate") == 1
+    assert exit_code("vallidate") == 1
     assert "did you mean the command 'streamling validate'?" in capfd.readouterr().err
 
 
@@ -230,7 +244,7 @@ def test_a_mistyped_command_is_answered_with_the_command(capfd: pytest.CaptureFi
 def test_a_missing_config_file_is_exit_1(
     command: tuple[str, ...], runs: list[Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(*command, "--config", "nowhere") == 1
+    assert exit_code(*command, "--config", "nowhere") == 1
     assert runs == []
     err = capfd.readouterr().err
     assert "configuration file 'nowhere' not found" in err
@@ -239,7 +253,7 @@ def test_a_missing_config_file_is_exit_1(
 
 def test_a_wrong_setting_is_exit_1(runs: list[Any], monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setenv("STREAMLING__CHECKPOINT_INTERVAL_SEC", "soon")
-    assert called("valid.yaml") == 1
+    assert exit_code("valid.yaml") == 1
     assert runs == []
     assert "[SETTING_INVALID]" in capfd.readouterr().err
 
@@ -249,7 +263,7 @@ def test_a_wrong_setting_is_exit_1(runs: list[Any], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def positions() -> Callable[[str], dict[str, Any]]:
-    """Positions of two applications in the default state file; returns what is there."""
+    """Positions of two applications in the default state file; returns a function that reads them."""
     for application, values in (("local_app_v1", {"a:k": {"next": 5}, "b:k": "x" * 200}), ("other", {"c:k": 1})):
         store = SqliteState(Path("state.db"), application)
         store.put(values)
@@ -266,7 +280,7 @@ def positions() -> Callable[[str], dict[str, Any]]:
 
 
 def test_a_list_has_a_line_per_key(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "list") == 0
+    assert exit_code("state", "list") == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[0] == 'a:k\t{"next": 5}'
     assert lines[1].startswith('b:k\t"xxx') and lines[1].endswith("...")
@@ -274,45 +288,45 @@ def test_a_list_has_a_line_per_key(positions: object, capfd: pytest.CaptureFixtu
 
 
 def test_an_empty_list_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "list", "--application", "nobody") == 0
+    assert exit_code("state", "list", "--application", "nobody") == 0
     out, err = capfd.readouterr()
     assert out == ""
-    assert err == "nothing is stored for application 'nobody' (./state.db)\n"
-    assert called("state", "list", "-q") == 0
+    assert err == "no positions are stored for application 'nobody' (./state.db)\n"
+    assert exit_code("state", "list", "-q") == 0
     assert capfd.readouterr().err == ""
 
 
 def test_one_key_is_one_key(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "reset", "--yes", "--application", "other") == 0
-    assert capfd.readouterr().out == "forgot 1 key of 'other'\n"
+    assert exit_code("state", "reset", "--yes", "--application", "other") == 0
+    assert capfd.readouterr().out == "removed 1 key of 'other'\n"
 
 
 def test_another_application_can_be_looked_at(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "list", "--application", "other") == 0
+    assert exit_code("state", "list", "--application", "other") == 0
     assert capfd.readouterr().out == "c:k\t1\n"
 
 
 def test_show_gives_whole_values(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "show", "b:k") == 0
+    assert exit_code("state", "show", "b:k") == 0
     assert report(capfd) == {"key": "b:k", "value": "x" * 200}
 
 
 def test_showing_a_key_that_is_not_there_is_exit_1(positions: object, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "show", "a:k", "z") == 1
+    assert exit_code("state", "show", "a:k", "z") == 1
     out, err = capfd.readouterr()
     assert json.loads(out)["key"] == "a:k"
     assert "z" in err
 
 
 def test_a_reset_forgets_this_application_only(positions: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("state", "reset", "--yes") == 0
+    assert exit_code("state", "reset", "--yes") == 0
     assert "2 keys of 'local_app_v1'" in capfd.readouterr().out
     assert positions("local_app_v1") == {}
     assert positions("other") == {"c:k": 1}
 
 
 class Terminal:
-    """Somebody at the keyboard."""
+    """A user at the keyboard."""
 
     def __init__(self, answer: str) -> None:
         self._answer = answer
@@ -327,13 +341,13 @@ class Terminal:
 @pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 0), ("yes", 0, 0), ("n", 1, 2), ("", 1, 2)])
 def test_a_reset_asks_first(answer: str, code: int, left: int, positions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    assert called("state", "reset") == code
+    assert exit_code("state", "reset") == code
     assert len(positions("local_app_v1")) == left
 
 
 def test_a_reset_that_can_ask_nobody_is_refused(positions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y"))
-    assert called("state", "reset") == 2
+    assert exit_code("state", "reset") == 2
     assert len(positions("local_app_v1")) == 2
 
 
@@ -341,7 +355,7 @@ def test_a_state_file_that_cannot_be_opened_is_exit_1(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMLING__STATE_BACKEND__SQLITE__DATABASE_PATH", "valid.yaml/state.db")
-    assert called("state", "list") == 1
+    assert exit_code("state", "list") == 1
     err = capfd.readouterr().err
     assert "[STATE_UNREADABLE]" in err
     assert "hint: set state_backend.sqlite.database_path" in err

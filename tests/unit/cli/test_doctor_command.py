@@ -1,4 +1,4 @@
-"""The doctor says what is there and what is not, and ends with 1 only if nothing could run."""
+"""The doctor shows what is installed and what is missing, and exits with 1 only if no pipeline could run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def examined(capfd: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
+def checks_of(capfd: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
     """The checks by name."""
     assert main(["doctor", "--format", "json"]) == code
     report = json.loads(capfd.readouterr().out)
@@ -30,7 +30,7 @@ def examined(capfd: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict
 
 
 def test_a_sound_machine_is_exit_0(capfd: pytest.CaptureFixture[str]) -> None:
-    checks = examined(capfd)
+    checks = checks_of(capfd)
     assert {"Python", "pyspark", "Java", "class archive", "memory", "temporary files", "positions"} <= set(checks)
     assert main(["doctor"]) == 0
     assert "ready to run" in capfd.readouterr().out
@@ -48,7 +48,7 @@ def test_a_missing_package_is_named_with_the_command_that_gets_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(health.NEEDED, "no-such-package", ">=1")
-    check = examined(capfd, code=1)["no-such-package"]
+    check = checks_of(capfd, code=1)["no-such-package"]
     assert (check["status"], check["hint"]) == ("missing", "pip install 'no-such-package>=1'")
 
 
@@ -56,14 +56,14 @@ def test_an_unfitting_version_is_pointed_out(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(health.NEEDED, "pandas", ">=1,<2")
-    assert examined(capfd)["pandas"]["status"] == "warning"
+    assert checks_of(capfd)["pandas"]["status"] == "warning"
 
 
 def test_a_java_home_that_leads_nowhere_is_missing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    java = examined(capfd, code=1)["Java"]
+    java = checks_of(capfd, code=1)["Java"]
     assert java["status"] == "missing"
     assert "unset it" in java["hint"]
 
@@ -72,7 +72,7 @@ def test_an_untrained_machine_is_told_how_to_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = examined(capfd)["class archive"]
+    archive = checks_of(capfd)["class archive"]
     assert archive["status"] == "warning"
     assert "streamling setup" in archive["hint"]
 
@@ -91,13 +91,13 @@ def test_variables_are_shown_without_secrets(
     variable: str, value: str, shown: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(variable, value)
-    assert examined(capfd)[variable]["text"] == shown
+    assert checks_of(capfd)[variable]["text"] == shown
 
 
 def test_what_is_no_setting_is_flagged(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STREAMLING__JOB_MOOD", "true")
     monkeypatch.setenv("STREAMLING_JOB_MODE", "true")
-    checks = examined(capfd)
+    checks = checks_of(capfd)
     assert "job_mode" in checks["settings"]["text"]
     assert checks["settings"]["status"] == "warning"
     assert "STREAMLING__JOB_MODE" in checks["STREAMLING_JOB_MODE"]["hint"]
@@ -105,14 +105,14 @@ def test_what_is_no_setting_is_flagged(monkeypatch: pytest.MonkeyPatch, capfd: p
 
 def test_a_wrong_setting_is_exit_1(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STREAMLING__JOB_MODE", "perhaps")
-    assert examined(capfd, code=1)["settings"]["status"] == "missing"
+    assert checks_of(capfd, code=1)["settings"]["status"] == "missing"
 
 
 def test_a_state_that_cannot_be_written_is_exit_1(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMLING__STATE_BACKEND__SQLITE__DATABASE_PATH", "/nowhere/state.db")
-    check = examined(capfd, code=1)["directory"]
+    check = checks_of(capfd, code=1)["directory"]
     assert "does not exist" in check["text"]
     assert "database_path" in check["hint"]
 
@@ -121,14 +121,14 @@ def test_more_heap_than_memory_is_pointed_out(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMLING__SPARK__DRIVER__MEMORY", "900t")
-    assert examined(capfd)["memory"]["status"] == "warning"
+    assert checks_of(capfd)["memory"]["status"] == "warning"
 
 
 def test_a_plugin_path_that_leads_nowhere_is_exit_1(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STREAMLING__PLUGIN__PATH", "/nowhere")
-    assert examined(capfd, code=1)["path"]["status"] == "missing"
+    assert checks_of(capfd, code=1)["path"]["status"] == "missing"
 
 
 def test_a_plugin_that_cannot_be_loaded_is_exit_1(
@@ -136,7 +136,7 @@ def test_a_plugin_that_cannot_be_loaded_is_exit_1(
 ) -> None:
     (tmp_path / "broken.py").write_text("def half(:\n")
     monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(tmp_path))
-    check = examined(capfd, code=1)["plugins"]
+    check = checks_of(capfd, code=1)["plugins"]
     assert check["status"] == "missing"
     assert "broken.py" in check["text"]
     assert "SyntaxError" in check["text"] or "invalid syntax" in check["text"]
@@ -147,14 +147,14 @@ def test_a_plugin_may_print_and_register_nothing(
 ) -> None:
     (tmp_path / "idle.py").write_text("print('hello')\n")
     monkeypatch.setenv("STREAMLING__PLUGIN__PATH", str(tmp_path))
-    check = examined(capfd)["plugins"]
+    check = checks_of(capfd)["plugins"]
     assert check["status"] == "warning"
     assert "registers nothing" in check["text"]
 
 
 def test_a_state_file_that_is_none_is_exit_1(capfd: pytest.CaptureFixture[str]) -> None:
     Path("state.db").write_text("no database at all, but long enough to have a header " * 20)
-    check = examined(capfd, code=1)["positions"]
+    check = checks_of(capfd, code=1)["positions"]
     assert "file is not a database" in check["text"]
     assert "database_path" in check["hint"]
 
@@ -162,10 +162,10 @@ def test_a_state_file_that_is_none_is_exit_1(capfd: pytest.CaptureFixture[str]) 
 def test_a_state_file_in_use_is_left_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     store = SqliteState(Path("state.db"), "app")
     store.put({"a:k": 1})
-    assert examined(capfd)["positions"]["status"] == "ok"
+    assert checks_of(capfd)["positions"]["status"] == "ok"
     assert store.items() == {"a:k": 1}
     store.close()
-    assert examined(capfd)["positions"]["status"] == "ok"
+    assert checks_of(capfd)["positions"]["status"] == "ok"
     assert [file.name for file in Path().iterdir()] == ["state.db"]
 
 
@@ -174,4 +174,4 @@ def test_a_state_file_in_use_is_left_as_it_is(capfd: pytest.CaptureFixture[str])
     [("4.3.0", ">=4.3,<4.4", True), ("4.4.0", ">=4.3,<4.4", False), ("2.1.9", ">=2.2,<3", False), ("3.0", "<3", False)],
 )
 def test_a_version_is_compared_by_its_numbers(version: str, wanted: str, fits: bool) -> None:
-    assert health._within(version, wanted) is fits
+    assert health._is_within(version, wanted) is fits

@@ -44,11 +44,11 @@ def test_a_target_has_its_own_level(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_wrong_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="text", level="loud")
-    assert "'loud' of the log filter is ignored" in capsys.readouterr().err
+    assert "'loud' in the log filter is ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("level", "heard"),
+    ("level", "logged"),
     [
         ("debug", ["ours"]),
         ("info", []),
@@ -56,8 +56,8 @@ def test_a_wrong_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         ("debug,py4j.clientserver=debug", ["ours", "py4j"]),
     ],
 )
-def test_chatterers_are_heard_only_where_they_are_named(
-    level: str, heard: list[str], capsys: pytest.CaptureFixture[str]
+def test_noisy_libraries_are_logged_only_if_the_filter_names_them(
+    level: str, logged: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     start_logging(format_="text", level=level)
     logging.getLogger("streamling.elsewhere").debug("ours")
@@ -66,4 +66,4 @@ def test_chatterers_are_heard_only_where_they_are_named(
     logging.getLogger().debug("root")
     logging.getLogger("py4j").setLevel(logging.NOTSET)
     logging.getLogger("py4j.clientserver").setLevel(logging.NOTSET)
-    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == heard
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == logged

@@ -1,4 +1,4 @@
-"""`plan` shows a pipeline's graph and what is known of its nodes; `explain` says what an error code means."""
+"""`plan` shows the graph of a pipeline and the facts of its nodes; `explain` explains an error code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sinks:
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A directory with the pipeline; logs are as before afterwards."""
+    """The current directory, with the pipeline; restores logging."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RUST_LOG", raising=False)
     Path("pipeline.yaml").write_text(PIPELINE)
@@ -113,7 +113,7 @@ def test_columns_that_only_another_system_knows_are_said_to_be(shown: list[str])
     assert not [line for line in paragraph(shown, "seen: dynamic_table transform") if "columns" in line]
 
 
-def test_no_line_ends_with_blanks(shown: list[str]) -> None:
+def test_no_line_ends_with_spaces(shown: list[str]) -> None:
     assert [line for line in shown if line != line.rstrip()] == []
 
 

@@ -1,4 +1,4 @@
-"""The display of a run: no line is too long, nothing is written twice, and what is printed stays above it."""
+"""The table of a run: no line is too long, only changes are written, and printed rows stay above it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import replace
 import pyte
 import pytest
 
-from streamling.cli.live import Meter
-from streamling.cli.screen import Above, Screen
-from streamling.cli.table import Glyphs, View, clock, count, lines, quantity, shortened
+from streamling.cli.display import Meter
+from streamling.cli.quantities import clock, count, quantity
+from streamling.cli.screen import Screen, StreamAbove
+from streamling.cli.table import Glyphs, View, lines, shorten
 from streamling.cli.terminal import cells
 from streamling.connector import Extent
 from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
@@ -34,7 +35,7 @@ def view(*nodes: NodeProgress, bounded: bool = True, **more: object) -> View:
     return View("orders.yaml", snapshot, "running", **given)  # type: ignore[arg-type]
 
 
-def shown(view: View, width: int = 80, height: int = 24, glyphs: Glyphs = GLYPHS) -> list[str]:
+def text_of(view: View, width: int = 80, height: int = 24, glyphs: Glyphs = GLYPHS) -> list[str]:
     return ["".join(text for text, _ in line).rstrip() for line in lines(view, width, height, glyphs)]
 
 
@@ -42,7 +43,7 @@ def shown(view: View, width: int = 80, height: int = 24, glyphs: Glyphs = GLYPHS
 
 
 def test_at_80_columns_everything_that_counts_is_there() -> None:
-    assert shown(view()) == [
+    assert text_of(view()) == [
         "running  orders.yaml                          42 epochs · last 812 ms · 1:02:05",
         "━━━━━━━━━━━━━━━━━────────────   61 %  1,234,567 of 2,000,000 rows  0:01:02 left",
         "node                        rows in   rows out     rows/s        lag  set aside",
@@ -54,7 +55,7 @@ def test_at_80_columns_everything_that_counts_is_there() -> None:
 
 
 def test_on_a_narrow_terminal_what_is_left_is_whole() -> None:
-    assert shown(view(), 40) == [
+    assert text_of(view(), 40) == [
         "running  orde…yaml  42 epochs · 1:02:05",
         "━━━━━━━━━━━───────   61 %  0:01:02 left",
         "node                rows out     rows/s",
@@ -74,19 +75,19 @@ def test_no_line_reaches_the_edge(width: int, name: str) -> None:
         NodeProgress(f"{name}3", SINK, "file", rows_in=5, rows_out=4),
     )
     places = {f"{name}3": "https://example.com/" + "z" * 100}
-    for line in shown(view(*nodes, places=places, left={name: 1e7}), width):
+    for line in text_of(view(*nodes, places=places, left={name: 1e7}), width):
         assert cells(line) < max(width, 21)
         assert line.isprintable()
 
 
 def test_columns_come_with_the_width() -> None:
     places = {"archive": "out/orders"}
-    titles = {width: shown(view(places=places), width)[2].split() for width in (36, 58, 80, 140)}
+    titles = {width: text_of(view(places=places), width)[2].split() for width in (36, 58, 80, 140)}
     assert titles[36] == ["node", "rows", "out"]
     assert "lag" in titles[58] and "in" not in titles[58]
     assert "lag" in titles[80] and "in" in titles[80] and "where" not in titles[80]
     assert "where" in titles[140]
-    assert any(line.endswith("out/orders") for line in shown(view(places=places), 140))
+    assert any(line.endswith("out/orders") for line in text_of(view(places=places), 140))
 
 
 def test_a_source_in_another_unit_gets_a_bar_of_its_own() -> None:
@@ -94,34 +95,40 @@ def test_a_source_in_another_unit_gets_a_bar_of_its_own() -> None:
         NodeProgress("topic", SOURCE, "kafka", extent=Extent(1, 4, "rows")),
         NodeProgress("files", SOURCE, "file", extent=Extent(1_500_000, 3_000_000, "bytes")),
     )
-    _, first, second, *_ = shown(view(*nodes, left={}))
+    _, first, second, *_ = text_of(view(*nodes, left={}))
     assert first.startswith("topic  ━") and " 25 %  1 of 4 rows" in first
     assert second.startswith("files  ━") and " 50 %  1.5 MB of 3.0 MB" in second
 
 
 @pytest.mark.parametrize("word", ["stopping", "stopped", "failed"])
 def test_what_was_stopped_has_no_time_left(word: str) -> None:
-    assert "left" in shown(view())[1]
-    bar = shown(replace(view(), word=word))[1]
+    assert "left" in text_of(view())[1]
+    bar = text_of(replace(view(), word=word))[1]
     assert "61 %" in bar
     assert "left" not in bar
 
 
 def test_endless_work_has_no_bar() -> None:
-    assert not any("━" in line for line in shown(view(bounded=False)))
+    assert not any("━" in line for line in text_of(view(bounded=False)))
 
 
 def test_of_many_nodes_those_at_the_ends_are_shown() -> None:
     middle = [NodeProgress(f"step_{i}", TRANSFORM, "sql") for i in range(50)]
-    text = shown(view(NODES[0], *middle, NODES[2]), height=12)
-    assert len(text) == 11
+    text = text_of(view(NODES[0], *middle, NODES[2]), height=12)
+    assert len(text) == 10
     assert any(line.startswith("orders") for line in text)
     assert any(line.startswith("archive") for line in text)
-    assert any(line.startswith("… and 46 more") for line in text)
+    assert any(line.startswith("… and 47 more") for line in text)
 
 
-def test_a_terminal_without_unicode_gets_plain_letters() -> None:
-    assert all(line.isascii() for line in shown(view(), glyphs=Glyphs.for_encoding("ascii")))
+@pytest.mark.parametrize("height", [1, 2, 5, 8, 24])
+def test_a_table_leaves_two_lines_of_the_window_free(height: int) -> None:
+    nodes = [NodeProgress(f"step_{i}", TRANSFORM, "sql") for i in range(50)]
+    assert len(text_of(view(NODES[0], *nodes), height=height)) <= max(1, height - 2)
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    assert all(line.isascii() for line in text_of(view(), glyphs=Glyphs.for_encoding("ascii")))
     assert Glyphs.for_encoding("UTF-8") == GLYPHS
 
 
@@ -130,7 +137,7 @@ def test_a_terminal_without_unicode_gets_plain_letters() -> None:
     [("abcdefghij", 10, "abcdefghij"), ("abcdefghij", 7, "abc…hij"), ("abcdefghij", 1, "…"), ("名前名前", 5, "名…前")],
 )
 def test_a_long_name_loses_its_middle(text: str, room: int, expected: str) -> None:
-    assert shortened(text, room, GLYPHS) == expected
+    assert shorten(text, room, GLYPHS) == expected
 
 
 def test_numbers_are_written_for_people() -> None:
@@ -174,12 +181,12 @@ def test_what_stands_still_has_no_rate() -> None:
 
 
 class Paper(io.StringIO):
-    """What was written, and what a terminal of 40 columns and 10 lines shows of it."""
+    """A stream, and what a terminal of 40 columns and 10 lines shows of it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.screen = pyte.HistoryScreen(40, 10, history=100)
-        self.screen.set_mode(pyte.modes.LNM)  # a terminal's driver makes two characters of a newline
+        self.screen.set_mode(pyte.modes.LNM)  # the terminal driver adds a carriage return to each newline
         self.stream = pyte.Stream(self.screen)
         self.last = ""
         self.columns = 40
@@ -220,9 +227,9 @@ def test_only_what_has_changed_is_written(paper: Paper) -> None:
     assert paper.last == ""
 
 
-def test_what_is_printed_stands_above(paper: Paper) -> None:
+def test_what_is_printed_appears_above(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
-    stream = Above(screen, paper)
+    stream = StreamAbove(screen, paper)
     screen.paint(["table", "footer"], 40)
     stream.write("first\nsec")
     stream.write("ond\n")
@@ -235,7 +242,7 @@ def test_what_is_printed_stands_above(paper: Paper) -> None:
 
 def test_rows_that_scroll_away_are_not_lost(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
-    stream = Above(screen, paper)
+    stream = StreamAbove(screen, paper)
     screen.paint(["table", "footer"], 40)
     for number in range(50):
         stream.write(f"row {number} {'x' * 45}\n")
@@ -249,20 +256,20 @@ def test_a_block_that_does_not_fit_any_more_is_left_out_until_it_does(paper: Pap
     screen = Screen(paper, paper.width)
     screen.paint(["x" * 39], 40)
     paper.columns = 20
-    screen.above("a row\n")
+    screen.print_above("a row\n")
     assert "xxx" not in paper.last
     screen.paint(["x" * 19], 20)
     assert paper.text[-2:] == ["a row", "x" * 19]
 
 
-def test_a_block_that_shrinks_leaves_nothing_behind(paper: Paper) -> None:
+def test_a_block_that_shrinks_leaves_no_old_lines(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
     screen.paint(["one", "two", "three"], 40)
     screen.paint(["single"], 40)
     assert paper.text == ["single"]
 
 
-def test_what_somebody_types_is_wiped_away(paper: Paper) -> None:
+def test_what_the_user_types_is_erased(paper: Paper) -> None:
     screen = Screen(paper, paper.width)
     screen.paint(["one", "two"], 40)
     paper.write("^C")
@@ -278,9 +285,9 @@ def test_a_narrower_terminal_keeps_what_is_above(reflows: bool, paper: Paper, mo
     else:
         monkeypatch.setenv("XTERM_VERSION", "XTerm(390)")
     screen = Screen(paper, paper.width)
-    screen.above("a row\n")
+    screen.print_above("a row\n")
     screen.paint(["\x1b[1m" + "a" * 30 + "\x1b[0m", "b" * 10], 40)
-    if reflows:  # what such a terminal makes of it
+    if reflows:  # what such a terminal shows then
         paper.screen.reset()
         paper.screen.set_mode(pyte.modes.LNM)
         paper.write(f"a row\n{'a' * 20}\n{'a' * 10}\n{'b' * 10}\n")
@@ -289,8 +296,8 @@ def test_a_narrower_terminal_keeps_what_is_above(reflows: bool, paper: Paper, mo
     assert paper.text == ["a row", "aaa", "bbb"]
 
 
-def test_what_is_wrong_stands_below_the_nodes() -> None:
+def test_troubles_are_below_the_nodes() -> None:
     stalled = replace(NODES[0], trouble="no rows for 75 s; 765433 are left")
-    text = shown(view(stalled, *NODES[1:]))
+    text = text_of(view(stalled, *NODES[1:]))
     assert text[-2:] == ["orders: no rows for 75 s; 765433 are left", "1,234,567 rows · 12,346 rows/s"]
-    assert all(cells(line) < 40 for line in shown(view(stalled, *NODES[1:]), 40))
+    assert all(cells(line) < 40 for line in text_of(view(stalled, *NODES[1:]), 40))

@@ -1,4 +1,4 @@
-"""`init` writes pipelines that are valid from the first line, for every kind there is."""
+"""`init` writes valid pipelines, for every kind."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def kind(role: Role, name: str) -> Kind:
 
 
 def checked(text: str, directory: Path) -> list[str]:
-    """The problems of a pipeline, which are none; returns the names of its nodes."""
+    """Checks a pipeline, which must be valid; returns the names of its nodes."""
     file = directory / "made.yaml"
     file.write_text(text)
     return [node.spec.name for node in check(file, Settings(), probe=False).nodes]
 
 
 def with_neighbours(tried: Kind) -> list[Kind]:
-    """A whole pipeline around a kind."""
+    """The kinds of a complete pipeline with this kind."""
     around = {Role.SOURCE: kind(Role.SOURCE, "generator"), Role.SINK: kind(Role.SINK, "print")}
     chosen = [around[Role.SOURCE], *([tried] if tried.role is Role.TRANSFORM else []), around[Role.SINK]]
     return [tried if k.role is tried.role else k for k in chosen]
@@ -172,14 +172,15 @@ def test_what_can_only_be_checked_is_said(capfd: pytest.CaptureFixture[str]) -> 
         pytest.skip("all sources run")
     assert main(["init", "--source", unready[0]]) == 0
     err = capfd.readouterr().err
-    assert f"this version can check {unready[0]}, but not run it yet" in err
-    assert "runs it" not in err
-    assert "but not run it yet." in Path("pipeline.yaml").read_text()
+    sentence = f"the {unready[0]} source can be validated, but not run in this version"
+    assert sentence in err
+    assert "streamling run" not in err
+    assert f"# T{sentence[1:]}." in Path("pipeline.yaml").read_text()
 
 
 def test_what_runs_is_said_to_run(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["init"]) == 0
-    assert "`streamling run pipeline.yaml` runs it" in capfd.readouterr().err
+    assert "run it with `streamling run pipeline.yaml`" in capfd.readouterr().err
     assert "not run" not in Path("pipeline.yaml").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A run ends with what it wrote, where that is, and whether the next one goes on from there."""
+"""A run ends with a summary: what it wrote, where that is, and whether the next run resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from streamling.cli.logs import start_logging
 from streamling.cli.places import place_of
-from streamling.cli.summary import Report, block, report_of, show_report
+from streamling.cli.summary import RunReport, block, log_report, report_of
 from streamling.engine.preparation import check
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.run import Summary
@@ -63,7 +63,7 @@ def test_a_report_knows_where_everything_is(plan: Plan) -> None:
     assert not report_of(Summary(3, 100, {}, 2.0), progress, forgetful).resumes
 
 
-REPORT = Report(
+REPORT = RunReport(
     rows=12_345,
     epochs=3,
     seconds=61.4,
@@ -77,7 +77,7 @@ REPORT = Report(
 
 def test_the_block_says_it_in_a_few_lines() -> None:
     assert ["".join(text for text, _ in line) for line in block(REPORT)] == [
-        "done       12,345 rows in 3 epochs, 0:01:01, 201 rows/s",
+        "read       12,345 rows in 3 epochs, 0:01:01, 201 rows/s",
         "written    files   12,000 rows  out/orders",
         "           screen       5 rows",
         "set aside  7 rows",
@@ -85,20 +85,41 @@ def test_the_block_says_it_in_a_few_lines() -> None:
     ]
 
 
+def test_a_run_without_anything_new_says_so_and_how_to_start_over(capfd: pytest.CaptureFixture[str]) -> None:
+    again = replace(REPORT, rows=0, epochs=0, written={"files": 0}, set_aside=0)
+    assert ["".join(text for text, _ in line) for line in block(again)] == [
+        "read       0 rows in 0 epochs, 0:01:01, 0 rows/s",
+        "           nothing new: the sources have only rows that earlier runs have processed",
+        "written    files  0 rows  out/orders",
+        "state      ./state.db; to start over: streamling state reset",
+    ]
+    start_logging(format_="text", level="info")
+    log_report(again)
+    assert "nothing new: the sources have only rows" in capfd.readouterr().err
+    for other in (replace(again, stopped=True), replace(again, resumes=False)):
+        assert not any("nothing new" in text for line in block(other) for text, _ in line)
+
+
+def test_a_reset_needs_the_configuration_of_the_run() -> None:
+    report = report_of(Summary(0, 0, {}, 1.0), Progress(), Settings(), "my prod.yaml")
+    assert report.reset_command == "streamling state reset --config 'my prod.yaml'"
+
+
 def test_json_logs_have_the_numbers_as_fields(capfd: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="json", level="info")
-    show_report(REPORT, live=False)
+    log_report(REPORT)
     out, err = capfd.readouterr()
     assert out == ""
     first, *_ = (json.loads(line) for line in err.splitlines())
     assert first["message"] == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
     assert first["summary"]["written"] == {"files": 12_000, "screen": 5}
     assert first["summary"]["rows_per_second"] == 201.1
+    assert "reset_command" not in first["summary"]
 
 
 def test_text_logs_have_the_lines_they_always_had(capfd: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="text", level="info")
-    show_report(REPORT, live=False)
+    log_report(REPORT)
     done, written, aside = (line.split("INFO    ")[1] for line in capfd.readouterr().err.splitlines())
     assert done == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
     assert written == "written: files 12,000, screen 5"
@@ -108,7 +129,7 @@ def test_text_logs_have_the_lines_they_always_had(capfd: pytest.CaptureFixture[s
 def test_one_row_is_one_row(capfd: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="text", level="info")
     report = replace(REPORT, rows=1, epochs=1, written={"files": 1}, set_aside=1)
-    show_report(report, live=False)
+    log_report(report)
     logged = capfd.readouterr().err
     assert "done: 1 row in 1 epoch, " in logged
     assert "set aside: 1 row\n" in logged
@@ -118,7 +139,7 @@ def test_one_row_is_one_row(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_that_was_stopped_is_not_called_done(capfd: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="text", level="info")
-    show_report(replace(REPORT, stopped=True), live=False)
+    log_report(replace(REPORT, stopped=True))
     logged = capfd.readouterr().err
     assert "stopped: 12,345 rows in 3 epochs" in logged
     assert "done" not in logged

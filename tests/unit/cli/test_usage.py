@@ -1,4 +1,4 @@
-"""Help ends with examples, a slip is answered with what was meant, and the shell completes what it can."""
+"""Help ends with examples, errors suggest what was meant, and the shell completes what it can."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from streamling.cli.app import Command, Group, load_command
+from streamling.cli.app import Command, CommandGroup, load_command
 from streamling.cli.commands import COMMANDS, with_command
 from streamling.cli.main import main
 from streamling.engine.protocol.state import SqliteState
@@ -53,7 +53,7 @@ def test_examples_have_options_that_exist(path: tuple[str, ...], capfd: pytest.C
         command = re.split(r"  +| \| | > ", line.strip())[0]
         words = with_command(shlex.split(command)[1:])
         loaded = load_command(words[0])
-        loaded = loaded.commands[words[1]] if isinstance(loaded, Group) else loaded
+        loaded = loaded.commands[words[1]] if isinstance(loaded, CommandGroup) else loaded
         known = {option for parameter in loaded.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
 
@@ -88,7 +88,7 @@ def test_a_mistyped_command_alone_is_a_file_that_is_not_there(capfd: pytest.Capt
 
 
 def test_every_command_is_a_module_with_help() -> None:
-    assert all(isinstance(load_command(name), Command | Group) for name in COMMANDS)
+    assert all(isinstance(load_command(name), Command | CommandGroup) for name in COMMANDS)
     assert all(load_command(name).help for name in COMMANDS)
 
 
@@ -97,7 +97,7 @@ def test_every_command_is_a_module_with_help() -> None:
 
 @pytest.fixture
 def completed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[str], list[str]]:
-    """What a shell offers behind a line."""
+    """The completions of a line."""
 
     def ask(line: str) -> list[str]:
         words = ["streamling", *line.split(" ")]
@@ -149,7 +149,7 @@ def test_the_script_for_a_shell_can_be_shown(
     shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("typer.completion._get_shell_name", lambda: shell)
-    with pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as exit_:
         main(["--show-completion"])
-    assert leaving.value.code == 0
+    assert exit_.value.code == 0
     assert "_STREAMLING_COMPLETE" in capfd.readouterr().out

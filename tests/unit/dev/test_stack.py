@@ -1,4 +1,4 @@
-"""Servers of a directory are started once, found again after every kind of accident, and nobody else is touched."""
+"""Servers of a directory are started once and found after every kind of failure; other processes are left alone."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 from small_servers import Web, web_stack
 
 from streamling.dev import memory, processes
-from streamling.dev.onlooker import Onlooker
+from streamling.dev.observer import Observer
 from streamling.dev.processes import MARKER
-from streamling.dev.stack import Stack, State, Status
+from streamling.dev.stack import ServerState, ServerStatus, Stack
 from streamling.errors import (
     JAVA_NOT_FOUND,
     PORT_TAKEN,
@@ -33,12 +33,12 @@ from streamling.errors import (
 
 PROGRAM = Path(__file__).with_name("small_servers.py")
 # A busy machine may take seconds to start Python.
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """Where a stack may be; whatever runs in it at the end is stopped."""
+    """A directory for a stack; what runs in it at the end is stopped."""
     place = tmp_path / "project" / "dev"
     yield place
     if (place / "web" / "record.json").exists():
@@ -46,18 +46,18 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             web_stack(place).down(["web"])
 
 
-def status(stack: Stack) -> Status:
-    (found,) = stack.status()
-    return found
+def status(stack: Stack) -> ServerStatus:
+    (only,) = stack.status()
+    return only
 
 
 def record(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "web" / "record.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((directory / "web" / "record.json").read_text())
+    return content
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -77,18 +77,18 @@ def refused(action: Callable[[], object]) -> StreamlingError:
     return caught.value
 
 
-# The ordinary life
+# Start and stop
 
 
 def test_a_server_answers_after_up_and_is_gone_after_down(directory: Path) -> None:
     stack = web_stack(directory)
-    assert status(stack).state is State.STOPPED
+    assert status(stack).state is ServerState.STOPPED
     stack.up(["web"])
     running = status(stack)
-    assert running.state is State.RUNNING
+    assert running.state is ServerState.RUNNING
     assert stack.variables() == {"WEB": running.address}
     assert stack.down(["web"]) == ["web"]
-    assert status(stack).state is State.STOPPED
+    assert status(stack).state is ServerState.STOPPED
     assert stack.variables() == {}
     assert stack.down(["web"]) == []
 
@@ -102,9 +102,9 @@ def test_up_twice_is_up_once(directory: Path) -> None:
 
 
 def test_a_server_outlives_the_command_and_its_terminal(directory: Path) -> None:
-    assert command(directory).wait(PATIENCE_S) == 0
+    assert command(directory).wait(TIMEOUT_S) == 0
     running = status(web_stack(directory))
-    assert running.state is State.RUNNING
+    assert running.state is ServerState.RUNNING
     assert running.pid is not None
     assert os.getsid(running.pid) == running.pid
 
@@ -142,10 +142,11 @@ def test_purging_a_directory_that_up_has_made_removes_it(directory: Path) -> Non
 def test_what_does_not_run_is_named_with_the_way_to_start_it(directory: Path) -> None:
     error = refused(lambda: web_stack(directory).site("web"))
     assert error.condition is SERVER_FAILED
-    assert error.hint == "streamling dev up web"
+    assert "`streamling dev up web`" in (error.hint or "")
+    assert "--directory" in (error.hint or "")
 
 
-# Accidents
+# Failures
 
 
 def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_is_found(directory: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_is_found
     assert status(stack).pid == pid
 
 
-def test_a_server_that_nobody_took_note_of_is_found_by_its_marker(directory: Path) -> None:
+def test_a_server_without_a_recorded_pid_is_found_by_its_marker(directory: Path) -> None:
     stack = web_stack(directory)
     stack.up(["web"])
     known = record(directory)
@@ -176,13 +177,13 @@ def test_a_server_that_died_is_started_again(directory: Path) -> None:
     stack.up(["web"])
     before = status(stack).pid
     stack.kill("web")
-    assert status(stack).state is State.STOPPED
+    assert status(stack).state is ServerState.STOPPED
     stack.up(["web"])
-    assert status(stack).state is State.RUNNING
+    assert status(stack).state is ServerState.RUNNING
     assert status(stack).pid != before
 
 
-def test_a_stranger_with_the_number_of_a_server_is_left_alone(directory: Path) -> None:
+def test_another_process_with_the_pid_of_a_server_is_left_alone(directory: Path) -> None:
     stack = web_stack(directory)
     stack.up(["web"])
     stack.down(["web"])
@@ -191,7 +192,7 @@ def test_a_stranger_with_the_number_of_a_server_is_left_alone(directory: Path) -
         for ticks in (int(started), 1):
             changed = {**record(directory), "pid": stranger.pid, "started": ticks}
             (directory / "web" / "record.json").write_text(json.dumps(changed))
-            assert status(stack).state is State.STOPPED
+            assert status(stack).state is ServerState.STOPPED
             assert stack.down(["web"]) == []
         assert stranger.poll() is None
         stack.up(["web"])
@@ -199,9 +200,17 @@ def test_a_stranger_with_the_number_of_a_server_is_left_alone(directory: Path) -
         stranger.kill()
 
 
+def test_a_server_is_recognised_after_the_clock_was_set(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = web_stack(directory)
+    stack.up(["web"])
+    booted = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
+    assert status(stack).state is ServerState.RUNNING
+
+
 def test_two_commands_at_once_start_one_server(directory: Path) -> None:
     first, second = command(directory, seconds=1), command(directory, seconds=1)
-    assert (first.wait(PATIENCE_S), second.wait(PATIENCE_S)) == (0, 0)
+    assert (first.wait(TIMEOUT_S), second.wait(TIMEOUT_S)) == (0, 0)
     assert marked(record(directory)["marker"]) == [record(directory)["pid"]]
 
 
@@ -209,11 +218,11 @@ def test_ctrl_c_stops_what_the_command_has_started(directory: Path) -> None:
     starting = command(directory, seconds=60)
     eventually(lambda: (directory / "web" / "record.json").exists() and record(directory)["pid"] is not None)
     starting.send_signal(signal.SIGINT)
-    starting.communicate(timeout=PATIENCE_S)
-    assert status(web_stack(directory)).state is State.STOPPED
+    starting.communicate(timeout=TIMEOUT_S)
+    assert status(web_stack(directory)).state is ServerState.STOPPED
 
 
-# What is in the way
+# Errors
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_holder(directory: Path) -> None:
@@ -229,7 +238,7 @@ def test_a_usual_port_that_is_taken_is_replaced_by_a_free_one(directory: Path) -
     with socket.create_server(("127.0.0.1", 0)) as taken:
         stack = web_stack(directory, port=taken.getsockname()[1])
         stack.up(["web"])
-        assert status(stack).state is State.RUNNING
+        assert status(stack).state is ServerState.RUNNING
 
 
 def test_a_server_that_runs_is_not_moved_to_another_port(directory: Path) -> None:
@@ -240,11 +249,11 @@ def test_a_server_that_runs_is_not_moved_to_another_port(directory: Path) -> Non
     assert "runs already" in error.message
 
 
-def test_a_server_that_ends_at_its_start_shows_its_last_words(directory: Path) -> None:
+def test_a_server_that_ends_at_its_start_shows_the_end_of_its_log(directory: Path) -> None:
     command = ["/bin/sh", "-c", "seq 1 100; echo there is no room >&2; exit 3"]
     error = refused(lambda: web_stack(directory, command=command).up(["web"]))
     assert error.condition is SERVER_FAILED
-    assert "ended at its start" in error.message
+    assert "ended during its start" in error.message
     assert (error.quote or "").endswith("there is no room")
     assert "87" in (error.quote or "")
     assert "\n  2\n" not in (error.quote or "")
@@ -256,27 +265,27 @@ def test_a_server_that_never_answers_is_stopped(directory: Path) -> None:
     error = refused(lambda: stack.up(["web"]))
     assert error.condition is SERVER_FAILED
     assert "did not answer within 1 s" in error.message
-    assert status(stack).state is State.STOPPED
+    assert status(stack).state is ServerState.STOPPED
 
 
-def test_a_server_that_hangs_is_seen_and_started_anew(directory: Path) -> None:
-    class Heard(Onlooker):
+def test_a_server_that_hangs_is_noticed_and_started_again(directory: Path) -> None:
+    class Messages(Observer):
         texts: list[str] = []  # noqa: RUF012
 
-        def said(self, text: str) -> None:
+        def message(self, text: str) -> None:
             self.texts.append(text)
 
-    stack = Stack(directory, Heard(), {"web": Web(start_seconds=2.0, stop_seconds=1.0)})
+    stack = Stack(directory, Messages(), {"web": Web(start_seconds=2.0, stop_seconds=1.0)})
     stack.up(["web"])
     before = status(stack).pid
     assert before is not None
     os.kill(before, signal.SIGSTOP)
     try:
-        assert status(stack).state is State.SILENT
+        assert status(stack).state is ServerState.SILENT
         stack.up(["web"])
-        assert status(stack).state is State.RUNNING
+        assert status(stack).state is ServerState.RUNNING
         assert status(stack).pid != before
-        assert any("did not answer" in text for text in Heard.texts)
+        assert any("did not answer" in text for text in Messages.texts)
     finally:
         if Path(f"/proc/{before}").exists():
             os.kill(before, signal.SIGCONT)
@@ -301,22 +310,20 @@ def test_what_the_machine_lacks_is_said_before_anything_is_fetched(directory: Pa
     assert not unlucky.fetched
 
 
-def test_an_answer_of_somebody_else_is_not_taken_for_ours(directory: Path, tmp_path: Path) -> None:
+def test_the_answer_of_another_server_does_not_count(directory: Path, tmp_path: Path) -> None:
     other = web_stack(tmp_path / "other")
     other.up(["web"])
     try:
         stranger = Web(command=["false"])
         stranger.address = lambda site: status(other).address or ""  # type: ignore[method-assign]
         error = refused(lambda: Stack(directory, servers={"web": stranger}).up(["web"]))
-        assert "ended at its start" in error.message
+        assert "ended during its start" in error.message
     finally:
         other.down(["web"])
 
 
 def test_available_memory_is_known_here() -> None:
-    found = memory.available()
-    assert found is not None
-    assert 0 < found < 10**15
+    assert 0 < memory.available() < 10**15
 
 
 def test_a_directory_with_something_else_in_it_is_refused(directory: Path) -> None:
