@@ -64,6 +64,11 @@ class Engine:
         self.close()
 
 
+def start_engine(conf: Mapping[str, str], *, verbose: bool) -> Engine:
+    """The engine of a run of the command line."""
+    return Engine(conf, verbose=verbose)
+
+
 def _forget_session() -> None:
     """pyspark keeps the session of a process for good; another engine needs another one."""
     from pyspark import SparkContext
