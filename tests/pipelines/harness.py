@@ -27,6 +27,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+import without_spark
 from warm_engine import WarmEngine
 
 import streamling
@@ -188,10 +189,15 @@ class Workspace:
         self,
         *arguments: str,
         environment: Mapping[str, str | None] | None = None,
+        spark: bool = True,
         **settings: object,
     ) -> Child:
-        """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS."""
-        command = ["-m", "streamling.cli.main", *(arguments or ("run", "pipeline.yaml"))]
+        """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS.
+
+        Without Spark a start takes a second; then the pipeline must have small epochs and no SQL.
+        """
+        program = ["-m", "streamling.cli.main"] if spark else [without_spark.__file__]
+        command = [*program, *(arguments or ("run", "pipeline.yaml"))]
         return self._start(command, self._environment(environment or {}, settings))
 
     def run_program(self, text: str) -> Finished:
