@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from doubling_plugin import doubling
 from harness import Child, Workspace
 from kafka_broker import KafkaBroker
 
@@ -17,7 +18,7 @@ PIPELINE = """\
 sources:
   events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64}}, primary_key: id}}
 transforms:
-  chosen: {{type: sql, primary_key: id, sql: "SELECT id, id * 2 AS twice FROM events WHERE id % 5 <> 2"}}
+  chosen: {chosen}
 sinks:
   parquet: {{type: file, from: chosen, path: parquet, format: parquet, batch_flush_interval: 500ms}}
   json: {{type: file, from: chosen, path: json, format: json, batch_flush_interval: 500ms}}
@@ -25,21 +26,27 @@ sinks:
 FORMATS = ("parquet", "json")
 
 
-class IntoFiles:
-    """The pipeline, what was sent to it, and its files."""
+SQL = '{type: sql, primary_key: id, sql: "SELECT id, id * 2 AS twice FROM events WHERE id % 5 <> 2"}'
+PLUGIN = "{type: double, from: events, primary_key: id}"
 
-    def __init__(self, place: Workspace, kafka: KafkaBroker) -> None:
-        self._place, self._kafka = place, kafka
+
+class IntoFiles:
+    """The pipeline, what was sent to it, and its files. Without Spark a plugin does what SQL would do."""
+
+    def __init__(self, place: Workspace, kafka: KafkaBroker, *, spark: bool = True) -> None:
+        self._place, self._kafka, self._spark = place, kafka, spark
         self._topic = kafka.topic(partitions=PARTITIONS)
         self._settings = {
             "KAFKA_SOURCE__BROKERS": kafka.brokers,
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
         }
         self._sent = 0
-        place.write(PIPELINE.format(topic=self._topic))
+        chosen = SQL if spark else PLUGIN
+        plugin = doubling("id", "batch.filter(pa.array([n % 5 != 2 for n in batch.column('id').to_pylist()]))")
+        place.write(PIPELINE.format(topic=self._topic, chosen=chosen), plugin=plugin)
 
     def start(self) -> Child:
-        return self._place.start(**self._settings)
+        return self._place.start(spark=self._spark, **self._settings)
 
     def producing(self) -> AbstractContextManager[None]:
         return self._kafka.producing(self._topic, self._messages(), RATE)

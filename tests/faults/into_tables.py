@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from doubling_plugin import doubling
 from harness import Child, Workspace
 from kafka_broker import KafkaBroker
 from postgres_server import Database
@@ -33,18 +34,25 @@ PIPELINE = """\
 sources:
   events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}}}
 transforms:
-  doubled: {{type: sql, primary_key: id, sql: "SELECT id, n, n * 2 AS twice FROM events"}}
+  doubled: {doubled}
 sinks:
   current: {{type: postgres, from: doubled, schema: public, table: current, batch_flush_interval: 200ms}}
   audit: {{type: postgres, from: events, schema: public, table: audit, batch_flush_interval: 200ms}}
 """
 
 
-class IntoTables:
-    """The pipeline, what was sent to it, and its tables."""
+SQL = '{type: sql, primary_key: id, sql: "SELECT id, n, n * 2 AS twice FROM events"}'
+PLUGIN = "{type: double, from: events, primary_key: id}"
 
-    def __init__(self, place: Workspace, kafka: KafkaBroker, database: Database, seed: int) -> None:
+
+class IntoTables:
+    """The pipeline, what was sent to it, and its tables. Without Spark a plugin does what SQL would do."""
+
+    def __init__(
+        self, place: Workspace, kafka: KafkaBroker, database: Database, seed: int, *, spark: bool = True
+    ) -> None:
         self._place, self._kafka, self.database = place, kafka, database
+        self._spark = spark
         self._topic = kafka.topic(partitions=PARTITIONS)
         self._random = random.Random(seed)
         self._sent: list[tuple[int, str]] = []  # key and operation of change n
@@ -58,11 +66,13 @@ class IntoTables:
             **database.settings(),
             **database.state_settings(),
         }
-        place.write(PIPELINE.format(topic=self._topic))
+        doubled = SQL if spark else PLUGIN
+        place.write(PIPELINE.format(topic=self._topic, doubled=doubled), plugin=doubling("n"))
         database.execute("CREATE TABLE audit (id bigint, n bigint)")
 
     def start(self, crash: str | None = None) -> Child:
-        return self._place.start(environment={VARIABLE: crash} if crash else {}, **self._settings)
+        environment = {VARIABLE: crash} if crash else {}
+        return self._place.start(environment=environment, spark=self._spark, **self._settings)
 
     @contextmanager
     def producing(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ The kills follow each other in one directory, as they would in a bad night: each
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 
 import pytest
 from harness import Workspace
@@ -17,6 +18,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 # The points of a sink are tried at both sinks: between them one has the rows and the other does not.
 AT_SINKS = tuple(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in FORMATS)
+SMALL = {"EPOCH__ROWS": 100}
+LARGE = {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
 PLACES = ("after-record", *AT_SINKS, "before-finalize", "after-finalize", "before-group-commit")
 
 
@@ -24,20 +27,31 @@ def test_every_point_of_the_protocol_is_tried() -> None:
     assert {place.partition(":")[0] for place in PLACES} == set(POINTS)
 
 
-def kill(place: Workspace, point: str, rows: int, settings: dict[str, int]) -> None:
-    """Run until the point is reached; rows are left to deliver, and none was written twice."""
-    killed = place.run(environment={VARIABLE: point}, **settings)
+def kill(place: Workspace, point: str, rows: int, settings: Mapping[str, object], *, spark: bool) -> None:
+    """Run until the point is reached; something is left to do, and nothing is there twice."""
+    killed = place.start(environment={VARIABLE: point}, spark=spark, **settings).wait()
     assert killed.code == -signal.SIGKILL, f"{point}\n{killed.stderr}"
     assert_some_missing_none_doubled(place, rows, f"after a kill at {point}")
 
 
 def test_kills_at_every_point_leave_each_row_once(place: Workspace) -> None:
-    rows, small, large = 150_000, {"EPOCH__ROWS": 100}, {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
+    """In the first epoch of a process, or in a later one."""
+    rows = 20_000
+    write(place, rows, sql=False)
+    for number in (1, 3):
+        for point in PLACES:
+            kill(place, f"{point}@{number}", rows, SMALL, spark=False)
+    place.start(spark=False).wait().succeeded()
+    assert_exact(place, rows)
+
+
+def test_kills_while_spark_computes_leave_each_row_once(place: Workspace) -> None:
+    """In epochs that the driver computes, then in such that executors read, process and write."""
+    rows = 150_000
     write(place, rows)
-    for number, point in enumerate(PLACES):
-        # In the first epoch of a process, or in a later one.
-        kill(place, f"{point}@{1 + 2 * (number % 2)}", rows, small)
-    for number, point in enumerate((AT_SINKS[0], AT_SINKS[3], AT_SINKS[4])):  # while executors write
-        kill(place, f"{point}@{2 - number % 2}", rows, large)
-    place.run(**large).succeeded()
+    kill(place, "after-record@3", rows, SMALL, spark=True)
+    for number, point in enumerate((AT_SINKS[0], AT_SINKS[3], AT_SINKS[4])):
+        kill(place, f"{point}@{1 + number % 2}", rows, SMALL, spark=True)
+        kill(place, f"{point}@{2 - number % 2}", rows, LARGE, spark=True)
+    place.run(**LARGE).succeeded()
     assert_exact(place, rows)

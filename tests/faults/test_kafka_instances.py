@@ -8,11 +8,11 @@ from into_files import IntoFiles
 from kafka_broker import KafkaBroker
 from two_instances import TwoInstances
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
+pytestmark = [pytest.mark.faults, pytest.mark.servers]
 
 
 def test_kills_in_turn_and_a_suspended_process_leave_each_message_once(place: Workspace, kafka: KafkaBroker) -> None:
-    pair = TwoInstances(place, IntoFiles(place, kafka))
+    pair = TwoInstances(place, IntoFiles(place, kafka, spark=False))
     with pair.running():
         for number in (0, 1):
             pair.at_work(number)

@@ -14,7 +14,7 @@ from two_instances import TwoInstances
 
 from streamling.testing.crash import POINTS as ALL_POINTS
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
+pytestmark = [pytest.mark.faults, pytest.mark.servers]
 
 
 def test_every_point_of_the_protocol_is_tried() -> None:
@@ -24,7 +24,7 @@ def test_every_point_of_the_protocol_is_tried() -> None:
 def test_crashes_outages_and_a_suspended_process_leave_the_tables_exact(
     place: Workspace, kafka: KafkaBroker, postgres: PostgresServer
 ) -> None:
-    tables = IntoTables(place, kafka, postgres.database(), seed=7)
+    tables = IntoTables(place, kafka, postgres.database(), seed=7, spark=False)
     pair = TwoInstances(place, tables)
     # In the first epoch of a process, or in a later one.
     dying = [partial(tables.start, f"{point}@{1 + number % 2}") for number, point in enumerate(POINTS)]

@@ -8,24 +8,24 @@ import pytest
 from harness import Child, Workspace
 from two_sinks import assert_exact, write
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark]
+pytestmark = pytest.mark.faults
 
 # Half a minute of work, while the other process sleeps, wakes up, or works too.
 ROWS, RATE = 2400, 80
 
 
 def test_suspended_processes_wake_up_to_another_owner_and_nothing_is_doubled(place: Workspace) -> None:
-    write(place, ROWS, rate=RATE)
-    first = place.start()
+    write(place, ROWS, rate=RATE, sql=False)
+    first = place.start(spark=False)
     first.until_epochs(3)
     place.suspend(first)
-    second = place.start()
+    second = place.start(spark=False)
     second.until_epochs(3)
     first.signal(signal.SIGCONT)
     # It notices that it was fenced. From here on both are awake and compete for the rows.
     first.until(lambda: "an epoch was abandoned" in first.stderr, "the end of its epoch")
     _more(second)
-    place.suspend(second, group=True)  # with its Java
+    place.suspend(second, group=True)
     _more(first)
     second.signal_group(signal.SIGCONT)
     for child in (first, second):

@@ -8,17 +8,27 @@ from pathlib import Path
 
 import pytest
 from harness import MakeWorkspace, Workspace, workspace
+from warm_engine import WarmEngine
+
+
+@pytest.fixture(scope="session")
+def warm_engine() -> Iterator[WarmEngine]:
+    engine = WarmEngine()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workspace]:
+def place(tmp_path: Path, warm_engine: WarmEngine) -> Iterator[Workspace]:
     """An empty workspace."""
-    with workspace(tmp_path) as made:
+    with workspace(tmp_path, warm_engine) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def new_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorkspace]:
+def new_place(tmp_path_factory: pytest.TempPathFactory, warm_engine: WarmEngine) -> Iterator[MakeWorkspace]:
     """Makes workspaces that a whole module shares: a start is dear, looking at its result is not."""
     with ExitStack() as stack:
-        yield lambda **settings: stack.enter_context(workspace(tmp_path_factory.mktemp("place"), **settings))
+        yield lambda **settings: stack.enter_context(
+            workspace(tmp_path_factory.mktemp("place"), warm_engine, **settings)
+        )

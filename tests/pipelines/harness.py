@@ -27,6 +27,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+import without_spark
+from warm_engine import WarmEngine
+
 import streamling
 
 Row = dict[str, Any]
@@ -164,9 +167,11 @@ class Child:
 class Workspace:
     """A directory with a pipeline, its state and what it writes; survives the processes that use it."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, directory: Path, warm: WarmEngine | None = None, **settings: object) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        self._warm = warm
+        self._runs = 0
         self._settings = settings
         self._children: list[Child] = []
         self._read: dict[tuple[Path, int, int], pa.Table] = {}
@@ -184,10 +189,15 @@ class Workspace:
         self,
         *arguments: str,
         environment: Mapping[str, str | None] | None = None,
+        spark: bool = True,
         **settings: object,
     ) -> Child:
-        """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS."""
-        command = ["-m", "streamling.cli.main", *(arguments or ("run", "pipeline.yaml"))]
+        """Start `streamling` with these arguments; `EPOCH__ROWS=5` sets STREAMLING__EPOCH__ROWS.
+
+        Without Spark a start takes a second; then the pipeline must have small epochs and no SQL.
+        """
+        program = ["-m", "streamling.cli.main"] if spark else [without_spark.__file__]
+        command = [*program, *(arguments or ("run", "pipeline.yaml"))]
         return self._start(command, self._environment(environment or {}, settings))
 
     def run_program(self, text: str) -> Finished:
@@ -200,8 +210,31 @@ class Workspace:
         self._children.append(Child([sys.executable, *arguments], self.directory, environment, name))
         return self._children[-1]
 
-    def run(self, *arguments: str, environment: Mapping[str, str | None] | None = None, **settings: object) -> Finished:
-        return self.start(*arguments, environment=environment, **settings).wait()
+    def run(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str | None] | None = None,
+        cold: bool = False,
+        **settings: object,
+    ) -> Finished:
+        """Run `streamling` to its end. A plain run shares Java with other tests, unless it is to be `cold`."""
+        plain = not arguments or arguments == ("run", "pipeline.yaml")
+        own_java = any(name.startswith("SPARK__") for name in {**self._settings, **settings})
+        if cold or environment or not plain or own_java or self._warm is None:
+            return self.start(*arguments, environment=environment, **settings).wait()
+        return self._run_warm(self._warm, settings)
+
+    def _run_warm(self, engine: WarmEngine, settings: Mapping[str, object]) -> Finished:
+        self._runs += 1
+        out, err = (self.directory / f"warm-{self._runs}.{suffix}" for suffix in ("out", "err"))
+        began = time.monotonic()
+        environment = self._environment({}, settings)
+        try:
+            code = engine.run(["run", "pipeline.yaml"], self.directory, environment, out, err, PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(f"still running after {PATIENCE_S:.0f} s\n{err.read_text()[-4000:]}") from None
+        texts = (path.read_text(errors="replace") for path in (out, err))
+        return Finished(code, *texts, time.monotonic() - began)
 
     def rows(self, path: str, format_: str) -> list[Row]:
         """What the files of a sink hold, in the order of their names, which is the order of epochs and parts."""
@@ -274,9 +307,9 @@ MakeWorkspace = Callable[..., Workspace]
 
 
 @contextmanager
-def workspace(directory: Path, **settings: object) -> Iterator[Workspace]:
+def workspace(directory: Path, warm: WarmEngine | None = None, **settings: object) -> Iterator[Workspace]:
     """A workspace whose processes do not outlive it, whatever happens to the test."""
-    made = Workspace(directory, **settings)
+    made = Workspace(directory, warm, **settings)
     try:
         yield made
     finally:

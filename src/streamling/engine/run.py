@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from streamling.engine.execution import Execution, Summary
-from streamling.engine.process.engine import Engine
+from streamling.engine.process.engine import Engine, start_engine
 from streamling.engine.process.session import spark_conf
 from streamling.engine.process.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.process.signals import Signals, listen
@@ -39,7 +39,8 @@ class Run:
         """Run to the end. Returns normally after the end of input, a record limit or a signal; raises otherwise."""
         signals = listen()
         settings = self._settings
-        engine = Engine(spark_conf(settings.spark, application=settings.application_id), verbose=self._verbose)
+        conf = spark_conf(settings.spark, application=settings.application_id)
+        engine = start_engine(conf, verbose=self._verbose)
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(engine, done, signals), name="epochs", daemon=True)
         worker.start()

@@ -64,6 +64,11 @@ class Engine:
         self.close()
 
 
+def start_engine(conf: Mapping[str, str], *, verbose: bool) -> Engine:
+    """The engine of a run of the command line."""
+    return Engine(conf, verbose=verbose)
+
+
 def _reset_pyspark() -> None:
     """pyspark keeps its session for the life of the process; another engine needs a new one."""
     from pyspark import SparkContext
