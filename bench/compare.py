@@ -25,7 +25,7 @@ from bench.transform import transform_rate
 _ROOT = Path(__file__).parents[1]
 _BAR = 0.95
 _TOPIC_ROWS = 2_000_000
-_TABLE_ROWS = 500_000
+_TABLE_ROWS = 1_000_000
 _FILE_MB = 500
 # Of these, less is better.
 _COSTS = {"first-row s", "small-epoch ms", "idle share"}

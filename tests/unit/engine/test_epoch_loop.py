@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -534,21 +535,42 @@ def test_after_an_epoch_that_was_too_large_the_next_ones_stay_smaller() -> None:
     assert r.sinks["out"].rows == list(range(600_000))
 
 
+class Handed(NumberSource):
+    """Hands its rows over: they cannot be read a second time."""
+
+    capabilities = SourceCapabilities(replayable=False)
+
+    def offer(self, room: Room) -> Offer | None:
+        offer = super().offer(room)
+        if offer is None:
+            return None
+        return Offer(batches=tuple(b for s in offer.slices for b in NumberReader().read(s.parts[0])))
+
+
+def test_rows_that_another_source_has_handed_over_survive_an_epoch_that_is_cut_smaller() -> None:
+    """They are buffered while the epoch is computed, and are not among those that are read again."""
+    numbers, handed = NumberSource(there=MANY, chunk=MANY), Handed("handed", there=0, ends=False)
+    sink = LedgerSink(Guarantee.AT_LEAST_ONCE)  # its ledger would take rows without slices for rows that it has
+    r = Rig({"numbers": numbers, "handed": handed}, {"out": sink}, driver_rows=MANY)
+
+    def hand_over_and_refuse(epoch: Epoch, most_bytes: int | None) -> None:
+        if len(r.dataflow.calls) == 1:
+            assert epoch.loose_rows == 0
+            handed.there = 40
+            until(lambda: handed.next(handed.keys[0]) == 40)
+            handed.ends = True
+            raise EpochTooLarge("numbers", "its rows are more than 1 MB")
+
+    r.dataflow.before_compute = hand_over_and_refuse
+    r.run()
+    assert len(r.dataflow.calls) > 1
+    assert Counter(sink.rows) == Counter([*range(MANY), *range(40)])
+
+
 def test_an_epoch_of_one_row_and_one_that_cannot_be_read_again_have_no_limit() -> None:
     one = rig(1)
     one.run()
     assert one.dataflow.limits == [None]
-
-    class Handed(NumberSource):
-        capabilities = SourceCapabilities(replayable=False)
-
-        def offer(self, room: Room) -> Offer | None:
-            found = super().offer(room)
-            return (
-                Offer(batches=tuple(b for s in found.slices for b in NumberReader().read(s.parts[0])))
-                if found
-                else None
-            )
 
     handed = Rig({"numbers": Handed(there=25)}, {"out": LedgerSink(Guarantee.AT_LEAST_ONCE)}, driver_rows=100)
     handed.run()

@@ -20,7 +20,7 @@ from streamling.errors import (
     StreamlingError,
     TransientError,
 )
-from streamling.plan.sql.spark_settings import SESSION_SETTINGS
+from streamling.plan.spark_settings import SESSION_SETTINGS
 
 
 def test_what_the_user_sets_wins() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from streamling.formats.arrow import arrow_schema
 from streamling.formats.worker_types import to_worker, worker_schema
-from streamling.plan.sql.spark_settings import SESSION_SETTINGS
+from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.types import (
     BINARY,

@@ -286,19 +286,15 @@ def test_a_plugin_without_memory_has_no_state(place: Place) -> None:
 
 def test_what_an_instance_counts_comes_with_the_rows_it_was_counted_for(doubling: StatelessTransform) -> None:
     given = list(doubling.processor().process(EPOCH, iter([batch(1, 2), batch(4)])))
-    assert [item if isinstance(item, Counted) else ids([item]) for item in given] == [
-        Counted("doubled", 2),
-        [2, 4],
-        Counted("doubled", 1),
-        [8],
-    ]
+    assert [item.count if isinstance(item, Counted) else ids([item]) for item in given] == [2, [2, 4], 1, [8]]
 
 
 def test_what_processors_have_counted_reaches_the_metrics_of_the_node(
     place: Place, doubling: StatelessTransform
 ) -> None:
-    doubling.count({"doubled": 3})
-    doubling.count({"doubled": 4})
+    for number in (3, 4):
+        given = doubling.processor().process(EPOCH, iter([batch(*range(10, 10 + number))]))
+        doubling.count({item.what: item.count for item in given if isinstance(item, Counted)})
     (found,) = [metric for metric in place.metrics.snapshot() if metric.name == "streamling_doubled"]
     assert found.value == 7
     assert dict(found.labels) == {
@@ -307,6 +303,28 @@ def test_what_processors_have_counted_reaches_the_metrics_of_the_node(
         "operator_type": "plugin",
         "type": "own",
     }
+
+
+def test_tags_of_counts_and_labels_of_the_plugin_are_kept(place: Place) -> None:
+    class Tagging(Doubling):
+        def labels(self) -> dict[str, str]:
+            return {"team": "billing"}
+
+        def process_batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+            for id_ in rows.column("id").to_pylist():
+                self.context.metrics.record_count("seen", 1, {"parity": "odd" if id_ % 2 else "even"})
+            return rows
+
+    register_transform("own", Tagging)
+    transform = place.transform()
+    given = transform.processor().process(EPOCH, iter([batch(1, 2, 3)]))
+    transform.count({item.what: item.count for item in given if isinstance(item, Counted)})
+    found = [metric for metric in place.metrics.snapshot() if metric.name == "streamling_seen"]
+    assert {(dict(m.labels)["parity"], dict(m.labels)["team"], m.value) for m in found} == {
+        ("odd", "billing", 2),
+        ("even", "billing", 1),
+    }
+    transform.close()
 
 
 def test_a_count_is_not_added_where_it_was_made(place: Place, doubling: StatelessTransform) -> None:

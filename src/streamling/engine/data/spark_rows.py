@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.engine.data.spark_errors import spark_failure
 from streamling.engine.process.cores import cores
 from streamling.formats.arrow import arrow_schema
-from streamling.plan.sql.spark_settings import SESSION_SETTINGS
+from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import Schema

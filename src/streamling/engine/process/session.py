@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.engine.process.cores import cores, local_cores
 from streamling.engine.process.jvm import Jvm, spark_home
 from streamling.engine.process.master import check_reachable, driver_address, is_local
-from streamling.plan.sql.spark_settings import SESSION_SETTINGS
+from streamling.plan.spark_settings import SESSION_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
