@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
+from streamling.sources.patience import ATTEMPTS, asked_again
 
 from streamling import __version__
 from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
-from streamling.sources.patience import ATTEMPTS, asked_again
 from streamling.spec.secret import Secret
 from streamling.spec.settings.blocks import ClickHouseSource
 

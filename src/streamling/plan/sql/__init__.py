@@ -12,10 +12,10 @@ Spark session with `SESSION_SETTINGS`.
 
 from __future__ import annotations
 
+from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
-from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
 from streamling.plan.sql.untyped import check_expression, check_statement
 from streamling.plan.sql.values import Value
