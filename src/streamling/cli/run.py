@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,13 +83,38 @@ def _run(file: str | None, common: Common) -> int:
         with Display(progress, path.name):
             summary = _execute(path, settings, common, progress)
     else:
+        _advise_setup()
         summary = _execute(path, settings, common, progress)
     report = report_of(summary, progress, settings, common.config)
     if show_table:
         print_block(report)
+        _prepare_later_starts()
     else:
         log_report(report)
     return 0
+
+
+def _advise_setup() -> None:
+    """Log that `streamling setup` was not run: the author of a service or of an image decides when to run it."""
+    from streamling.engine.process.archive import find_archive
+    from streamling.engine.process.java import find_java
+    from streamling.engine.process.launch import TRAIN_VARIABLE
+    from streamling.errors import StreamlingError
+
+    with suppress(StreamlingError):  # the run reports a missing Java itself
+        if find_archive(find_java()) is None and TRAIN_VARIABLE not in os.environ:
+            log.info("there is no class archive for this Java: run `streamling setup` once to start twice as fast")
+
+
+def _prepare_later_starts() -> None:
+    """Create the class archive in the background for a user at a terminal who did not run `streamling setup`."""
+    from streamling.engine.process.archive import archive_path
+    from streamling.engine.process.java import find_java
+    from streamling.engine.process.training import train_in_background
+
+    java = find_java()
+    if train_in_background(java, archive_path(java)):
+        print("\npreparing faster starts in the background: one minute, once for this Java", file=sys.stderr)
 
 
 def _execute(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:

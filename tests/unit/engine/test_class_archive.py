@@ -9,6 +9,7 @@ import pytest
 
 from streamling.engine.process import archive
 from streamling.engine.process.archive import archive_path, find_archive
+from streamling.engine.process.jvm import flags
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_archive_is_another_one_when(change: str, java: Path, tmp_path: Path
 
 def test_the_archive_is_another_one_when_a_flag_changes(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = archive_path(java)
-    monkeypatch.setattr(archive, "FIXED_FLAGS", (*archive.FIXED_FLAGS, "-XX:+UseParallelGC"))
+    monkeypatch.setattr(archive, "flags", lambda version: (*flags(version), "-XX:+UseParallelGC"))
     assert archive_path(java) != before
 
 

@@ -10,8 +10,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from streamling.engine.process.java import java_home
-from streamling.engine.process.jvm import FIXED_FLAGS, spark_jars
+from streamling.engine.process.java import java_home, major_version
+from streamling.engine.process.jvm import flags, spark_jars
 
 
 def cache_directory() -> Path:
@@ -27,7 +27,7 @@ def archive_path(java: Path) -> Path:
         if file.exists():
             status = file.stat()
             digest.update(f"{file}:{status.st_size}:{status.st_mtime_ns}\n".encode())
-    digest.update("\n".join(FIXED_FLAGS).encode())
+    digest.update("\n".join(flags(major_version(java))).encode())
     return cache_directory() / f"spark-{digest.hexdigest()[:20]}.jsa"
 
 

@@ -22,12 +22,13 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from streamling.engine.process.java import major_version
 from streamling.engine.process.java_log import JavaLog, last_lines, memory_hint, out_of_memory
 from streamling.errors import JVM_FAILED, PermanentError
 
 log = logging.getLogger(__name__)
 
-# Packages whose internals Spark 4.3 uses on Java 17 and newer.
+# Packages whose internals Spark uses, as its own launcher lists them (JavaModuleOptions of Spark 4.3).
 _OPENED_PACKAGES = (
     "java.lang",
     "java.lang.invoke",
@@ -44,10 +45,15 @@ _OPENED_PACKAGES = (
     "sun.security.action",
     "sun.util.calendar",
 )
-FIXED_FLAGS = (
+# Since Java 23 and 22: without these, Arrow's and Netty's memory is refused, or warned of at every start.
+_UNSAFE_MEMORY = (23, "--sun-misc-unsafe-memory-access=allow")
+_NATIVE_ACCESS = (22, "--enable-native-access=ALL-UNNAMED")
+_FLAGS = (
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
-    "-Djdk.reflect.useDirectMethodHandle=false",
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "-Djava.awt.headless=true",
     # The loggers are not managed by JMX; setting that up takes a fifth of a second.
     "-Dlog4j2.disable.jmx=true",
@@ -55,6 +61,8 @@ FIXED_FLAGS = (
     "-XX:+UseSerialGC",
     # Deep plans overflow the default stack, even while Spark stops.
     "-Xss4m",
+    # Without it the heap begins with a 64th of the machine's memory, and a short run touches most of it.
+    "-Xms64m",
     # No memory-mapped statistics file for jstat: it costs disk writes and is not used.
     "-XX:-UsePerfData",
     # Spark's classes fill more than the default, which would cause a collection in the middle of the start.
@@ -72,6 +80,7 @@ FIXED_FLAGS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+_UNUSED_JARS = ("spark-mllib_", "spark-mllib-local_")
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 
 # How Java ends when the class archive is damaged.
@@ -95,8 +104,18 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """Jar files only, in a fixed order: a directory on the class path would invalidate the class archive."""
-    return sorted((spark_home() / "jars").glob("*.jar"))
+    """Jar files only, in a fixed order: a directory on the class path would invalidate the class archive.
+
+    Spark ML is left out: its extension registers functions that no pipeline can call, which takes a second of every
+    start.
+    """
+    return sorted(jar for jar in (spark_home() / "jars").glob("*.jar") if not jar.name.startswith(_UNUSED_JARS))
+
+
+def flags(version: int | None) -> tuple[str, ...]:
+    """What every JVM of this major version is started with."""
+    newer = (flag for since, flag in (_UNSAFE_MEMORY, _NATIVE_ACCESS) if version is not None and version >= since)
+    return (*newer, *_FLAGS)
 
 
 class Jvm:
@@ -118,15 +137,15 @@ class Jvm:
         conf: Mapping[str, str],
         *,
         archive: Path | None = None,
-        flags: tuple[str, ...] = (),
+        extra_flags: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> Jvm:
         """Start Java with these Spark settings, and with the class archive if there is one."""
         command = [
             str(java),
-            *FIXED_FLAGS,
+            *flags(major_version(java)),
             f"-Xmx{conf.get('spark.driver.memory', '1g')}",
-            *flags,
+            *extra_flags,
             *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
             *(f"-D{name}={value}" for name, value in conf.items()),
             "-cp",

@@ -31,7 +31,7 @@ def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
         return jvm
     java, draft = find_java(), os.environ.get(TRAIN_VARIABLE)
     if draft:
-        return Jvm.launch(java, conf, flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)
+        return Jvm.launch(java, conf, extra_flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)
     return Jvm.launch(java, conf, archive=find_archive(java), verbose=verbose)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from streamling.engine.process.java import java_home
@@ -42,6 +44,8 @@ sinks:
   nothing: {type: blackhole, from: both}
 """
 
+# A training that began longer ago than this has died.
+_TRAINING_S = 600.0
 _PLUGIN_SETTINGS = tuple(f"STREAMLING__PLUGIN__{key}" for key in ("PATH", "PREPROCESSOR_IDS", "SIDE_OUTPUT_IDS"))
 
 
@@ -69,6 +73,37 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
         draft.unlink(missing_ok=True)
         raise PermanentError(JVM_FAILED, f"the training run failed:\n{(result.stderr or '')[-2000:]}")
     draft.replace(path)
+    path.with_suffix(".training").unlink(missing_ok=True)
+
+
+def train_in_background(java: Path, path: Path) -> bool:
+    """Make the archive in a process of its own that outlives this one, at the lowest priority.
+
+    False: there is one, another process is making it, or there is no place for it.
+    """
+    if path.exists():
+        return False
+    mark = path.with_suffix(".training")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if mark.exists() and time.time() - mark.stat().st_mtime < _TRAINING_S:
+            return False
+        mark.touch()
+    except OSError:  # a home that cannot be written to, as containers have it
+        return False
+    nice = ["nice", "-n", "19"] if shutil.which("nice") else []
+    command = [*nice, sys.executable, "-m", "streamling.cli.main", "setup", "--quiet"]
+    environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
+    subprocess.Popen(
+        command,
+        cwd=path.parent,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return True
 
 
 def _make_base_archive(java: Path) -> None:
