@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
-
 import without_spark
 from warm_engine import WarmEngine
 

@@ -1,4 +1,4 @@
-"""Pipelines one after the other in a process that keeps Java and the Spark session: a run costs a second instead of ten.
+"""Pipelines one after the other in a process that keeps Java and the Spark session: a run takes a second, not ten.
 
 The runs are those of the command line, with arguments, environment, working directory and output of their own. What is
 about processes, signals or Java takes a process of its own.
@@ -111,7 +111,7 @@ def _serve() -> None:
     streamling.engine.run.Watchdog = lambda *arguments, **options: None
     requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
-    with open(os.devnull, "rb") as nothing:
+    with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for line in requests:
         code = _run(**json.loads(line))

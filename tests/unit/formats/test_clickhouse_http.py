@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from streamling.sources.patience import ATTEMPTS, asked_again
 
 from streamling import __version__
 from streamling.clients.clickhouse import ClickHouse
