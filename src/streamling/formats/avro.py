@@ -64,7 +64,7 @@ _LOGICAL = {
 _256_BIT_DIGITS = (77, 78)
 # The reader tells values apart by their bytes.
 _ONLY_FIELDS = (
-    "null, and records of nothing else, can be fields, but neither items of lists and maps nor part of unions"
+    "values without bytes, such as null, can be fields, but neither items of lists and maps nor part of unions"
 )
 _DURATION_BYTES = 12
 
@@ -339,6 +339,8 @@ class _Types:
 
 
 def _without_bytes(type_: DataType) -> bool:
+    if type_.kind == "binary":
+        return type_.length == 0
     return type_ is NULL or (type_.kind == "struct" and all(_without_bytes(f.type) for f in type_.fields))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -25,10 +26,9 @@ class BodyDecoder:
     """Decodes bodies that one schema was written with. Both schemas are `expanded`."""
 
     def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
-        shown = readable(writer)
-        self._empty = not record_of(shown)["fields"]
-        self._fault = fault_finder(shown)
-        file = marked("body", shown)
+        self._readable = readable(writer)
+        self._empty = not record_of(self._readable)["fields"]
+        file = marked("body", self._readable)
         self._heading, self._unions = heading(file), file if has_unions(file) else None
         record = record_of(reader)
         self._fields = [pa.field(f["name"], arrow_type(type_of(f["type"])), nullable=True) for f in record["fields"]]
@@ -50,23 +50,30 @@ class BodyDecoder:
     def _chunk(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         try:
             structs = self._decoded(bodies)
-        except Undecodable as error:
-            yield from self._apart(bodies, error)
+        except Undecodable:
+            faults = [self._fault(body) for body in bodies]
+            good = [body for body, fault in zip(bodies, faults, strict=True) if fault is None]
+            yield from _between(faults, self._halves(good) if good else iter(()))
             return
         yield from self._resolved(structs)
 
-    def _apart(self, bodies: Sequence[bytes], error: Undecodable) -> Iterator[pa.RecordBatch | BadBody]:
-        """Bodies that the reader refuses: those with a fault by themselves, all others together."""
-        faults = [self._fault(body) for body in bodies]
-        good = [body for body, fault in zip(bodies, faults, strict=True) if fault is None]
-        if len(good) < len(bodies):
-            yield from _between(faults, self._chunk(good) if good else iter(()))
-        elif len(bodies) == 1:
-            yield _undecodable(str(error))
-        else:
+    def _halves(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+        """Bodies in which no fault was found. Those that the reader rejects all the same are found by halving."""
+        try:
+            structs = self._decoded(bodies)
+        except Undecodable as error:
+            if len(bodies) == 1:
+                yield _undecodable(str(error))
+                return
             middle = len(bodies) // 2
-            yield from self._chunk(bodies[:middle])
-            yield from self._chunk(bodies[middle:])
+            yield from self._halves(bodies[:middle])
+            yield from self._halves(bodies[middle:])
+            return
+        yield from self._resolved(structs)
+
+    @cached_property
+    def _fault(self) -> Callable[[bytes], str | None]:
+        return fault_finder(self._readable)
 
     def _resolved(self, structs: pa.Array) -> Iterator[pa.RecordBatch | BadBody]:
         try:

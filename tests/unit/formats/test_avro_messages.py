@@ -245,6 +245,9 @@ def test_durations_without_a_length_are_bad_alone() -> None:
     [
         pytest.param({"type": "array", "items": "null"}, "`a[]` has no bytes", id="list of null"),
         pytest.param({"type": "map", "values": record(name="E")}, "`a{}` has no bytes", id="map of nothing"),
+        pytest.param(
+            {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "`a[]` has no bytes", id="fixed of 0"
+        ),
         pytest.param(["null", record(name="E")], "`a` may be a record without bytes", id="nothing or null"),
         pytest.param(["null", "R"], "contains itself; recursive types have no columns", id="recursive"),
         pytest.param({"type": "array", "items": "R"}, "contains itself", id="recursive, in a list"),
