@@ -14,10 +14,11 @@ import pytest
 from streamling import __version__
 from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import SCHEMA_NOT_FOUND, PermanentError, StreamlingError, TransientError
-from streamling.sources.patience import ATTEMPTS, asked_again
+from streamling.retry import look_up
 from streamling.spec.secret import Secret
 from streamling.spec.settings.blocks import ClickHouseSource
 
+ATTEMPTS = 3
 ROWS = json.dumps({"data": [["a", 1]]})
 
 
@@ -92,7 +93,7 @@ def test_a_refusal_passes_or_stays(status: int, code: str, kind: type[Streamling
         with pytest.raises(kind) as caught:
             ask(seen.url.replace("//", "//ann:hidden@"))
     assert caught.value.code == "SCHEMA_NOT_FOUND"
-    assert f"says {status}: Code: 1. Because." in caught.value.message
+    assert f"answers {status}: Code: 1. Because." in caught.value.message
     assert "hidden" not in caught.value.message
 
 
@@ -102,11 +103,11 @@ def test_a_server_of_another_kind_is_noticed(body: str) -> None:
         ask(seen.url)
 
 
-# Asking again
+# Retries of a lookup
 
 
 @pytest.mark.parametrize(("stumbles", "answered"), [(0, True), (ATTEMPTS - 1, True), (ATTEMPTS, False)])
-def test_what_may_pass_is_asked_again_a_few_times(stumbles: int, answered: bool) -> None:
+def test_a_transient_failure_is_retried_twice(stumbles: int, answered: bool) -> None:
     calls: list[float] = []
 
     def ask(left: float) -> str:
@@ -116,16 +117,16 @@ def test_what_may_pass_is_asked_again_a_few_times(stumbles: int, answered: bool)
         return "answer"
 
     if answered:
-        assert asked_again(ask, 10) == "answer"
+        assert look_up(ask, "asking", 10) == "answer"
     else:
         with pytest.raises(TransientError):
-            asked_again(ask, 10)
+            look_up(ask, "asking", 10)
     assert len(calls) == min(stumbles + 1, ATTEMPTS)
     assert calls == sorted(calls, reverse=True)
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [(PermanentError, 10.0), (TransientError, 0.1)])
-def test_what_stays_or_has_no_time_left_is_asked_once(kind: type[StreamlingError], seconds: float) -> None:
+def test_a_permanent_failure_or_a_lack_of_time_is_not_retried(kind: type[StreamlingError], seconds: float) -> None:
     calls: list[float] = []
 
     def ask(left: float) -> str:
@@ -133,5 +134,5 @@ def test_what_stays_or_has_no_time_left_is_asked_once(kind: type[StreamlingError
         raise kind(SCHEMA_NOT_FOUND, "no")
 
     with pytest.raises(kind):
-        asked_again(ask, seconds)
+        look_up(ask, "asking", seconds)
     assert len(calls) == 1
