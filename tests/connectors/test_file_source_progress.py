@@ -269,6 +269,35 @@ def test_the_watermark_takes_in_what_was_committed_ahead(tmp_path: Path) -> None
     assert stored["committed_ahead"] == []
 
 
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_state_without_gone_files_is_understood(tmp_path: Path, mode: Callable[..., FileSource]) -> None:
+    """As versions before this one wrote it."""
+    put(tmp_path / "a.csv", 1)
+    put(tmp_path / "b.csv", 2)
+    stored = end_of(mode(tmp_path))
+    assert "gone" not in stored
+    put(tmp_path / "c.csv", 3, 4)
+    source = mode(tmp_path, stored)
+    middle = source.offer(Room(1, 1, 1)).slices[0].end
+    assert set(middle) >= {"files", "reading"}
+    assert ids(mode(tmp_path, middle)) == [4]
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [(bounded, {"completed"}), (continuous, {"last_modified_ms", "boundary_paths", "committed_ahead"})],
+)
+def test_the_original_would_go_on_from_what_is_stored(
+    tmp_path: Path, mode: Callable[..., FileSource], fields: set[str]
+) -> None:
+    put(tmp_path / "a.csv", 1, at=LONG_AGO)
+    put(tmp_path / "b.csv", 2, at=LONG_AGO + 1)
+    stored = end_of(mode(tmp_path))
+    assert set(stored) == fields | {"files"}
+    put(tmp_path / "c.csv", 3, at=LONG_AGO + 1)
+    assert ids(mode(tmp_path, {name: stored[name] for name in fields})) == [3]
+
+
 def test_a_file_with_an_old_time_that_comes_late_is_read(tmp_path: Path) -> None:
     put(tmp_path / "a.csv", 1, at=LONG_AGO + 100)
     stored = end_of(continuous(tmp_path))
@@ -516,6 +545,20 @@ def test_ranges_grow_together_in_whatever_order_files_are_finished() -> None:
     again = BoundedProgress(done.value())
     assert again.look([*files, FoundFile("h", 1, 1)]) == [FoundFile("h", 1, 1)]
     assert again.value()["completed"] == [{"first": "a", "last": "g"}]
+
+
+@pytest.mark.parametrize("make", [BoundedProgress, ContinuousProgress])
+def test_what_is_taken_back_leaves_no_trace(make: type[BoundedProgress] | type[ContinuousProgress]) -> None:
+    times = (1, 2, 2, 3, 3, 1)
+    progress = make({"last_modified_ms": 1, "committed_ahead": [{"last_modified_ms": 3, "path": "x"}]})
+    todo = progress.look([FoundFile(name, 1, ms * 10**6) for name, ms in zip("abcdef", times, strict=True)])
+    values, undos = [], []
+    for file in todo:
+        values.append(json.dumps(progress.value()))
+        undos.append(progress.finish(file))
+    for value, undo in zip(reversed(values), reversed(undos), strict=True):
+        undo()
+        assert json.dumps(progress.value()) == value
 
 
 @pytest.mark.parametrize("stored", [{}, {"completed": "no"}, {"files": "not base64!"}, "text", 5, {"reading": 3}])

@@ -13,7 +13,8 @@ from streamling.connector import Extent, Json, Offer, Room, Slice, Source, Sourc
 from streamling.errors import FILE_CHANGED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.file.listing import FoundFile, Listing, file_system, found_files
-from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, Progress, Reading, Undo
+from streamling.sources.file.original_positions import Undo
+from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, PartialFile, Progress
 from streamling.sources.file.reader import FileReader, format_module, place_of
 from streamling.sources.file.storage import as_it_is, check_same, gone, naming, open_unchanged, storage_errors
 from streamling.sources.file.stretches import Cutter, Position, Stretch, parts_of, parts_up_to, stretches_of
@@ -35,9 +36,10 @@ _SETTLED_S = 1.0
 
 @dataclass(slots=True)
 class _Steps:
-    """What an offer has moved, so that it can be taken back: where reading was before, and the files it finished."""
+    """What an offer changed, so that it can be taken back: the file that was partly read before it, and the files that it
+    finished."""
 
-    reading: Reading | None
+    partial: PartialFile | None
     finished: list[tuple[FoundFile, Undo]] = field(default_factory=list)
 
 
@@ -85,7 +87,7 @@ class FileSource(Source):
         self._drop_cutter()
         self._gathered: list[Stretch] = []
         self._finished = 0
-        self._steps = _Steps(self._progress.reading)
+        self._steps = _Steps(self._progress.partial)
         self._last_steps = self._steps
         self._next_look = 0.0
         self._seen: dict[FoundFile, float] = {}
@@ -103,7 +105,7 @@ class FileSource(Source):
         with naming(self._name):
             self._gather(room)
         stretches, self._gathered = self._gathered, []
-        self._last_steps, self._steps = self._steps, _Steps(self._progress.reading)
+        self._last_steps, self._steps = self._steps, _Steps(self._progress.partial)
         finished, self._finished = self._finished, 0
         if not stretches and not finished:
             return None
@@ -120,7 +122,7 @@ class FileSource(Source):
             return slice_
         self._drop_cutter()
         if not isinstance(place, list):
-            self._return_to(0, self._last_steps.reading)
+            self._return_to(0, self._last_steps.partial)
             self._stored = slice_.start
             return None
         path, *numbers = place
@@ -129,13 +131,13 @@ class FileSource(Source):
         finished = [file.path for file, _ in self._last_steps.finished]
         whole = path in finished and position == of_file[-1].behind
         kept = finished.index(str(path)) + whole if path in finished else len(finished)
-        self._return_to(kept, None if whole else _reading(of_file[0].file, position))
+        self._return_to(kept, None if whole else _partial(of_file[0].file, position))
         self._stored = self._progress.value()
         parts = parts_up_to(slice_.parts, str(path), position)
         rows = sum(stretch.rows for part in parts for stretch in stretches_of(part))
         return replace(slice_, end=self._stored, parts=parts, rows=rows)
 
-    def _return_to(self, kept: int, reading: Reading | None) -> None:
+    def _return_to(self, kept: int, partial: PartialFile | None) -> None:
         """Of the files that the last offer finished, all but the first ones are to be read again."""
         while len(self._last_steps.finished) > kept:
             file, undo = self._last_steps.finished.pop()
@@ -144,8 +146,8 @@ class FileSource(Source):
             self._todo.appendleft(file)
             done, total = self._bytes
             self._bytes = (done - file.size, total)
-        self._progress.reading = reading
-        self._steps = _Steps(reading)
+        self._progress.partial = partial
+        self._steps = _Steps(partial)
 
     # Looking for files
 
@@ -168,19 +170,19 @@ class FileSource(Source):
             self._next_look = time.monotonic() + wait
         self._todo = deque(self._resumed(listing, todo))
         # Files that gave no rows may be finished already. They stay so: what was listed before cannot be undone.
-        self._steps = _Steps(self._progress.reading)
+        self._steps = _Steps(self._progress.partial)
         total = sum(file.size for file in listing.files)
         self._bytes = (total - sum(file.size for file in self._todo), total)
 
     def _resumed(self, listing: Listing, todo: list[FoundFile]) -> list[FoundFile]:
         """The file that is half read comes first. It must be what it was."""
-        reading = self._progress.reading
-        if reading is None:
+        partial = self._progress.partial
+        if partial is None:
             return todo
-        file = next((f for f in listing.files if f.path == reading.path), None)
+        file = next((f for f in listing.files if f.path == partial.path), None)
         if file is None:
-            raise gone(reading.path)
-        check_same(FoundFile(reading.path, reading.size, reading.modified_ns), file.size, file.modified_ns)
+            raise gone(partial.path)
+        check_same(FoundFile(partial.path, partial.size, partial.modified_ns), file.size, file.modified_ns)
         return [file, *(f for f in todo if f.path != file.path)]
 
     def _settled(self, files: list[FoundFile]) -> list[FoundFile]:
@@ -229,7 +231,7 @@ class FileSource(Source):
                 self._drop_cutter()
                 raise
         if stretch is not None:
-            self._progress.reading = _reading(file, Position(cutter.at, cutter.row))
+            self._progress.partial = _partial(file, Position(cutter.at, cutter.row))
         if stretch is None or cutter.bytes_done >= file.size:
             cutter.close()
             self._steps.finished.append((file, self._progress.finish(file)))
@@ -248,7 +250,7 @@ class FileSource(Source):
 
     def _leave(self, file: FoundFile) -> None:
         """Go on to the next file."""
-        self._cutter, self._progress.reading = None, None
+        self._cutter, self._progress.partial = None, None
         if self._todo:
             self._todo.popleft()
         done, total = self._bytes
@@ -257,11 +259,11 @@ class FileSource(Source):
     def _opened(self, file: FoundFile) -> Cutter | None:
         """The cutter of a file; None for one that went or changed before anything of it was read."""
         system, _ = file_system(self._path)
-        reading = self._progress.reading
+        partial = self._progress.partial
         try:
             stream = open_unchanged(system, file)
         except PermanentError as error:
-            if reading is not None or error.condition is not FILE_CHANGED:
+            if partial is not None or error.condition is not FILE_CHANGED:
                 raise
             if self.bounded:  # it is listed once, so it is read as it is by now
                 self._replace_front(as_it_is(system, file))
@@ -269,7 +271,7 @@ class FileSource(Source):
             log.warning("source %s: '%s' changed or went before it was read", self._name, file.path)
             self._leave(file)
             return None
-        at, row = (reading.at, reading.row) if reading else (0, 1)
+        at, row = (partial.at, partial.row) if partial else (0, 1)
         module = format_module(self._format)
         try:
             self._cutter, names = module.open_cutter(file, stream, at, row, self._shape)
@@ -315,5 +317,5 @@ class FileSource(Source):
             cutter.close()
 
 
-def _reading(file: FoundFile, position: Position) -> Reading:
-    return Reading(file.path, file.size, file.modified_ns, position.at, position.row)
+def _partial(file: FoundFile, position: Position) -> PartialFile:
+    return PartialFile(file.path, file.size, file.modified_ns, position.at, position.row)
