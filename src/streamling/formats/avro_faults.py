@@ -5,9 +5,10 @@ that is; reading the bodies one by one with it costs 1.6 ms each. So fastavro re
 tens of microseconds each, and its values are thrown away.
 
 The Arrow reader decides which bodies are bad. Where it is stricter or more lenient than fastavro, its rule is applied
-here: 32 bits of an int, the range of enum symbols and union branches, the width of decimals. What fastavro alone accepts
-(a number of more than 64 bits, a negative block size) is left to the search by halves in `avro_messages.py`. Lengths
-and counts are never trusted: fastavro reads what is there, and every item of an array or map takes at least one byte.
+here: 32 bits of an int, the range of enum symbols and union branches, the width of decimals. What only the Arrow reader
+rejects (a number of more than 64 bits, a negative block size) is found by the search by halves in `avro_messages.py`.
+Lengths and counts are never trusted: fastavro reads only bytes that exist, and every item of an array or map takes at
+least one byte.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class _Fault(Exception):
 
 
 def fault_finder(schema: Json) -> Callable[[bytes], str | None]:
-    """A function that says what is wrong with a body, None if nothing is. The schema is one that `readable` gave."""
+    """A function that says what is wrong with a body, None if nothing is. The schema comes from `decoding_schema`."""
     from fastavro import schemaless_reader
 
-    whole = _parsed(schema)
-    columns = [(path, _parsed(type_)) for path, type_ in _columns(schema, "")]
+    whole = _parse(schema)
+    columns = [(path, _parse(type_)) for path, type_ in _columns(schema, "")]
 
     def fault(body: bytes) -> str | None:
         stream = io.BytesIO(body)
@@ -63,7 +64,9 @@ def _describe(error: Exception) -> str:
             return str(error)
         case UnicodeDecodeError():
             return "is not UTF-8"
-        case EOFError() if str(error).startswith("Expected "):  # of other values it names the stream object
+        case EOFError() if str(error).startswith(
+            "Expected "
+        ):  # for other values the text has only the address of the stream
             return f"ends early: e{str(error)[1:]}"
         case EOFError():
             return "ends early"
@@ -79,19 +82,19 @@ def _columns(schema: Json, path: str) -> Iterator[tuple[str, Json]]:
         yield from _columns(field["type"], f"{path}.{field['name']}" if path else field["name"])
 
 
-def _parsed(schema: Json) -> Json:
-    """The schema as fastavro takes it; in a record, because only those are not parsed again for every body."""
+def _parse(schema: Json) -> Json:
+    """The schema for fastavro; in a record, because fastavro parses any other schema again for every body."""
     from fastavro import parse_schema
 
     _register_checks()
     names = count()
-    return _with_branches(parse_schema(_record([_checked(schema, names)], names)))
+    return _with_branches(parse_schema(_record([_with_checks(schema, names)], names)))
 
 
-def _checked(schema: Json, names: Iterator[int]) -> Json:
-    """The schema with our checks, and nothing else that does not decide how many bytes a value has."""
+def _with_checks(schema: Json, names: Iterator[int]) -> Json:
+    """The schema with our checks, and without everything that does not decide how many bytes a value has."""
     if isinstance(schema, list):
-        return [_checked(branch, names) for branch in schema]
+        return [_with_checks(branch, names) for branch in schema]
     kind = schema["type"] if isinstance(schema, dict) else schema
     match kind:
         case "int":
@@ -106,11 +109,11 @@ def _checked(schema: Json, names: Iterator[int]) -> Json:
             bits = 128 if schema["precision"] <= SPARK_DIGITS else 256
             return {"type": kind, **sized, "logicalType": _DECIMAL, "bits": bits}
         case "array":
-            return {"type": "array", "items": _checked(schema["items"], names)}
+            return {"type": "array", "items": _with_checks(schema["items"], names)}
         case "map":
-            return {"type": "map", "values": _checked(schema["values"], names)}
+            return {"type": "map", "values": _with_checks(schema["values"], names)}
         case "record":
-            return _record([_checked(field["type"], names) for field in schema["fields"]], names)
+            return _record([_with_checks(field["type"], names) for field in schema["fields"]], names)
     return kind
 
 
@@ -158,7 +161,7 @@ class _Branches(list[Json]):
         return super().__getitem__(index)
 
     def __len__(self) -> int:
-        return 0  # compiled code adds the length to a negative index; this way it arrives as it is
+        return 0  # compiled code adds the length to a negative index; with 0 the index stays what it is
 
 
 def _with_branches(schema: Json) -> Json:

@@ -13,11 +13,11 @@ from avro_samples import KINDS, Kind, body, decoder, field, nullable, record, re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamling.formats.avro import byteless, expanded
-from streamling.formats.avro_blocks import Undecodable, number
+from streamling.formats.avro import expand_schema, is_byteless
+from streamling.formats.avro_blocks import Undecodable, encode_long
 from streamling.formats.avro_faults import fault_finder
 from streamling.formats.avro_messages import BodyDecoder
-from streamling.formats.avro_values import readable
+from streamling.formats.avro_values import decoding_schema
 from streamling.formats.bodies import BadBody
 
 
@@ -30,7 +30,7 @@ def damaged(draw: st.DrawFn, good: bytes) -> bytes:
 
 def refused(decoder: BodyDecoder, body: bytes) -> str | None:
     try:
-        decoder._decoded([body])
+        decoder._decode([body])
     except Undecodable as error:
         return str(error)
     return None
@@ -39,7 +39,7 @@ def refused(decoder: BodyDecoder, body: bytes) -> str | None:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(records(KINDS), st.booleans(), st.data())
 def test_what_the_reader_accepts_has_no_fault(kind: Kind, root_is_union: bool, data: st.DataObject) -> None:
-    schema, values = nullable(kind) if root_is_union and not byteless(kind[0]) else kind
+    schema, values = nullable(kind) if root_is_union and not is_byteless(kind[0]) else kind
     decode, fault = decoder(schema), finder(schema)
     good = body(schema, data.draw(values)[0])
     assert fault(good) is None
@@ -61,7 +61,7 @@ def test_a_body_is_bad_among_others_if_it_is_bad_alone(kind: Kind, data: st.Data
 
 
 def finder(schema: Any) -> Callable[[bytes], str | None]:
-    return fault_finder(readable(expanded(json.dumps(schema))))
+    return fault_finder(decoding_schema(expand_schema(json.dumps(schema))))
 
 
 INNER = record(
@@ -76,13 +76,13 @@ ENDS_EARLY = "ends early: expected"
     ("content", "expected"),
     [
         (b"", "'a' ends early"),
-        (number(1 << 31), "'a' is a number of more than 32 bits"),
-        (number(1) + number(1) + number(2) + b"x", f"'in.b' {ENDS_EARLY} 2 bytes, read 1"),
-        (number(1) + number(1) + number(1) + b"\xff", "'in.b' is not UTF-8"),
-        (number(1) + number(1) + number(-1), f"'in.b' {ENDS_EARLY} -1 bytes, read 0"),
-        (number(1) + number(0) + number(1) + number(1) + b"\xff", "'in.c' is not UTF-8"),
-        (number(1) + number(0) + number(0), None),
-        (number(1) + number(0) + number(0) + b"xy", "it should end after 3 bytes, and has 5"),
+        (encode_long(1 << 31), "'a' is a number of more than 32 bits"),
+        (encode_long(1) + encode_long(1) + encode_long(2) + b"x", f"'in.b' {ENDS_EARLY} 2 bytes, read 1"),
+        (encode_long(1) + encode_long(1) + encode_long(1) + b"\xff", "'in.b' is not UTF-8"),
+        (encode_long(1) + encode_long(1) + encode_long(-1), f"'in.b' {ENDS_EARLY} -1 bytes, read 0"),
+        (encode_long(1) + encode_long(0) + encode_long(1) + encode_long(1) + b"\xff", "'in.c' is not UTF-8"),
+        (encode_long(1) + encode_long(0) + encode_long(0), None),
+        (encode_long(1) + encode_long(0) + encode_long(0) + b"xy", "it should end after 3 bytes, and has 5"),
     ],
 )
 def test_a_fault_names_the_column(content: bytes, expected: str | None) -> None:
@@ -92,15 +92,15 @@ def test_a_fault_names_the_column(content: bytes, expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("type_", "content", "expected"),
     [
-        (STATE, number(2), "'a' is symbol 2 of an enum of 2"),
-        (STATE, number(-1), "'a' is symbol -1 of an enum of 2"),
-        (MONEY, number(17) + b"\x01" * 17, "'a' is a decimal of more than 128 bits"),
-        (MONEY, number(17) + b"\xff" * 17, None),
-        (["null", "int", "string"], number(3), "'a' is branch 3 of a union of 3"),
-        (["null", "int", "string"], number(-1) + number(0), "'a' is branch -1 of a union of 3"),
-        (["null", "int"], number(7) + number(5), None),
-        (["null", "int"], number(-2) + number(5), None),
-        (["int", "null"], number(-2), None),
+        (STATE, encode_long(2), "'a' is symbol 2 of an enum of 2"),
+        (STATE, encode_long(-1), "'a' is symbol -1 of an enum of 2"),
+        (MONEY, encode_long(17) + b"\x01" * 17, "'a' is a decimal of more than 128 bits"),
+        (MONEY, encode_long(17) + b"\xff" * 17, None),
+        (["null", "int", "string"], encode_long(3), "'a' is branch 3 of a union of 3"),
+        (["null", "int", "string"], encode_long(-1) + encode_long(0), "'a' is branch -1 of a union of 3"),
+        (["null", "int"], encode_long(7) + encode_long(5), None),
+        (["null", "int"], encode_long(-2) + encode_long(5), None),
+        (["int", "null"], encode_long(-2), None),
     ],
 )
 def test_the_rules_are_those_of_the_reader(type_: Any, content: bytes, expected: str | None) -> None:
@@ -113,7 +113,7 @@ def test_the_rules_are_those_of_the_reader(type_: Any, content: bytes, expected:
     ("type_", "content"),
     [
         ("long", b"\xff" * 9 + b"\x02"),
-        ({"type": "array", "items": "int"}, number(-1) + number(-5) + number(0) + number(0)),
+        ({"type": "array", "items": "int"}, encode_long(-1) + encode_long(-5) + encode_long(0) + encode_long(0)),
     ],
 )
 def test_what_only_the_reader_rejects_is_found_by_halving(type_: Any, content: bytes) -> None:
@@ -131,7 +131,7 @@ def test_what_only_the_reader_rejects_is_found_by_halving(type_: Any, content: b
 )
 def test_a_length_beyond_the_body_costs_neither_memory_nor_time(type_: Any, size: int) -> None:
     schema = record(field("a", type_))
-    content = number(size) + b"\0\0\0"
+    content = encode_long(size) + b"\0\0\0"
     find = finder(schema)
     find(content)
     tracemalloc.start()

@@ -11,7 +11,7 @@ from bisect import bisect, bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from streamling.connector import Json
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
 
 Undo = Callable[[], None]
 """Takes back a step. Steps are taken back in reverse order, and none from before the last listing."""
@@ -29,22 +29,22 @@ class PathRanges:
             for r in (ranges if isinstance(ranges, list) else ())
             if isinstance(r, dict)
         ]
-        self._files: Sequence[FoundFile] = ()
+        self._files: Sequence[SourceFile] = ()
         self._places: dict[str, int] = {}
         self._unread: list[int] = []
         """Places in the listing, ascending."""
 
-    def covered(self, files: Iterable[FoundFile]) -> Iterator[FoundFile]:
+    def covered(self, files: Iterable[SourceFile]) -> Iterator[SourceFile]:
         """Those files that are finished by the rules of the original."""
         return (f for f in files if any(first <= _plain(f.path) <= last for first, last in self._stored))
 
-    def look(self, files: Sequence[FoundFile], unread: Iterable[FoundFile]) -> None:
+    def note_listing(self, files: Sequence[SourceFile], unread: Iterable[SourceFile]) -> None:
         """A new listing in the order of its paths, and which of its files are not read yet."""
         self._files = files
         self._places = {file.path: place for place, file in enumerate(files)}
         self._unread = sorted(self._places[file.path] for file in unread)
 
-    def finish(self, file: FoundFile) -> Undo:
+    def finish(self, file: SourceFile) -> Undo:
         place = self._places[file.path]
         del self._unread[bisect_left(self._unread, place)]
         return lambda: insort(self._unread, place)
@@ -78,7 +78,7 @@ class Watermark:
         entries = [entry for entry in ahead if isinstance(entry, dict)] if isinstance(ahead, list) else []
         self._ahead = [(_time(entry), str(entry["path"])) for entry in entries if "path" in entry]
 
-    def covered(self, files: Iterable[FoundFile]) -> Iterator[FoundFile]:
+    def covered(self, files: Iterable[SourceFile]) -> Iterator[SourceFile]:
         boundary = {_comparable(path, self._bucket) for path in self._boundary}
         ahead = {(time, _comparable(path, self._bucket)) for time, path in self._ahead}
         for file in files:
@@ -87,7 +87,7 @@ class Watermark:
             if modified < self._time or at_boundary or (modified, path) in ahead:
                 yield file
 
-    def finish(self, file: FoundFile) -> Undo:
+    def finish(self, file: SourceFile) -> Undo:
         modified, time, boundary = file.modified_ns // _MS, self._time, self._boundary
         if modified > time:
             self._time, self._boundary = modified, [file.path]

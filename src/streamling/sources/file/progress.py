@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamling.connector import Json
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
 from streamling.sources.file.original_positions import PathRanges, Undo, Watermark
 
 _PATH_BYTES, _VERSION_BYTES = 8, 4
@@ -80,13 +80,13 @@ class ReadFiles:
         gone = b"".join(p + v for p, v in self.gone.items())
         return files | ({"gone": b64encode(gone).decode()} if gone else {})
 
-    def has_path(self, file: FoundFile) -> bool:
+    def has_path(self, file: SourceFile) -> bool:
         return _path_hash(file) in self.versions
 
-    def has(self, file: FoundFile) -> bool:
+    def has(self, file: SourceFile) -> bool:
         return self.versions.get(_path_hash(file)) == _version_hash(file)
 
-    def add(self, file: FoundFile) -> Undo:
+    def add(self, file: SourceFile) -> Undo:
         path, version = _path_hash(file), _version_hash(file)
         before = self.versions.get(path)
         # Packed as they come: packing all of them for every offer would take longer than reading small files.
@@ -107,7 +107,7 @@ class ReadFiles:
 
         return undo
 
-    def see(self, files: Iterable[FoundFile]) -> None:
+    def note_existing(self, files: Iterable[SourceFile]) -> None:
         """Note which of the files are there.
 
         A file that comes back as it was is known again; if it has changed, it is another file, not read yet. If there
@@ -135,16 +135,16 @@ def _entries(text: str) -> dict[bytes, bytes]:
     return {entry[:_PATH_BYTES]: entry[_PATH_BYTES:] for entry in entries}
 
 
-def _path_hash(file: FoundFile) -> bytes:
+def _path_hash(file: SourceFile) -> bytes:
     return hashlib.blake2b(file.path.encode(errors="surrogateescape"), digest_size=_PATH_BYTES).digest()
 
 
-def _version_hash(file: FoundFile) -> bytes:
+def _version_hash(file: SourceFile) -> bytes:
     text = f"{file.size} {file.modified_ns}"
     return hashlib.blake2b(text.encode(), digest_size=_VERSION_BYTES).digest()
 
 
-class Progress(ABC):
+class FileProgress(ABC):
     """What was read of the files of a source. `original`: the same in the form of the original."""
 
     def __init__(self, stored: Mapping[str, Json], original: PathRanges | Watermark) -> None:
@@ -154,7 +154,7 @@ class Progress(ABC):
         self._files = files if files is not None else ReadFiles()
         self._is_of_original = files is None
 
-    def look(self, files: Sequence[FoundFile], others: Sequence[FoundFile] = ()) -> list[FoundFile]:
+    def note_listing(self, files: Sequence[SourceFile], others: Sequence[SourceFile] = ()) -> list[SourceFile]:
         """A new listing: which of its files are still to be read, in the order in which they are read.
 
         `others` are there too, and are not to be read.
@@ -163,13 +163,13 @@ class Progress(ABC):
             for file in self._original.covered(files):
                 self._files.add(file)
         self._is_of_original = False
-        self._files.see((*files, *others))
+        self._files.note_existing((*files, *others))
         return self._unread(files)
 
     @abstractmethod
-    def _unread(self, files: Sequence[FoundFile]) -> list[FoundFile]: ...
+    def _unread(self, files: Sequence[SourceFile]) -> list[SourceFile]: ...
 
-    def finish(self, file: FoundFile) -> Undo:
+    def finish(self, file: SourceFile) -> Undo:
         """All rows of a file of the last listing are offered."""
         steps = self._files.add(file), self._original.finish(file)
 
@@ -185,31 +185,31 @@ class Progress(ABC):
         return stored | ({"reading": self.partial.to_json()} if self.partial else {})
 
 
-class BoundedProgress(Progress):
+class BoundedProgress(FileProgress):
     """Every path is read once, in the order of the paths."""
 
     def __init__(self, stored: Json, bucket: str = "") -> None:
         value = stored if isinstance(stored, dict) else {}
         self._ranges = PathRanges(value, bucket)
         super().__init__(value, self._ranges)
-        self.changed: list[FoundFile] = []
+        self.changed: list[SourceFile] = []
         """Files of the last listing that were read before and have changed since; they are not read again."""
 
-    def _unread(self, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def _unread(self, files: Sequence[SourceFile]) -> list[SourceFile]:
         self.changed = [file for file in files if self._files.has_path(file) and not self._files.has(file)]
         unread = [file for file in files if not self._files.has_path(file)]
-        self._ranges.look(files, unread)
+        self._ranges.note_listing(files, unread)
         return unread
 
 
-class ContinuousProgress(Progress):
+class ContinuousProgress(FileProgress):
     """Every version of every file is read, the oldest first."""
 
     def __init__(self, stored: Json, bucket: str = "") -> None:
         value = stored if isinstance(stored, dict) else {}
         super().__init__(value, Watermark(value, bucket))
 
-    def _unread(self, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def _unread(self, files: Sequence[SourceFile]) -> list[SourceFile]:
         unread = [file for file in files if not self._files.has(file)]
         return sorted(unread, key=lambda file: (file.modified_ns, file.path))
 
