@@ -30,7 +30,7 @@ class _Fault(Exception):
 
 
 def fault_finder(schema: Json) -> Callable[[bytes], str | None]:
-    """A function that says what is wrong with a body, None if nothing is. The schema comes from `decoding_schema`."""
+    """A function that returns what is wrong with a body, or None. The schema comes from `decoding_schema`."""
     from fastavro import schemaless_reader
 
     whole = _parse(schema)

@@ -5,8 +5,8 @@
 
 `files` decides: it has twelve bytes for every file that was read and is still there, so a hundred thousand files take
 less than two megabytes.
-`gone`, if there are such, has as much for files that were read and are away now: one that comes back as it was is not
-read again. They are in the order in which they disappeared, and the oldest are forgotten beyond a number.
+`gone` has the same for files that were read and no longer exist: a file that comes back unchanged is not read again.
+They are in the order in which they disappeared; beyond a limit the oldest are forgotten. The field is absent if empty.
 `reading` is the place inside the file that is partly read.
 The other fields are those of the original. A state that has only them is read once (`original_positions.py`).
 """
@@ -89,7 +89,7 @@ class ReadFiles:
     def add(self, file: SourceFile) -> Undo:
         path, version = _path_hash(file), _version_hash(file)
         before = self.versions.get(path)
-        # Packed as they come: packing all of them for every offer would take longer than reading small files.
+        # Packed one by one: packing all of them for every offer would take longer than reading small files.
         if self._packed is not None and path not in self.versions:
             self._packed += path + version
         else:
@@ -110,8 +110,8 @@ class ReadFiles:
     def note_existing(self, files: Iterable[SourceFile]) -> None:
         """Note which of the files are there.
 
-        A file that comes back as it was is known again; if it has changed, it is another file, not read yet. If there
-        are no files at all, their directory is away, and it may come back with them.
+        A file that comes back unchanged counts as read; if it has changed, it counts as another file. If there are
+        no files at all, their directory is missing, and it may come back with them.
         """
         there = {_path_hash(file): file for file in files}
         back = self.gone.keys() & there.keys()

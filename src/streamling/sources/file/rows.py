@@ -71,7 +71,7 @@ class RowShape:
         try:
             return pa.repeat(pc.cast(pa.scalar(value), field.type), rows)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            text = f"lies in a directory '{field.name}={value}', which does not fit {self.type_names[field.name]}"
+            text = f"is in a directory '{field.name}={value}', which does not fit {self.type_names[field.name]}"
             raise _unfit_file(file, text) from error
 
     def _cast_column(

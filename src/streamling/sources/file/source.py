@@ -313,8 +313,8 @@ class FileSource(Source):
 
     def _check_names(self, file: SourceFile, names: Sequence[str]) -> None:
         """Warns once per file about missing columns and about columns that are not read."""
-        made = {OPERATION_COLUMN, *(name for name, _ in file.partitions)}
-        missing = [f.name for f in self._planned if f.name not in names and f.name not in made]
+        available = {OPERATION_COLUMN, *names, *(name for name, _ in file.partitions)}
+        missing = [f.name for f in self._planned if f.name not in available]
         extra = [name for name in names if name not in self._planned]
         if missing and names:
             self._warn_once(file.path, f"lacks columns, which are null in its rows: {', '.join(missing)}")

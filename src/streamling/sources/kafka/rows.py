@@ -71,10 +71,10 @@ class MessageRows:
 
     @property
     def _payload_columns(self) -> list[str]:
-        made = {PARTITION, OFFSET, TIME} if self.metadata else set()
+        extra = {PARTITION, OFFSET, TIME} if self.metadata else set()
         if not self.payload.has_operation:
-            made.add(OPERATION_COLUMN)
-        return [f.name for f in self.columns if f.name not in made]
+            extra.add(OPERATION_COLUMN)
+        return [f.name for f in self.columns if f.name not in extra]
 
     def _bodies(self, messages: Sequence[Any], bad: dict[int, BadRow]) -> Bodies:
         values = [message.value() for message in messages]
@@ -175,20 +175,20 @@ class MessageRows:
         operations: bytearray | None,
         bad: dict[int, BadRow],
     ) -> pa.RecordBatch:
-        made: dict[str, pa.Array] = {}
+        extra: dict[str, pa.Array] = {}
         whole = len(indexes) == len(messages)
         if operations is not None:
-            made[OPERATION_COLUMN] = _letters(operations if whole else bytes(operations[n] for n in indexes))
+            extra[OPERATION_COLUMN] = _letters(operations if whole else bytes(operations[n] for n in indexes))
         if self.metadata:
             with_rows = messages if whole else [messages[n] for n in indexes]
             if PARTITION in self.columns:
-                made[PARTITION] = pa.array([m.partition() for m in with_rows], pa.int32())
+                extra[PARTITION] = pa.array([m.partition() for m in with_rows], pa.int32())
             if OFFSET in self.columns:
-                made[OFFSET] = pa.array([m.offset() for m in with_rows], pa.int64())
+                extra[OFFSET] = pa.array([m.offset() for m in with_rows], pa.int64())
             if TIME in self.columns:
-                made[TIME] = self._times(with_rows, indexes, bad)
+                extra[TIME] = self._times(with_rows, indexes, bad)
         schema = arrow_schema(self.columns)
-        columns = [made[f.name] if f.name in made else _single_array(table.column(f.name)) for f in schema]
+        columns = [extra[f.name] if f.name in extra else _single_array(table.column(f.name)) for f in schema]
         columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
