@@ -18,7 +18,7 @@ from streamling.connector import kinds
 from streamling.engine.preparation import probe_sources
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.plan.contract import Discovery
-from streamling.sources.clickhouse.columns import Table, look_up_table
+from streamling.sources.clickhouse.columns import ClickHouseTable, look_up_table
 from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
@@ -119,7 +119,7 @@ def refused(clickhouse: ClickHouseServer, options: str, **connection: Any) -> St
     return answer
 
 
-def looked_up(clickhouse: ClickHouseServer, name: str) -> Table:
+def looked_up(clickhouse: ClickHouseServer, name: str) -> ClickHouseTable:
     (node,) = pipeline(f"table_name: {name}").sources
     return look_up_table(node, name, Settings(clickhouse_source=ClickHouseSourceSettings(url=clickhouse.url)), 10)
 
@@ -209,7 +209,7 @@ def test_a_sorting_key_that_computes_something_is_no_key_of_rows(clickhouse: Cli
     [
         ("id Int64", "MergeTree ORDER BY tuple()", "no sorting key"),
         ("id Int64", "Memory", "no sorting key"),
-        ("id Int64", "MergeTree ORDER BY intDiv(id, 2)", "begins with intDiv(id, 2), which is no column"),
+        ("id Int64", "MergeTree ORDER BY intDiv(id, 2)", "begins with intDiv(id, 2), which is not a column"),
         ("id String", "MergeTree ORDER BY id", "column 'id', which is String"),
         ("id UInt16", "MergeTree ORDER BY id", "column 'id', which is UInt16"),
         ("id Int128", "MergeTree ORDER BY id", "column 'id', which is Int128"),

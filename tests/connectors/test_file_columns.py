@@ -173,7 +173,7 @@ def test_no_files_is_said_with_the_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("ok.csv", "does not end in .parquet"), ("_ok.parquet", "names that begin with '.' or '_' are left out")],
+    [("ok.csv", "does not end in .parquet"), ("_ok.parquet", "names that begin with '.' or '_' are ignored")],
 )
 def test_a_file_that_is_there_and_not_read_is_explained(tmp_path: Path, name: str, part: str) -> None:
     (tmp_path / name).write_text("id\n1\n")
@@ -185,15 +185,15 @@ def test_a_file_that_is_there_and_not_read_is_explained(tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("names", "path", "part"),
     [
-        ((), "nowhere", "neither a file nor a directory"),
+        ((), "nowhere", "no file or directory with this name"),
         ((), "nowhere/*.csv", "there is no directory '{base}/nowhere'"),
         ((), "", "there are no files"),
         (("x.json", "y.json", "deep/z.json"), "", "there are 3 files, none ends in .csv; for example deep/z.json"),
         (("x.json",), "", "there is 1 file, none ends in .csv; for example x.json"),
-        (("a.csv.gz",), "", "compressed files cannot be read yet; for example a.csv.gz"),
-        (("a.csv.gz",), "a.csv.gz", "compressed files cannot be read yet"),
+        (("a.csv.gz",), "", "compressed files are not supported; for example a.csv.gz"),
+        (("a.csv.gz",), "a.csv.gz", "compressed files are not supported"),
         (("a.csv", "b.csv"), "c*.csv", "there are 2 files in '{base}', none matches; for example a.csv"),
-        (("_a.csv",), "", "names that begin with '.' or '_' are left out"),
+        (("_a.csv",), "", "names that begin with '.' or '_' are ignored"),
     ],
 )
 def test_why_no_files_are_found_is_said(tmp_path: Path, names: tuple[str, ...], path: str, part: str) -> None:
@@ -211,7 +211,7 @@ def test_a_leading_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pyte
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name,id\n1,a,2\n")
-    with pytest.raises(UserError, match="two columns of the name 'id'") as caught:
+    with pytest.raises(UserError, match="two columns with the name 'id'") as caught:
         columns_of(str(tmp_path), "csv")
     assert caught.value.code == "SCHEMA_UNUSABLE"
 
@@ -257,7 +257,7 @@ def test_declared_types_take_the_place_of_guessed_ones(tmp_path: Path) -> None:
 def test_a_directory_column_cannot_be_declared(tmp_path: Path) -> None:
     (tmp_path / "dt=2024-01-01").mkdir()
     (tmp_path / "dt=2024-01-01" / "a.csv").write_text("id\n1\n")
-    with pytest.raises(UserError, match="column of directories"):
+    with pytest.raises(UserError, match="comes from directory names"):
         columns_of(str(tmp_path), "csv", {"dt": INT64})
 
 
@@ -265,7 +265,7 @@ def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_pa
     (tmp_path / "a.json").write_text('{"id": 1, "price": "2.50"}\n{"id": 2, "price": 3}\n')
     with pytest.raises(UserError, match="price") as refused:
         columns_of(str(tmp_path), "json")
-    assert refused.value.hint == "'schema' of the source can say the types of columns"
+    assert refused.value.hint == "set the type of the column in 'schema' of the source"
     schema = columns_of(str(tmp_path), "json", {"price": decimal(10, 2)})
     assert [(f.name, str(f.type)) for f in schema if f.name != "_gs_op"] == [
         ("price", "decimal(10,2)"),
@@ -293,7 +293,7 @@ def test_where_types_are_not_the_trouble_no_types_are_advised(tmp_path: Path, fo
     with pytest.raises(UserError) as caught:
         columns_of(str(tmp_path), format_)
     assert caught.value.hint is None
-    assert ("line of column names" if format_ == "csv" else "one object per line is needed") in caught.value.message
+    assert ("line of column names" if format_ == "csv" else "one object per line, not an array") in caught.value.message
 
 
 def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ def test_later_files_are_matched_by_name(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         rows = rows_of(tmp_path, "avro")
     assert [(row["id"], row["name"]) for row in rows] == [(1, "a"), (2, None)]
-    assert "lacks columns" in caplog.text and "are left out: more" in caplog.text
+    assert "lacks columns" in caplog.text and "are not read: more" in caplog.text
 
 
 def test_the_operation_may_come_from_the_file(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_file_that_is_cut_short_is_told_with_the_place(tmp_path: Path) -> None
     path = damaged(tmp_path, 0, b"")
     path.write_bytes(path.read_bytes()[:-5])
     source = opened(tmp_path, "avro")
-    with pytest.raises(PermanentError, match=r"a\.avro' is damaged: what begins at byte \d+ is no whole Avro block"):
+    with pytest.raises(PermanentError, match=r"a\.avro' is damaged: there is no complete Avro block at byte \d+"):
         source.offer(PLENTY)
 
 

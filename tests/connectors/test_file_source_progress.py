@@ -16,7 +16,7 @@ from streamling.errors import PermanentError
 from streamling.sources.file import progress as progress_module
 from streamling.sources.file import records
 from streamling.sources.file import source as source_module
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, ReadFiles
 from streamling.sources.file.source import FileSource
 
@@ -106,10 +106,10 @@ def test_paths_of_other_spellings_are_understood(tmp_path: Path, form: str) -> N
 
 
 def test_object_paths_may_lack_their_bucket() -> None:
-    files = [FoundFile("bucket/in/a.csv", 1, 1), FoundFile("bucket/in/b.csv", 1, 1)]
+    files = [SourceFile("bucket/in/a.csv", 1, 1), SourceFile("bucket/in/b.csv", 1, 1)]
     for first in ("in/a.csv", "bucket/in/a.csv", "s3://bucket/in/a.csv"):
         progress = BoundedProgress({"completed": [{"first": first, "last": first}]}, "bucket")
-        assert progress.look(files) == files[1:]
+        assert progress.note_listing(files) == files[1:]
 
 
 def test_a_file_that_comes_late_is_read_though_its_name_lies_in_a_finished_range(tmp_path: Path) -> None:
@@ -269,6 +269,35 @@ def test_the_watermark_takes_in_what_was_committed_ahead(tmp_path: Path) -> None
     assert stored["committed_ahead"] == []
 
 
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_state_without_gone_files_is_understood(tmp_path: Path, mode: Callable[..., FileSource]) -> None:
+    """As versions before this one wrote it."""
+    put(tmp_path / "a.csv", 1)
+    put(tmp_path / "b.csv", 2)
+    stored = end_of(mode(tmp_path))
+    assert "gone" not in stored
+    put(tmp_path / "c.csv", 3, 4)
+    source = mode(tmp_path, stored)
+    middle = source.offer(Room(1, 1, 1)).slices[0].end
+    assert set(middle) >= {"files", "reading"}
+    assert ids(mode(tmp_path, middle)) == [4]
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [(bounded, {"completed"}), (continuous, {"last_modified_ms", "boundary_paths", "committed_ahead"})],
+)
+def test_the_original_would_go_on_from_what_is_stored(
+    tmp_path: Path, mode: Callable[..., FileSource], fields: set[str]
+) -> None:
+    put(tmp_path / "a.csv", 1, at=LONG_AGO)
+    put(tmp_path / "b.csv", 2, at=LONG_AGO + 1)
+    stored = end_of(mode(tmp_path))
+    assert set(stored) == fields | {"files"}
+    put(tmp_path / "c.csv", 3, at=LONG_AGO + 1)
+    assert ids(mode(tmp_path, {name: stored[name] for name in fields})) == [3]
+
+
 def test_a_file_with_an_old_time_that_comes_late_is_read(tmp_path: Path) -> None:
     put(tmp_path / "a.csv", 1, at=LONG_AGO + 100)
     stored = end_of(continuous(tmp_path))
@@ -336,12 +365,12 @@ def test_a_path_that_is_changed_and_changed_back_reads_nothing_twice(
 
 def test_of_files_that_are_gone_the_oldest_are_forgotten_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "MOST_GONE", 2)
-    known, files = ReadFiles(), [FoundFile(f"{n}.csv", 1, n) for n in range(4)]
+    known, files = ReadFiles(), [SourceFile(f"{n}.csv", 1, n) for n in range(4)]
     for file in files:
         known.add(file)
     for there in (files[1:], files[2:], files[3:]):  # 0 goes first, then 1, then 2
-        known.see(there)
-    known.see(files)
+        known.note_existing(there)
+    known.note_existing(files)
     assert [known.has(file) for file in files] == [False, True, True, True]
 
 
@@ -393,8 +422,8 @@ def test_a_look_that_finds_nothing_is_not_repeated_before_its_time(
     clock = [1000.0]
     monkeypatch.setattr(source_module.time, "monotonic", lambda: clock[0])
     looks = []
-    found_files = source_module.found_files
-    monkeypatch.setattr(source_module, "found_files", lambda *a: looks.append(1) or found_files(*a))
+    list_files = source_module.list_files
+    monkeypatch.setattr(source_module, "list_files", lambda *a: looks.append(1) or list_files(*a))
     source = continuous(tmp_path)
     assert ids(source) == [1]
     assert len(looks) == 2  # again at once, because the first one found something
@@ -470,14 +499,14 @@ def test_opened_again_a_source_starts_from_what_it_is_given(tmp_path: Path) -> N
 
 
 def test_a_hundred_thousand_files_take_less_than_two_megabytes() -> None:
-    files = [FoundFile(f"/data/in/{i:08d}.csv", i, i) for i in range(100_000)]
+    files = [SourceFile(f"/data/in/{i:08d}.csv", i, i) for i in range(100_000)]
     known = ReadFiles()
     for file in files:
         known.add(file)
     assert len(str(known.value)) < 2_000_000
     again = ReadFiles.from_value(known.value["files"], "")
     assert all(again.has(file) for file in files)
-    assert not again.has_path(FoundFile("/data/in/late.csv", 1, 1))
+    assert not again.has_path(SourceFile("/data/in/late.csv", 1, 1))
 
 
 @pytest.mark.parametrize("make", [BoundedProgress, ContinuousProgress])
@@ -485,21 +514,23 @@ def test_the_value_of_many_small_offers_costs_little_more_than_their_files(
     make: type[BoundedProgress] | type[ContinuousProgress],
 ) -> None:
     progress = make(None)
-    todo = progress.look([FoundFile(f"/data/{i:05d}.csv", 10, LONG_AGO * 10**9) for i in range(20_000)])
+    todo = progress.note_listing([SourceFile(f"/data/{i:05d}.csv", 10, LONG_AGO * 10**9) for i in range(20_000)])
     began = time.monotonic()
     for number, file in enumerate(todo):
         progress.finish(file)
         if number % 20 == 0:
             progress.value()
-    assert time.monotonic() - began < 5  # it takes half a second; with a look at all files for every offer a minute
+    assert (
+        time.monotonic() - began < 5
+    )  # it takes half a second; if every offer went through all files, it would take a minute
     stored = json.loads(json.dumps(progress.value()))
-    assert make(stored).look(todo) == []
+    assert make(stored).note_listing(todo) == []
 
 
 def test_ranges_grow_together_in_whatever_order_files_are_finished() -> None:
-    files = [FoundFile(name, 1, 1) for name in "abcdefg"]
+    files = [SourceFile(name, 1, 1) for name in "abcdefg"]
     done = BoundedProgress(None)
-    done.look(files)
+    done.note_listing(files)
     ranges = []
     for name in "bdacgef":
         done.finish(files["abcdefg".index(name)])
@@ -514,12 +545,26 @@ def test_ranges_grow_together_in_whatever_order_files_are_finished() -> None:
         [("a", "g")],
     ]
     again = BoundedProgress(done.value())
-    assert again.look([*files, FoundFile("h", 1, 1)]) == [FoundFile("h", 1, 1)]
+    assert again.note_listing([*files, SourceFile("h", 1, 1)]) == [SourceFile("h", 1, 1)]
     assert again.value()["completed"] == [{"first": "a", "last": "g"}]
+
+
+@pytest.mark.parametrize("make", [BoundedProgress, ContinuousProgress])
+def test_what_is_taken_back_leaves_no_trace(make: type[BoundedProgress] | type[ContinuousProgress]) -> None:
+    times = (1, 2, 2, 3, 3, 1)
+    progress = make({"last_modified_ms": 1, "committed_ahead": [{"last_modified_ms": 3, "path": "x"}]})
+    todo = progress.note_listing([SourceFile(name, 1, ms * 10**6) for name, ms in zip("abcdef", times, strict=True)])
+    values, undos = [], []
+    for file in todo:
+        values.append(json.dumps(progress.value()))
+        undos.append(progress.finish(file))
+    for value, undo in zip(reversed(values), reversed(undos), strict=True):
+        undo()
+        assert json.dumps(progress.value()) == value
 
 
 @pytest.mark.parametrize("stored", [{}, {"completed": "no"}, {"files": "not base64!"}, "text", 5, {"reading": 3}])
 def test_a_stored_value_without_sense_is_a_beginning(stored: Json) -> None:
-    files = [FoundFile("/a.csv", 1, 1)]
-    assert BoundedProgress(stored).look(files) == files
-    assert ContinuousProgress(stored).look(files) == files
+    files = [SourceFile("/a.csv", 1, 1)]
+    assert BoundedProgress(stored).note_listing(files) == files
+    assert ContinuousProgress(stored).note_listing(files) == files

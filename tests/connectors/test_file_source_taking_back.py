@@ -47,9 +47,9 @@ def write(path: Path, format_: str, content: list[Row]) -> None:
 @pytest.fixture
 def _fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers say after every few bytes what they have reached."""
-    monkeypatch.setattr(reader, "_BYTES_APART", 0)
+    monkeypatch.setattr(reader, "_POSITION_BYTES", 0)
     monkeypatch.setattr(records, "_CHUNK", 16)
-    monkeypatch.setattr(avro_files, "_RUN_BYTES", 1)
+    monkeypatch.setattr(avro_files, "_CHUNK_BYTES", 1)
     for module in (rows, parquet_files):
         monkeypatch.setattr(module, "BATCH_BYTES", 16)
 
@@ -110,7 +110,7 @@ def test_what_is_kept_and_what_is_offered_again_are_all_rows_once(
         write(directory / f"{n}.{format_}", format_, content)
     source = file_source(directory / f"*.{format_}", format_, mode, like=directory / "like")
     # Files are as old as the test: a continuous source would wait until nobody writes to them.
-    source._settled = lambda files: files  # type: ignore[method-assign]
+    source._stable = lambda files: files  # type: ignore[method-assign]
     source.open({})
     key = BOUNDED if mode == "bounded" else WATERMARK
     found: list[int] = []
@@ -134,7 +134,7 @@ def test_what_is_kept_and_what_is_offered_again_are_all_rows_once(
     assert found == [row["id"] for content in contents for row in content]
     # Whatever was taken back on the way, the last position is that of a source that was never asked to.
     plain = file_source(directory / f"*.{format_}", format_, mode, like=directory / "like")
-    plain._settled = lambda files: files  # type: ignore[method-assign]
+    plain._stable = lambda files: files  # type: ignore[method-assign]
     plain.open({})
     end: Json = None
     while (offer := plain.offer(PLENTY)) is not None:

@@ -125,7 +125,7 @@ def test_rows_that_are_there_and_do_not_come_are_said_to_be_stalled(
         assert offer is not None
         assert events.trouble() is None
         until(lambda: "source Events is stalled: no rows for" in caplog.text)
-        assert "3 are left" in (events.trouble() or "")
+        assert "lag 3" in (events.trouble() or "")
         events.committed(offer.slices)
         until(lambda: events.trouble() is None)
 
@@ -152,4 +152,4 @@ def test_members_that_cannot_see_each_others_offsets_are_warned_of(
     ):
         divided(first, 1)
         divided(second, 1)
-        until(lambda: "has 2 members, and the state backend is seen by this process only" in caplog.text)
+        until(lambda: "has 2 members, but only this process can see the state backend" in caplog.text)

@@ -216,7 +216,7 @@ def test_offsets_that_are_gone_stop_the_start_or_are_passed(
         assert found(everything(events)) == [1, 2]
     with source(kafka.brokers, topic, f"{JSON}, on_missing_offsets: latest", stored) as events:
         assert everything(events) == []
-    assert "going on at 2" in caplog.text
+    assert "resuming at 2" in caplog.text
 
 
 def test_metadata_and_operations(kafka: KafkaBroker) -> None:
@@ -295,7 +295,7 @@ def test_tombstones_of_avro_keys_delete(kafka: KafkaBroker, schema_registry: Sch
         (bad,) = eventually(events, 1)
         assert isinstance(bad, BadRow)
         assert bad.reason == "tombstone"
-        assert f"the id {0x7F << 24}" in bad.message
+        assert f"the Avro schema id {0x7F << 24}" in bad.message
 
 
 def test_the_operation_of_the_payload_wins(kafka: KafkaBroker) -> None:

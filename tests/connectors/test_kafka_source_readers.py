@@ -41,7 +41,7 @@ def test_more_readers_than_partitions_are_warned_about(kafka: KafkaBroker, caplo
     with caplog.at_level(logging.WARNING), source(kafka.brokers, topic, f"{JSON}, parallelism: 4") as events:
         assert len(everything(events)) == 30
     assert caplog.messages == [
-        f"source Events: parallelism is 4, but it has 3 partitions of topic '{topic}' to read, and no more readers"
+        f"source Events: parallelism is 4, but only 3 tasks can read: it has 3 partitions of topic '{topic}'"
     ]
     caplog.clear()
     with caplog.at_level(logging.WARNING), source(kafka.brokers, topic, f"{JSON}, parallelism: 3") as events:

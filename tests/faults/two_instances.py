@@ -65,10 +65,10 @@ class TwoInstances(Generic[AnyTarget]):
     def suspend(self, number: int, more_s: float = 0.0) -> None:
         """Suspend it until the other process has its partitions, and a few seconds more; then wake it up."""
         child, other = self._both[number], self._both[1 - number]
-        before = other.stderr.count("got partitions")
+        before = other.stderr.count("assigned partitions")
         self._place.suspend(child)
         try:
-            other.until(lambda: other.stderr.count("got partitions") > before, "the partitions of the other")
+            other.until(lambda: other.stderr.count("assigned partitions") > before, "the partitions of the other")
             time.sleep(more_s)
         finally:
             child.signal(signal.SIGCONT)

@@ -180,7 +180,7 @@ def test_a_bad_line_ends_the_run_and_is_named(place: Workspace) -> None:
     assert "DATA_ERROR" in failed.stderr
     told = " ".join(failed.stderr.split())
     assert "1.csv', row 10" in told
-    assert "'forty' is no int64" in told
+    assert "'forty' is not a valid int64" in told
 
 
 @pytest.mark.parametrize("driver_rows", [20_000, 0])

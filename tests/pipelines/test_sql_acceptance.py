@@ -391,7 +391,7 @@ def test_filters_of_sources_are_planned_without_a_broker(condition: str, tmp_pat
     ("condition", "code", "message"),
     [
         ("blok > 60", "SOURCE_FILTER", "No field named blok. Did you mean block?"),
-        ("block + 60", "SQL_TYPES", "it gives int64, not true or false"),
+        ("block + 60", "SQL_TYPES", "its type is int64, not boolean"),
         ("block > 60 AND", "SQL_SYNTAX", "the SQL does not parse"),
         ("sum(block) > 60", "SQL_UNSUPPORTED", "unsupported SQL: aggregate function `sum`"),
         ("block > DATE '2024-01-01'", "SQL_TYPES", "types int64 and date32 are not compatible"),

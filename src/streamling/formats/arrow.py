@@ -1,4 +1,4 @@
-"""Logical types as Arrow carries them between the edges and Spark."""
+"""Logical types as Arrow types: those that sources, sinks and Spark exchange rows in."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SIMPLE = {
     "binary": pa.binary(),
     "date32": pa.date32(),
     "duration": pa.duration("us"),
-    # Spark refuses Arrow's own types for these, or has none as wide; the planner remembers what they are.
+    # Spark refuses Arrow's own types for these, or has no type as wide; the planner remembers the logical type.
     "uint8": pa.int16(),
     "uint16": pa.int32(),
     "uint32": pa.int64(),
@@ -84,12 +84,12 @@ def arrow_type(type_: DataType) -> pa.DataType:
             return pa.map_(arrow_type(type_.key or STRING), arrow_type(type_.item))
         case "struct":
             return pa.struct([pa.field(f.name, arrow_type(f.type), f.nullable) for f in type_.fields])
-    raise BugError(INTERNAL, f"no Arrow carrier for type {type_}")
+    raise BugError(INTERNAL, f"there is no Arrow type for {type_}")
 
 
 _OPERATIONS = ("i", "u", "d")
 _LOGICAL = {
-    pa.null(): STRING,  # a column of which nothing but nulls was seen
+    pa.null(): STRING,  # a column in which only nulls were seen
     pa.bool_(): BOOLEAN,
     pa.int8(): INT8,
     pa.int16(): INT16,
@@ -114,9 +114,9 @@ _LOGICAL = {
 
 
 def logical_type(type_: pa.DataType, path: str) -> DataType:
-    """What values of an Arrow type mean to us. Raises UserError, naming `path`, for types we have no word for."""
-    if (found := _LOGICAL.get(type_)) is not None:
-        return found
+    """The logical type of an Arrow type. Raises UserError, naming the column `path`, for types without one."""
+    if (simple := _LOGICAL.get(type_)) is not None:
+        return simple
     if pa.types.is_timestamp(type_):
         return DataType("timestamp", unit=None if type_.unit == "us" else type_.unit, zone=type_.tz)
     if pa.types.is_time(type_):
@@ -143,8 +143,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema])
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBatch:
-    """The batch with exactly this schema; an error names the column that does not fit."""
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBatch:
+    """Casts the batch to exactly this schema. Raises PermanentError, naming the column that does not fit."""
     if batch.schema.equals(schema):
         return batch
     columns = []
@@ -153,7 +153,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
         if index < 0:
             raise PermanentError(DATA_ERROR, f"column {field.name!r} is missing in the rows of this node", node=node)
         try:
-            columns.append(carried(batch.column(index), field.type))
+            columns.append(cast_array(batch.column(index), field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PermanentError(
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
@@ -162,41 +162,41 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.RecordBat
 
 
 def unknown_operations(batch: pa.RecordBatch) -> dict[int, str]:
-    """Rows whose operation is none, by their index, and what is wrong with it."""
+    """The rows without a valid operation, by their index, and what is wrong with it."""
     operations = batch.column(OPERATION_COLUMN)
     known = pc.is_in(operations, pa.array(_OPERATIONS))
     if pc.all(known, min_count=0).as_py():
         return {}
-    found: dict[int, str] = {}
+    problems: dict[int, str] = {}
     for index in pc.indices_nonzero(pc.invert(known)).to_pylist():
         value = operations[index].as_py()
         what = "is null" if value is None else f"is {value!r}"
-        found[index] = f"{OPERATION_COLUMN} {what}; it must be i, u or d"
-    return found
+        problems[index] = f"{OPERATION_COLUMN} {what}; it must be i, u or d"
+    return problems
 
 
-def carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column as `type_`. Arrow would write decimals with an exponent, `1E-20`, where ours are plain digits."""
-    if not _holds_decimals(column.type) or _holds_decimals(type_) == _holds_decimals(column.type):
+def cast_array(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Casts a column. Decimals become text with plain digits, where Arrow would write an exponent, `1E-20`."""
+    if not _count_decimals(column.type) or _count_decimals(type_) == _count_decimals(column.type):
         return column.cast(type_)
-    return pa.array([_written(value, type_) for value in column.to_pylist()], type_)
+    return pa.array([_write_decimals(value, type_) for value in column.to_pylist()], type_)
 
 
-def _holds_decimals(type_: pa.DataType) -> int:
-    """How many decimal types a type is made of."""
+def _count_decimals(type_: pa.DataType) -> int:
+    """How many decimal types are inside a type."""
     if pa.types.is_decimal(type_):
         return 1
-    return sum(_holds_decimals(type_.field(index).type) for index in range(type_.num_fields))
+    return sum(_count_decimals(type_.field(index).type) for index in range(type_.num_fields))
 
 
-def _written(value: Any, type_: pa.DataType) -> Any:
-    """A value with its decimals as canonical text, where `type_` wants text."""
+def _write_decimals(value: Any, type_: pa.DataType) -> Any:
+    """The value with its decimals as canonical text where `type_` has text."""
     if isinstance(value, Decimal) and pa.types.is_string(type_):
         return f"{value:f}" if value else "0"
     if isinstance(value, list) and pa.types.is_map(type_):
-        return [(_written(key, type_.key_type), _written(item, type_.item_type)) for key, item in value]
+        return [(_write_decimals(key, type_.key_type), _write_decimals(item, type_.item_type)) for key, item in value]
     if isinstance(value, list):
-        return [_written(item, type_.value_type) for item in value]
+        return [_write_decimals(item, type_.value_type) for item in value]
     if isinstance(value, dict):
-        return {field.name: _written(value.get(field.name), field.type) for field in type_}
+        return {field.name: _write_decimals(value.get(field.name), field.type) for field in type_}
     return value

@@ -1,6 +1,6 @@
 """Avro schemas as columns of our own types.
 
-Only schemas are read here, as text: neither an Avro library nor Arrow is needed to know the columns of a topic.
+Only schemas are read here, as text: neither an Avro library nor Arrow is needed to find the columns of a topic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PRIMITIVES = {
     "string": STRING,
 }
 _MILLIS, _NANOS = DataType("timestamp", unit="ms"), DataType("timestamp", unit="ns")
-# A logical type on any other base is ignored, as the Avro specification asks.
+# A logical type on any other base is ignored, as the Avro specification requires.
 _LOGICAL = {
     ("int", "date"): DATE,
     ("int", "time-millis"): TIME32,
@@ -62,9 +62,9 @@ _LOGICAL = {
     ("long", "local-timestamp-nanos"): _NANOS,
 }
 _256_BIT_DIGITS = (77, 78)
-# The reader tells values apart by their bytes.
+# The reader separates values by their bytes.
 _ONLY_FIELDS = (
-    "null, and records of nothing else, can be fields, but neither items of lists and maps nor part of unions"
+    "values without bytes, such as null, can be fields, but neither items of lists and maps nor part of unions"
 )
 _DURATION_BYTES = 12
 
@@ -73,77 +73,83 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class AvroRows:
-    """What a record schema says of its rows: columns, `_gs_op` last, and the key its `doc` names."""
+    """The rows that a record schema describes: columns, `_gs_op` last, and the primary key from its `doc`."""
 
     schema: Schema
     primary_key: tuple[str, ...]
 
 
 def rows_of(text: str, *, references: Sequence[str] = ()) -> AvroRows:
-    """The rows of a record schema; `references` are the schemas of types it names without defining them.
+    """The rows of a record schema; `references` are the schemas of types that it uses without defining them.
 
     Raises UserError SCHEMA_UNUSABLE.
     """
     types = _Types()
     for reference in references:
-        types.type(_parsed(reference), "the referenced schema", "")
-    root = _record(_parsed(text))
-    columns = types.fields(root, "", _namespace(root, ""))
-    kept = [f for f in columns if f.name != OPERATION_COLUMN]
-    own = [f for f in columns if f.name == OPERATION_COLUMN]
-    if own and own[0].type != STRING:
-        raise _unusable(OPERATION_COLUMN, f"must be text, it says what happened to the row; it is {own[0].type}")
-    return AvroRows(Schema((*kept, *(own or (OPERATION_FIELD,)))), _primary_key(root))
+        types.type(_parse(reference), "the referenced schema", "")
+    root = record_of(_parse(text))
+    fields = types.fields(root, "", _namespace(root, ""))
+    columns = [f for f in fields if f.name != OPERATION_COLUMN]
+    operation = [f for f in fields if f.name == OPERATION_COLUMN]
+    if operation and operation[0].type != STRING:
+        raise _unusable(OPERATION_COLUMN, f"must be text, the operation of the row; it is {operation[0].type}")
+    return AvroRows(Schema((*columns, *(operation or (OPERATION_FIELD,)))), _primary_key(root))
 
 
 def type_of(schema: Json) -> DataType:
-    """The type of values of a schema that mentions no names, as `expanded` makes them."""
+    """The type of a schema without references to named types, as `expand_schema` returns it."""
     return _Types().type(schema, "", "")[0]
 
 
-def expanded(text: str, references: Sequence[str] = ()) -> Json:
-    """The record schema with every named type written out where it is mentioned, under a name of its own.
+def expand_schema(text: str, references: Sequence[str] = ()) -> Json:
+    """The record schema with every named type written out where it is used, each time under a new name.
 
-    A root of null and a record stays such a union. Raises UserError SCHEMA_UNUSABLE.
+    A root that is a union of null and a record stays one. Raises UserError SCHEMA_UNUSABLE.
     """
-    found = _Expansion()
+    expansion = _Expansion()
     for reference in references:
-        found.expand(_parsed(reference), "", "")
-    root = _parsed(text)
-    _record(root)
-    return found.expand(root, "", "")
+        expansion.expand(_parse(reference), "", "")
+    root = _parse(text)
+    record_of(root)
+    return expansion.expand(root, "", "")
 
 
 def record_of(root: Json) -> dict[str, Json]:
-    """The record of a root schema: itself, or the only record in a union of it and null."""
-    return _record(root)
+    """The record of a root schema: the root itself, or the only record in a union with null."""
+    branches = root if isinstance(root, list) else [root]
+    records = [b for b in branches if isinstance(b, dict) and b.get("type") == "record"]
+    if len(records) != 1 or any(b not in (records[0], "null", {"type": "null"}) for b in branches):
+        raise UserError(
+            SCHEMA_UNUSABLE, "the Avro schema must be a record, or a union of null and one record, to have columns"
+        )
+    return records[0]
 
 
 def branches_of(schema: Json) -> tuple[list[Json], bool]:
-    """What a value may be apart from null, and whether it may be null."""
+    """The branches of a union other than null, and whether null is one of them. Any schema counts as a union."""
     branches = schema if isinstance(schema, list) else [schema]
     others = [b for b in branches if not _is_null(b)]
     return others, len(others) < len(branches)
 
 
-def byteless(schema: Json) -> bool:
-    """Whether values have no bytes: null, and records of nothing else. Mentions of names have some."""
+def is_byteless(schema: Json) -> bool:
+    """Whether values have no bytes: null, and records of only such fields. Named types count as having bytes."""
     if not isinstance(schema, dict) or isinstance(schema.get("type"), list):
         return _is_null(schema)
     if isinstance(schema.get("type"), dict):
-        return byteless(schema["type"])
+        return is_byteless(schema["type"])
     return _is_null(schema) or (
-        schema.get("type") in ("record", "error") and all(byteless(f["type"]) for f in schema.get("fields") or ())
+        schema.get("type") in ("record", "error") and all(is_byteless(f["type"]) for f in schema.get("fields") or ())
     )
 
 
 def branch_names(branches: Sequence[Json]) -> list[str]:
-    """The fields of the struct that a union becomes."""
+    """The names of the fields of the struct that a union is cast to."""
     return _distinct(_branch_name(branch) for branch in branches)
 
 
-def kept_logical_type(schema: Json) -> bool:
-    """Whether a schema with a logical type means something else to us than the type it is written in."""
+def has_known_logical_type(schema: Json) -> bool:
+    """Whether the logical type of a schema is one that we map to a type of its own."""
     if schema.get("logicalType") == "decimal":
         return schema.get("type") in ("bytes", "fixed") and _decimal(schema) is not None
     return (schema.get("type"), schema.get("logicalType")) in _LOGICAL
@@ -154,7 +160,7 @@ def _is_null(schema: Json) -> bool:
 
 
 class _Expansion:
-    """Writes out named types; each copy gets a namespace of its own, because a name may be defined only once."""
+    """Writes out named types. Each copy gets its own namespace, because a name may be defined only once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Json, str]] = {}
@@ -165,34 +171,34 @@ class _Expansion:
         if isinstance(schema, list):
             return [self.expand(branch, namespace, path) for branch in schema]
         if isinstance(schema, str):
-            return schema if schema in _PRIMITIVES else self._mentioned(schema, namespace, path)
+            return schema if schema in _PRIMITIVES else self._resolve(schema, namespace, path)
         if not isinstance(schema, dict):
-            raise _unusable(path, f"has the type {schema!r}, which is none")
+            raise _unusable(path, f"has the type {schema!r}, which is not an Avro type")
         kind = schema.get("type")
         if isinstance(kind, dict | list):
             return self.expand(kind, namespace, path)
         if kind in ("record", "error", "enum", "fixed"):
             self._known[_full_name(schema, namespace)] = (schema, namespace)
-            return self._defined(schema, namespace, path)
+            return self._copy(schema, namespace, path)
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
             items = self.expand(schema.get(inner), namespace, path)
             return {**schema, inner: items}
         if kind in _PRIMITIVES:
             return schema
-        return self._mentioned(str(kind), namespace, path)
+        return self._resolve(str(kind), namespace, path)
 
-    def _mentioned(self, name: str, namespace: str, path: str) -> Json:
+    def _resolve(self, name: str, namespace: str, path: str) -> Json:
         for candidate in (f"{namespace}.{name}" if namespace and "." not in name else name, name):
             if candidate in self._open:
                 raise _unusable(
-                    path, f"is of the type '{candidate}' that contains itself; recursive types have no columns"
+                    path, f"has the type '{candidate}', which contains itself; recursive types cannot be columns"
                 )
             if candidate in self._known:
-                return self._defined(*self._known[candidate], path)
-        raise _unusable(path, f"is of the type '{name}', which the schema does not define")
+                return self._copy(*self._known[candidate], path)
+        raise _unusable(path, f"has the type '{name}', which the schema does not define")
 
-    def _defined(self, schema: Json, around: str, path: str) -> Json:
+    def _copy(self, schema: Json, around: str, path: str) -> Json:
         name, namespace = _full_name(schema, around), _namespace(schema, around)
         self._copies += 1
         own = {k: v for k, v in schema.items() if k not in ("namespace", "aliases")}
@@ -209,25 +215,14 @@ class _Expansion:
         return own
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         return json.loads(text)
     except ValueError as error:
-        # The registry hands out a schema that is one word without quotes in some versions.
+        # Some versions of the registry return a schema that is one word without quotes.
         if text.strip() in _PRIMITIVES:
             return text.strip()
         raise UserError(SCHEMA_UNUSABLE, f"the Avro schema is not JSON: {error}", cause=error) from error
-
-
-def _record(root: Json) -> dict[str, Json]:
-    """The root itself, or the only record in a union of it and null."""
-    branches = root if isinstance(root, list) else [root]
-    records = [b for b in branches if isinstance(b, dict) and b.get("type") == "record"]
-    if len(records) != 1 or any(b not in (records[0], "null", {"type": "null"}) for b in branches):
-        raise UserError(
-            SCHEMA_UNUSABLE, "the Avro schema must be a record, or a union of null and one record, to have columns"
-        )
-    return records[0]
 
 
 def _primary_key(root: dict[str, Json]) -> tuple[str, ...]:
@@ -235,7 +230,7 @@ def _primary_key(root: dict[str, Json]) -> tuple[str, ...]:
         try:
             keys = json.loads(root[name])["primaryKeys"]
         except (KeyError, TypeError, ValueError):
-            continue  # a doc for people
+            continue  # a doc for human readers
         if isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys):
             return tuple(keys)
     return ()
@@ -254,42 +249,41 @@ def _full_name(schema: dict[str, Json], around: str) -> str:
 
 @dataclass(slots=True)
 class _Types:
-    """Maps types; remembers named ones, because a schema defines a name once and then only mentions it."""
+    """Maps types, and remembers named ones: a schema defines a name once and then refers to it."""
 
     known: dict[str, DataType] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
 
     def fields(self, record: dict[str, Json], path: str, namespace: str) -> list[Field]:
         self.open.append(_full_name(record, namespace))
-        found = []
+        fields = []
         for one in record.get("fields") or ():
             if not isinstance(one, dict) or "name" not in one or "type" not in one:
                 raise _unusable(path, "has a field without name or type")
             inner = f"{path}.{one['name']}" if path else str(one["name"])
-            found.append(Field(str(one["name"]), *self.type(one["type"], inner, namespace)))
+            fields.append(Field(str(one["name"]), *self.type(one["type"], inner, namespace)))
         self.open.pop()
-        return found
+        return fields
 
     def type(self, schema: Json, path: str, namespace: str) -> tuple[DataType, bool]:
         """The type and whether it is nullable."""
         if isinstance(schema, list):
             return self._union(schema, path, namespace)
         if isinstance(schema, str):
-            found = _PRIMITIVES.get(schema) or self._named(schema, path, namespace)
-            return found, found is NULL
+            type_ = _PRIMITIVES.get(schema) or self._named(schema, path, namespace)
+            return type_, type_ is NULL
         if not isinstance(schema, dict):
-            raise _unusable(path, f"has the type {schema!r}, which is none")
+            raise _unusable(path, f"has the type {schema!r}, which is not an Avro type")
         if isinstance(schema.get("type"), dict | list):
             return self.type(schema["type"], path, namespace)
-        found = self._complex(schema, path, namespace)
-        return found, found is NULL
+        type_ = self._complex(schema, path, namespace)
+        return type_, type_ is NULL
 
     def _complex(self, schema: dict[str, Json], path: str, namespace: str) -> DataType:
         match base := schema.get("type"):
             case "record" | "error":
                 inner = _namespace(schema, namespace)
-                found = struct_of(*self.fields(schema, path, inner))
-                return self._remember(schema, namespace, found)
+                return self._remember(schema, namespace, struct_of(*self.fields(schema, path, inner)))
             case "enum":
                 return self._remember(schema, namespace, STRING)
             case "fixed":
@@ -303,20 +297,20 @@ class _Types:
             case str():
                 logical = _LOGICAL.get((base, str(schema.get("logicalType"))))
                 return logical or _PRIMITIVES.get(base) or self._named(base, path, namespace)
-        raise _unusable(path, f"has the type {base!r}, which is none")
+        raise _unusable(path, f"has the type {base!r}, which is not an Avro type")
 
     def _items(self, schema: dict[str, Json], key: str, path: str, namespace: str) -> DataType:
-        found = self.type(schema.get(key), path, namespace)[0]
-        if _without_bytes(found):
+        type_ = self.type(schema.get(key), path, namespace)[0]
+        if _is_without_bytes(type_):
             raise _unusable(path, f"has no bytes: {_ONLY_FIELDS}")
-        return found
+        return type_
 
     def _union(self, branches: list[Json], path: str, namespace: str) -> tuple[DataType, bool]:
         others, nullable = branches_of(branches)
         if not others:
             return NULL, True
         types = [self.type(branch, path, namespace)[0] for branch in others]
-        if any(map(_without_bytes, types)):
+        if any(map(_is_without_bytes, types)):
             raise _unusable(path, f"may be a record without bytes: {_ONLY_FIELDS}")
         if len(types) == 1:
             return types[0], nullable
@@ -327,19 +321,21 @@ class _Types:
         for candidate in candidates:
             if candidate in self.open:
                 raise _unusable(
-                    path, f"is of the type '{candidate}' that contains itself; recursive types have no columns"
+                    path, f"has the type '{candidate}', which contains itself; recursive types cannot be columns"
                 )
             if candidate in self.known:
                 return self.known[candidate]
-        raise _unusable(path, f"is of the type '{name}', which the schema does not define")
+        raise _unusable(path, f"has the type '{name}', which the schema does not define")
 
     def _remember(self, schema: dict[str, Json], namespace: str, type_: DataType) -> DataType:
         self.known[_full_name(schema, namespace)] = type_
         return type_
 
 
-def _without_bytes(type_: DataType) -> bool:
-    return type_ is NULL or (type_.kind == "struct" and all(_without_bytes(f.type) for f in type_.fields))
+def _is_without_bytes(type_: DataType) -> bool:
+    if type_.kind == "binary":
+        return type_.length == 0
+    return type_ is NULL or (type_.kind == "struct" and all(_is_without_bytes(f.type) for f in type_.fields))
 
 
 def _fixed(schema: dict[str, Json]) -> DataType:
@@ -354,7 +350,7 @@ def _fixed(schema: dict[str, Json]) -> DataType:
 
 
 def _decimal(schema: dict[str, Json]) -> DataType | None:
-    """None where precision or scale make no sense: the bytes are then just bytes."""
+    """None if precision or scale are invalid: the values are then plain bytes."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not isinstance(precision, int) or not isinstance(scale, int):
         return None
@@ -373,13 +369,13 @@ def _branch_name(branch: Json) -> str:
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         number, unique = 2, name
-        while unique in found:
+        while unique in distinct:
             number, unique = number + 1, f"{name}_{number}"
-        found.append(unique)
-    return found
+        distinct.append(unique)
+    return distinct
 
 
 def _unusable(path: str, what: str) -> UserError:

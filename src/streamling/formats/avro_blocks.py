@@ -1,4 +1,4 @@
-"""Avro bytes as Arrow rows: blocks are shown to the Arrow project's reader as files that lie in memory."""
+"""Avro bytes to Arrow rows: the Arrow project's reader gets blocks as container files, in memory where possible."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 MARK_BYTES = 4
-# The reader opens files only: one in memory where the machine has such.
+# The reader opens files only; this directory is in memory, on machines that have it.
 _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX, _SUFFIX = "streamling-", ".avro"
-# A file is there while some megabytes are decoded; one that is older belongs to nobody.
+# A file exists while some megabytes are decoded; an older one was left by a process that was killed.
 _LEFT_S = 3600.0
 
 
 class Undecodable(Exception):
-    """The bytes are not what their schema says."""
+    """The bytes do not match their schema."""
 
 
-def marked(name: str, schema: Any) -> Any:
-    """A record of the field `name` and a mark behind it: where bytes are too few or too many, the marks are wrong."""
+def with_mark(name: str, schema: Any) -> Any:
+    """A record of the field `name` and a mark after it: if there are too few or too many bytes, the mark is wrong."""
     fields = [
         {"name": name, "type": schema},
         {"name": "mark", "type": {"type": "fixed", "name": "streamling.Mark", "size": MARK_BYTES}},
@@ -38,35 +38,35 @@ def marked(name: str, schema: Any) -> Any:
 
 
 def heading(schema: Any) -> bytes:
-    """The beginning of a file that is not compressed."""
+    """The header of a container file without compression."""
     metadata = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
-    entries = b"".join(_counted(name) + _counted(value) for name, value in metadata.items())
-    return MAGIC + number(len(metadata)) + entries + number(0) + bytes(SYNC_BYTES)
+    entries = b"".join(_encode_bytes(name) + _encode_bytes(value) for name, value in metadata.items())
+    return MAGIC + encode_long(len(metadata)) + entries + encode_long(0) + bytes(SYNC_BYTES)
 
 
 def container(beginning: bytes, rows: int, content: bytes) -> tuple[bytes, ...]:
-    """A file of one block behind its heading, in pieces: contents are large, and nobody needs them joined."""
-    return beginning, number(rows) + number(len(content)), content, bytes(SYNC_BYTES)
+    """A container file of one block, as chunks of bytes: the content is large, so it is not copied to join them."""
+    return beginning, encode_long(rows) + encode_long(len(content)), content, bytes(SYNC_BYTES)
 
 
-def number(value: int) -> bytes:
+def encode_long(value: int) -> bytes:
     """A number as Avro writes it: zig-zag, seven bits to a byte."""
     rest = (value << 1) ^ (value >> 63)
-    found = bytearray()
+    encoded = bytearray()
     while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
+        encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
-    return bytes((*found, rest))
+    return bytes((*encoded, rest))
 
 
-def _counted(value: bytes) -> bytes:
-    return number(len(value)) + value
+def _encode_bytes(value: bytes) -> bytes:
+    return encode_long(len(value)) + value
 
 
 def read_rows(file: Iterable[bytes], count: int, schema: Any = None) -> pa.RecordBatch:
-    """The rows of an Avro file, given in pieces, of which there must be `count`. Raises Undecodable.
+    """The rows of a container file, given as chunks of bytes; there must be `count` rows. Raises Undecodable.
 
-    `schema` is that of a file with unions of several types (see `has_unions`).
+    `schema` is needed for a file with unions of several types (see `has_unions`).
     """
     import pyarrow as pa
     from datafusion import SessionConfig, SessionContext
@@ -78,11 +78,11 @@ def read_rows(file: Iterable[bytes], count: int, schema: Any = None) -> pa.Recor
         try:
             context = SessionContext(config)
             columns = with_names(context.read_avro(path).schema(), schema) if schema is not None else None
-            # Without a limit the reader never ends where bytes are left behind the last row of a block.
-            found = context.read_avro(path, columns).limit(count).collect()
+            # Without a limit the reader never ends if bytes are left after the last row of a block.
+            batches = context.read_avro(path, columns).limit(count).collect()
         except Exception as error:  # the reader raises this very class
             raise Undecodable(str(error).splitlines()[0]) from error
-    table = pa.Table.from_batches(found).combine_chunks() if found else None
+    table = pa.Table.from_batches(batches).combine_chunks() if batches else None
     if table is None or table.num_rows != count:
         raise Undecodable("it ends early")
     return table.to_batches()[0]
@@ -100,8 +100,8 @@ def _scratch(data: Iterable[bytes]) -> Iterator[str]:
 
 @cache
 def _sweep(directory: Path) -> None:
-    """Once per process: remove what killed processes have left, for it takes up memory."""
+    """Once per process: removes the files that killed processes have left, because they take up memory."""
     for left in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
-        with suppress(OSError):  # another process may be at it, or it is another user's
+        with suppress(OSError):  # another process may remove it at the same time, or it is another user's
             if time.time() - left.stat().st_mtime > _LEFT_S:
                 left.unlink()

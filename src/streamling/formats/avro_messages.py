@@ -1,9 +1,10 @@
-"""Avro bodies of messages, many at once, as rows of the schema that is read with."""
+"""Decodes the Avro bodies of many messages at once, to rows of the reader schema."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -11,110 +12,117 @@ import pyarrow.compute as pc
 
 from streamling.formats.arrow import arrow_type
 from streamling.formats.avro import record_of, type_of
-from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, heading, marked, read_rows
+from streamling.formats.avro_blocks import MARK_BYTES, Undecodable, container, heading, read_rows, with_mark
 from streamling.formats.avro_faults import fault_finder
 from streamling.formats.avro_names import has_unions
 from streamling.formats.avro_resolution import Resolution, Unresolvable
-from streamling.formats.avro_values import readable
+from streamling.formats.avro_values import decoding_schema
 from streamling.formats.bodies import BadBody, chunks
 
 Json = Any
 
 
 class BodyDecoder:
-    """Decodes bodies that one schema was written with. Both schemas are `expanded`."""
+    """Decodes bodies of one writer schema. Both schemas come from `expand_schema`."""
 
     def __init__(self, writer: Json, reader: Json, *, by_name: bool = False) -> None:
-        shown = readable(writer)
-        self._empty = not record_of(shown)["fields"]
-        self._fault = fault_finder(shown)
-        file = marked("body", shown)
-        self._heading, self._unions = heading(file), file if has_unions(file) else None
+        self._schema = decoding_schema(writer)
+        self._empty = not record_of(self._schema)["fields"]
+        file = with_mark("body", self._schema)
+        self._heading = heading(file)
+        self._unions = file if has_unions(file) else None
         record = record_of(reader)
         self._fields = [pa.field(f["name"], arrow_type(type_of(f["type"])), nullable=True) for f in record["fields"]]
+        self._mismatch: str | None = None
+        """Why no row of the writer schema can become one of the reader schema."""
         try:
             self._columns = Resolution(by_name).record(record_of(writer), record)
         except Unresolvable as error:
-            self._unresolvable: str | None = str(error)
-        else:
-            self._unresolvable = None
+            self._mismatch = str(error)
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
-        if self._unresolvable is not None:
+        if self._mismatch is not None:
             for _ in bodies:
-                yield BadBody("schema_mismatch", self._unresolvable)
+                yield BadBody("schema_mismatch", self._mismatch)
             return
         for chunk in chunks(bodies):
-            yield from self._chunk(chunk)
+            yield from self._decode_chunk(chunk)
 
-    def _chunk(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+    def _decode_chunk(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         try:
-            structs = self._decoded(bodies)
-        except Undecodable as error:
-            yield from self._apart(bodies, error)
+            structs = self._decode(bodies)
+        except Undecodable:
+            faults = [self._find_fault(body) for body in bodies]
+            good = [body for body, fault in zip(bodies, faults, strict=True) if fault is None]
+            yield from _insert_bad(faults, self._decode_halves(good) if good else iter(()))
             return
-        yield from self._resolved(structs)
+        yield from self._resolve(structs)
 
-    def _apart(self, bodies: Sequence[bytes], error: Undecodable) -> Iterator[pa.RecordBatch | BadBody]:
-        """Bodies that the reader refuses: those with a fault by themselves, all others together."""
-        faults = [self._fault(body) for body in bodies]
-        good = [body for body, fault in zip(bodies, faults, strict=True) if fault is None]
-        if len(good) < len(bodies):
-            yield from _between(faults, self._chunk(good) if good else iter(()))
-        elif len(bodies) == 1:
-            yield _undecodable(str(error))
-        else:
+    def _decode_halves(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+        """Bodies without a known fault. Those that the reader rejects nevertheless are found by halving."""
+        try:
+            structs = self._decode(bodies)
+        except Undecodable as error:
+            if len(bodies) == 1:
+                yield _undecodable(str(error))
+                return
             middle = len(bodies) // 2
-            yield from self._chunk(bodies[:middle])
-            yield from self._chunk(bodies[middle:])
+            yield from self._decode_halves(bodies[:middle])
+            yield from self._decode_halves(bodies[middle:])
+            return
+        yield from self._resolve(structs)
 
-    def _resolved(self, structs: pa.Array) -> Iterator[pa.RecordBatch | BadBody]:
+    @cached_property
+    def _find_fault(self) -> Callable[[bytes], str | None]:
+        return fault_finder(self._schema)
+
+    def _resolve(self, structs: pa.Array) -> Iterator[pa.RecordBatch | BadBody]:
         try:
             if structs.null_count:
                 raise pa.ArrowInvalid("the payload is null, not a record")
             if self._fields:
                 yield pa.RecordBatch.from_arrays(self._columns(structs), schema=pa.schema(self._fields))
-            else:  # made of no arrays, a batch would have no rows either
-                yield pa.RecordBatch.from_struct_array(self._nothing([b""] * len(structs)))
+            else:  # a batch made of no arrays would have no rows either
+                yield pa.RecordBatch.from_struct_array(self._empty_records([b""] * len(structs)))
         except pa.ArrowInvalid as error:
             if len(structs) == 1:
                 yield BadBody("schema_mismatch", str(error))
                 return
             middle = len(structs) // 2
             for start, end in ((0, middle), (middle, len(structs))):
-                # Copied, because arrays of values do not know which part of them a slice is.
-                yield from self._resolved(structs.take(pa.arange(start, end)))
+                # Copied, because the arrays inside of nested columns ignore the offset of a slice.
+                yield from self._resolve(structs.take(pa.arange(start, end)))
 
-    def _decoded(self, bodies: Sequence[bytes]) -> pa.Array:
-        """Bodies as structs. Raises Undecodable if one of them is not of the schema.
+    def _decode(self, bodies: Sequence[bytes]) -> pa.Array:
+        """Bodies as structs. Raises Undecodable if one of them does not match the schema.
 
-        A mark stands behind each: a body that is longer or shorter than its record cannot shift its neighbours.
+        A mark follows each body: a body that is longer or shorter than its record cannot shift its neighbours.
         """
         if self._empty:
-            return self._nothing(bodies)
+            return self._empty_records(bodies)
         mark = secrets.token_bytes(MARK_BYTES)
         content = mark.join((*bodies, b""))
-        found = read_rows(container(self._heading, len(bodies), content), len(bodies), self._unions)
-        if not pc.all(pc.equal(found.column("mark"), pa.scalar(mark, found.column("mark").type))).as_py():
-            raise Undecodable("its bytes are more or fewer than the schema says")
-        return found.column("body")
+        rows = read_rows(container(self._heading, len(bodies), content), len(bodies), self._unions)
+        if not pc.all(pc.equal(rows.column("mark"), pa.scalar(mark, rows.column("mark").type))).as_py():
+            raise Undecodable("it has more or fewer bytes than its schema says")
+        return rows.column("body")
 
     @staticmethod
-    def _nothing(bodies: Sequence[bytes]) -> pa.Array:
-        """Records without anything to be written in them."""
+    def _empty_records(bodies: Sequence[bytes]) -> pa.Array:
+        """Records whose fields have no bytes."""
         if any(bodies):
-            raise Undecodable("it has bytes, and its record has none")
+            raise Undecodable("it has bytes, but the fields of its record have none")
         return pa.array([{}] * len(bodies), pa.struct([]))
 
 
 def _undecodable(what: str) -> BadBody:
-    return BadBody("decode_error", f"the payload is not of its Avro schema: {what}")
+    return BadBody("decode_error", f"the payload does not match its Avro schema: {what}")
 
 
-def _between(
+def _insert_bad(
     faults: Sequence[str | None], others: Iterator[pa.RecordBatch | BadBody]
 ) -> Iterator[pa.RecordBatch | BadBody]:
-    """Bad bodies in their places among the `others`, which are the bodies without a fault."""
+    """Puts the bad bodies in their places among the `others`, which are the bodies without a fault."""
     run, left = 0, None
     for fault in (*faults, ""):
         if fault is None:

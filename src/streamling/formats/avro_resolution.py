@@ -1,7 +1,7 @@
-"""Columns as a writer's schema gives them, as columns of the reader's schema: the Avro rules, by column.
+"""Avro schema resolution, column by column: arrays of the writer schema are cast to arrays of the reader schema.
 
 Fields are matched by name or alias, missing ones get their default, others are dropped, numbers are widened. What
-cannot be told before the values are seen, such as a null where none may be, raises ArrowInvalid.
+depends on the values, such as a null that the reader schema does not allow, raises ArrowInvalid.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamling.formats.arrow import arrow_type, carried
-from streamling.formats.avro import branch_names, branches_of, byteless, type_of
-from streamling.formats.avro_values import canonical_uuids, decimal_texts, split, turned
+from streamling.formats.arrow import arrow_type, cast_array
+from streamling.formats.avro import branch_names, branches_of, is_byteless, type_of
+from streamling.formats.avro_values import canonical_uuids, cast_values, decimal_texts, split
 from streamling.plan.types import DataType
 
 Json = Any
@@ -33,44 +33,44 @@ _FLOATS = ("float", "double")
 
 
 class Unresolvable(Exception):
-    """No value of the writer's schema can become one of the reader's."""
+    """No value of the writer schema can become one of the reader schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How schemas are matched. `by_name`: neither aliases nor defaults; what is missing is null, where it may be."""
+    """How schemas are matched. `by_name`: without aliases and defaults; a missing field is null, if it is nullable."""
 
     by_name: bool = False
 
     def value(self, writer: Json, reader: Json, path: str) -> Resolve:
-        """What makes arrays of the reader's type out of arrays of the writer's. Raises Unresolvable.
+        """A function that casts arrays of the writer's type to the reader's. Raises Unresolvable.
 
-        A result is null where the value is; whether it may be is the business of what it stands in.
+        Nulls stay null; the caller checks whether they are allowed.
         """
         writers, readers = branches_of(writer)[0], branches_of(reader)[0]
         type_ = arrow_type(type_of(reader))
         if not readers or not writers:
             if writers:
-                raise Unresolvable(f"{_at(path)} is always null in the schema that is read with")
+                raise Unresolvable(f"{_at(path)} is always null in the reader schema")
             return lambda column: pa.nulls(len(column), type_)
-        found = [self._branch(branch, readers, path, alone=len(writers) == 1) for branch in writers]
-        if isinstance(writer, list) and len(writer) == 1:  # the reader gives a union of it alone
-            found = [(index, _after(lambda column: split(column)[0], resolve)) for index, resolve in found]
+        branches = [self._branch(branch, readers, path, alone=len(writers) == 1) for branch in writers]
+        if isinstance(writer, list) and len(writer) == 1:  # decoded as a union of one branch
+            branches = [(index, _chain(lambda column: split(column)[0], resolve)) for index, resolve in branches]
         if len(readers) == 1:
-            return _merged([resolve for _, resolve in found])
-        return _branched(found, branch_names(readers), type_)
+            return _merge([resolve for _, resolve in branches])
+        return _to_struct(branches, branch_names(readers), type_)
 
     def _branch(self, writer: Json, readers: Sequence[Json], path: str, *, alone: bool) -> tuple[int, Resolve]:
-        """Which of the reader's branches a writer's becomes, and how: the one like it, else the first it fits."""
+        """The reader branch for a writer branch, and the cast: the first of the same kind, else the first that fits."""
         problem: Unresolvable | None = None
-        for index in sorted(range(len(readers)), key=lambda n: not _alike(writer, readers[n])):
+        for index in sorted(range(len(readers)), key=lambda n: not _is_alike(writer, readers[n])):
             try:
                 return index, self._single(writer, readers[index], path)
             except Unresolvable as error:
                 problem = problem or error
         if alone and problem is not None:
             raise problem
-        return 0, _never(arrow_type(type_of(readers[0])), f"{_at(path)}: {problem}")
+        return 0, _reject_values(arrow_type(type_of(readers[0])), f"{_at(path)}: {problem}")
 
     def _single(self, writer: Json, reader: Json, path: str) -> Resolve:
         before, after = _kind(writer), _kind(reader)
@@ -86,7 +86,7 @@ class Resolution:
         return _leaf(writer, reader, path)
 
     def record(self, writer: Json, reader: Json, path: str = "") -> Callable[[pa.Array], list[pa.Array]]:
-        """What gives the columns of a record of the reader out of structs of the writer. Raises Unresolvable."""
+        """A function that casts structs of the writer to the columns of a reader record. Raises Unresolvable."""
         fields = [
             self._field(writer, field, f"{path}.{field['name']}" if path else field["name"])
             for field in reader["fields"]
@@ -105,19 +105,18 @@ class Resolution:
             default = self._default(field, path, nullable)
             return lambda struct: default.take(pa.repeat(pa.scalar(0, pa.int32()), len(struct)))
         resolve, name = self.value(source["type"], field["type"], path), source["name"]
-        shown = not byteless(
-            source["type"]
-        )  # what has no bytes is not shown to the reader: it is there where it stands
+        # Fields without bytes (null, empty records) are not in the decoding schema; they are filled in here.
+        is_decoded = not is_byteless(source["type"])
 
-        def resolved(struct: pa.Array) -> pa.Array:
-            column = resolve(_child(struct, name) if shown else struct)
+        def resolve_field(struct: pa.Array) -> pa.Array:
+            column = resolve(_child(struct, name) if is_decoded else struct)
             if not nullable and column.null_count:
                 missing = pc.and_(column.is_null(), struct.is_valid())
                 if pc.any(missing).as_py():
-                    raise pa.ArrowInvalid(f"{_at(path)} is null, which the schema that is read with does not allow")
+                    raise pa.ArrowInvalid(f"{_at(path)} is null, which the reader schema does not allow")
             return column
 
-        return resolved
+        return resolve_field
 
     def _default(self, field: Json, path: str, nullable: bool) -> pa.Array:
         if not self.by_name and "default" in field:
@@ -125,7 +124,7 @@ class Resolution:
         if nullable and self.by_name:
             return pa.nulls(1, arrow_type(type_of(field["type"])))
         what = "may not be null" if self.by_name else "has no default"
-        raise Unresolvable(f"{_at(path)} is missing in the schema it was written with, and {what}")
+        raise Unresolvable(f"{_at(path)} is missing in the writer schema, and {what}")
 
     def _list(self, writer: Json, reader: Json, path: str) -> Resolve:
         items = self._items(writer, reader, path)
@@ -141,16 +140,16 @@ class Resolution:
         resolve, nullable = self.value(writer, reader, path), branches_of(reader)[1]
 
         def items(values: pa.Array) -> pa.Array:
-            found = resolve(values)
-            if not nullable and found.null_count:
-                raise pa.ArrowInvalid(f"{_at(path)} is null, which the schema that is read with does not allow")
-            return found
+            resolved = resolve(values)
+            if not nullable and resolved.null_count:
+                raise pa.ArrowInvalid(f"{_at(path)} is null, which the reader schema does not allow")
+            return resolved
 
         return items
 
 
 def _child(struct: pa.Array, name: str) -> pa.Array:
-    """A field of structs, null where the struct is: what stands there otherwise is no value of anybody's."""
+    """A field of structs, null where the struct is null: the child array has arbitrary values there."""
     child = struct.field(name)
     return pc.struct_field(struct, name) if struct.null_count and not pa.types.is_union(child.type) else child
 
@@ -163,15 +162,15 @@ def default_array(schema: Json, value: Json) -> pa.Array:
         return pa.nulls(1, whole)
     for index, branch in enumerate(branches):
         try:
-            found = _default_value(branch, value)
+            default = _default_value(branch, value)
         except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, KeyError, TypeError, ValueError, ArithmeticError):
             continue
         if len(branches) == 1:
-            return found
+            return default
         names = branch_names(branches)
-        children = [found if n == index else pa.nulls(1, whole.field(n).type) for n in range(len(branches))]
+        children = [default if n == index else pa.nulls(1, whole.field(n).type) for n in range(len(branches))]
         return pa.StructArray.from_arrays(children, fields=[whole.field(n) for n in range(len(names))])
-    raise Unresolvable(f"the default {value!r} is no value of its field")
+    raise Unresolvable(f"the default {value!r} is not a valid value of its field")
 
 
 def _default_value(schema: Json, value: Json) -> pa.Array:
@@ -213,42 +212,42 @@ def _leaf(writer: Json, reader: Json, path: str) -> Resolve:
     before, after = _kind(writer), _kind(reader)
     written, wanted = type_of(writer), type_of(reader)
     if before != after and after not in _WIDER.get(before, ()):
-        raise Unresolvable(f"{_at(path)} was written as {written} and is read as {wanted}, which does not fit")
+        raise Unresolvable(f"{_at(path)} was written as {written} and cannot be read as {wanted}")
     if before == after == "fixed" and writer.get("size") != reader.get("size"):
-        raise Unresolvable(f"{_at(path)} was written as {written} and is read as {wanted}: the sizes differ")
-    convert = _conversion(before, written, wanted)
+        raise Unresolvable(f"{_at(path)} was written as {written} and cannot be read as {wanted}: the sizes differ")
+    cast = _leaf_cast(before, written, wanted)
     if isinstance(reader, dict) and (after, reader.get("logicalType")) == ("string", "uuid"):
-        convert = _after(convert, canonical_uuids)
+        cast = _chain(cast, canonical_uuids)
     if after == "enum":
-        return _known_symbols(_told(convert, path), reader, path)
-    return _told(convert, path)
+        return _known_symbols(_naming_column(cast, path), reader, path)
+    return _naming_column(cast, path)
 
 
-def _after(first: Resolve, second: Resolve) -> Resolve:
+def _chain(first: Resolve, second: Resolve) -> Resolve:
     return lambda column: second(first(column))
 
 
-def _told(convert: Resolve, path: str) -> Resolve:
-    """Says where a value stands that cannot be converted."""
+def _naming_column(cast: Resolve, path: str) -> Resolve:
+    """The cast, with the column's path in its errors."""
 
-    def converted(column: pa.Array) -> pa.Array:
+    def cast_column(column: pa.Array) -> pa.Array:
         try:
-            return convert(column)
+            return cast(column)
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"{_at(path)}: {error}") from error
 
-    return converted
+    return cast_column
 
 
-def _conversion(before: str, written: DataType, wanted: DataType) -> Resolve:
+def _leaf_cast(before: str, written: DataType, wanted: DataType) -> Resolve:
     decimals = ("decimal", "decimal_arb")
     if written.kind in decimals and wanted.kind not in decimals:
-        raise Unresolvable(f"it was written as {written} and is read as {wanted}, which does not fit")
+        raise Unresolvable(f"it was written as {written} and cannot be read as {wanted}")
     if before in ("int", "long") and written.kind in ("int32", "int64"):
         return lambda column: _from_raw(column, wanted)
     if written.kind in ("timestamp", "date32", "time32", "time64") and wanted.kind in ("int64", "int32", *_FLOATS):
         return lambda column: _from_raw(column.cast(_integers(column.type)), wanted)
-    return lambda column: _carried(turned(column, written), arrow_type(wanted))
+    return lambda column: _cast(cast_values(column, written), arrow_type(wanted))
 
 
 def _integers(type_: pa.DataType) -> pa.DataType:
@@ -256,7 +255,7 @@ def _integers(type_: pa.DataType) -> pa.DataType:
 
 
 def _from_raw(column: pa.Array, type_: DataType) -> pa.Array:
-    """Plain numbers or bytes as a type that is written in them."""
+    """Casts plain numbers or bytes to a logical type that is stored in them."""
     match type_.kind:
         case "timestamp":
             column = column.cast(pa.int64()).cast(pa.timestamp(type_.unit or "us"))
@@ -267,43 +266,43 @@ def _from_raw(column: pa.Array, type_: DataType) -> pa.Array:
         case "date32":
             column = column.cast(pa.int32())
         case "float32" | "float64":
-            # A number that a float cannot hold is rounded, as in any widening.
+            # A number without an exact float is rounded, as in any widening.
             return column.cast(arrow_type(type_), safe=False)
-    return _carried(turned(column, type_), arrow_type(type_))
+    return _cast(cast_values(column, type_), arrow_type(type_))
 
 
-def _carried(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if column.type == type_:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_string(type_):
-        return carried(column, type_)
+        return cast_array(column, type_)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and pa.types.is_timestamp(type_):
         return _microseconds(column).view(type_)
     return column.cast(type_)
 
 
 def _microseconds(column: pa.Array) -> pa.Array:
-    """Whole microseconds of nanoseconds: what is finer is cut off towards the past, also before 1970."""
+    """Nanoseconds as microseconds, rounded down, also before 1970."""
     numbers = column.view(pa.int64())
     whole = pc.divide(numbers, 1000)
     before = pc.less(numbers, pc.multiply(whole, 1000))
     return pc.subtract(whole, before.cast(pa.int64()))
 
 
-def _known_symbols(convert: Resolve, reader: Json, path: str) -> Resolve:
+def _known_symbols(cast: Resolve, reader: Json, path: str) -> Resolve:
     symbols, default = pa.array(reader.get("symbols") or [], pa.string()), reader.get("default")
 
-    def checked(column: pa.Array) -> pa.Array:
-        found = convert(column)
-        unknown = pc.and_(pc.invert(pc.is_in(found, symbols)), found.is_valid())
+    def cast_symbols(column: pa.Array) -> pa.Array:
+        values = cast(column)
+        unknown = pc.and_(pc.invert(pc.is_in(values, symbols)), values.is_valid())
         if not pc.any(unknown, min_count=0).as_py():
-            return found
+            return values
         if default is None:
-            value = found.filter(unknown)[0].as_py()
-            raise pa.ArrowInvalid(f"{_at(path)}: '{value}' is none of the symbols of the schema that is read with")
-        return pc.if_else(unknown, default, found)
+            value = values.filter(unknown)[0].as_py()
+            raise pa.ArrowInvalid(f"{_at(path)}: '{value}' is not a symbol of the reader schema")
+        return pc.if_else(unknown, default, values)
 
-    return checked
+    return cast_symbols
 
 
 def _struct(column: pa.Array, children: list[pa.Array], type_: pa.DataType) -> pa.Array:
@@ -313,23 +312,23 @@ def _struct(column: pa.Array, children: list[pa.Array], type_: pa.DataType) -> p
     return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
 
 
-def _merged(branches: Sequence[Resolve]) -> Resolve:
-    """Values of all the writer's branches in one column."""
+def _merge(branches: Sequence[Resolve]) -> Resolve:
+    """The values of all writer branches in one column."""
     if len(branches) == 1:
         return branches[0]
     return lambda column: pc.coalesce(*(r(part) for r, part in zip(branches, split(column), strict=True)))
 
 
-def _branched(found: Sequence[tuple[int, Resolve]], names: Sequence[str], type_: pa.DataType) -> Resolve:
-    """A struct with a field per branch of the reader, of which one is filled; null where the value is."""
+def _to_struct(branches: Sequence[tuple[int, Resolve]], names: Sequence[str], type_: pa.DataType) -> Resolve:
+    """A struct with a field per reader branch, of which one has a value; null where the value is null."""
 
-    def branched(column: pa.Array) -> pa.Array:
-        parts = split(column) if len(found) > 1 else [column]
-        filled: dict[int, list[pa.Array]] = {}
-        for (index, resolve), part in zip(found, parts, strict=True):
-            filled.setdefault(index, []).append(resolve(part))
+    def cast_union(column: pa.Array) -> pa.Array:
+        arrays = split(column) if len(branches) > 1 else [column]
+        values: dict[int, list[pa.Array]] = {}
+        for (index, resolve), array in zip(branches, arrays, strict=True):
+            values.setdefault(index, []).append(resolve(array))
         children = [
-            pc.coalesce(*filled[n]) if n in filled else pa.nulls(len(column), type_.field(n).type)
+            pc.coalesce(*values[n]) if n in values else pa.nulls(len(column), type_.field(n).type)
             for n in range(len(names))
         ]
         present = [child.is_valid() for child in children]
@@ -339,23 +338,23 @@ def _branched(found: Sequence[tuple[int, Resolve]], names: Sequence[str], type_:
         fields = [type_.field(n) for n in range(len(names))]
         return pa.StructArray.from_arrays(children, fields=fields, mask=pc.invert(mask))
 
-    return branched
+    return cast_union
 
 
-def _never(type_: pa.DataType, problem: str) -> Resolve:
-    def refused(column: pa.Array) -> pa.Array:
+def _reject_values(type_: pa.DataType, problem: str) -> Resolve:
+    def reject(column: pa.Array) -> pa.Array:
         if column.null_count < len(column):
             raise pa.ArrowInvalid(problem)
         return pa.nulls(len(column), type_)
 
-    return refused
+    return reject
 
 
 def _kind(schema: Json) -> str:
     return str(schema.get("type")) if isinstance(schema, dict) else str(schema)
 
 
-def _alike(writer: Json, reader: Json) -> bool:
+def _is_alike(writer: Json, reader: Json) -> bool:
     if _kind(writer) != _kind(reader):
         return False
     if isinstance(writer, dict) and "name" in writer and isinstance(reader, dict):

@@ -1,4 +1,4 @@
-"""Bodies of messages: what their decoders have in common."""
+"""Bodies of messages: what the decoders of all formats have in common."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A decoder holds a chunk and its rows at once.
+# A decoder holds a chunk and the rows of it in memory at the same time.
 _CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class BadBody:
-    """`reason` is `decode_error` for bytes that cannot be read, `schema_mismatch` for values that do not fit."""
+    """`reason` is `decode_error` for bytes that cannot be decoded, `schema_mismatch` for values that do not fit."""
 
     reason: str
     message: str
@@ -24,7 +24,7 @@ class BadBody:
 
 class Decoder(Protocol):
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
-        """Batches and bad bodies, in order; a batch has a row for each of as many bodies."""
+        """Batches and bad bodies, in order; every body becomes one row of a batch or one bad body."""
 
 
 def chunks(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

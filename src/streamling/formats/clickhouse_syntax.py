@@ -1,4 +1,4 @@
-"""Names, texts and lists as ClickHouse writes them."""
+"""Names, string literals and lists in the SQL of ClickHouse."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ _TEXT = r"'(?:[^'\\]|\\.|'')*'"
 _TOKEN = re.compile(rf"{_QUOTED_NAME}|{_TEXT}|[][(),]|[^][(),'`\"]+", re.DOTALL)
 _NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
 _CALL = re.compile(r"[A-Za-z][A-Za-z0-9_]*\(")
-# Doubled, a quote stands for itself only inside quotes of its own kind.
+# Two quotes mean one quote only inside quotes of the same kind.
 _ESCAPED = {quote: re.compile(rf"\\(.)|({quote}){quote}", re.DOTALL) for quote in "'`\""}
 _CONTROL = {"0": "\0", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def plain_name(text: str) -> str | None:
-    """The name that SQL means with `text`; None if it is no name."""
+    """The name without its quotes; None if `text` is not a name."""
     if not re.fullmatch(NAME, text, re.DOTALL):
         return None
-    return _unquoted(text) if text[0] in '`"' else text
+    return _unquote(text) if text[0] in '`"' else text
 
 
 def plain_text(text: str) -> str | None:
-    """The value of a text literal; None if it is none."""
-    return _unquoted(text) if re.fullmatch(_TEXT, text, re.DOTALL) else None
+    """The value of a string literal; None if `text` is not one."""
+    return _unquote(text) if re.fullmatch(_TEXT, text, re.DOTALL) else None
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The parts between commas, not those inside of parentheses or quotes. Raises ValueError if these have no end."""
-    parts: list[str] = []
+    """The items between commas outside of parentheses and quotes. Raises ValueError if one of these is not closed."""
+    items: list[str] = []
     start = 0
     for token, depth in _tokens(text):
         if token[0] == "," and not depth:
-            parts.append(text[start : token.start()].strip())
+            items.append(text[start : token.start()].strip())
             start = token.end()
-    return (*parts, text[start:].strip()) if text.strip() else ()
+    return (*items, text[start:].strip()) if text.strip() else ()
 
 
 def call_arguments(text: str) -> tuple[str, ...]:
-    """What stands in the parentheses of the call that `text` begins with. Raises ValueError if they have no end."""
+    """The arguments of the call that `text` begins with. Raises ValueError if its parentheses are not closed."""
     call = _CALL.match(text)
     if call is not None:
         for token, depth in _tokens(text):
@@ -54,7 +54,7 @@ def call_arguments(text: str) -> tuple[str, ...]:
 
 
 def _tokens(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Every token, and in how many parentheses one is behind it."""
+    """Every token, and the depth of parentheses after it."""
     at = depth = 0
     while at < len(text):
         token = _TOKEN.match(text, at)
@@ -69,5 +69,5 @@ def _tokens(text: str) -> Iterator[tuple[re.Match[str], int]]:
         raise ValueError(text)
 
 
-def _unquoted(text: str) -> str:
-    return _ESCAPED[text[0]].sub(lambda found: found[2] or _CONTROL.get(found[1], found[1]), text[1:-1])
+def _unquote(text: str) -> str:
+    return _ESCAPED[text[0]].sub(lambda match: match[2] or _CONTROL.get(match[1], match[1]), text[1:-1])

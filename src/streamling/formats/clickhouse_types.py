@@ -1,9 +1,7 @@
-"""The types of ClickHouse and ours.
+"""Maps our types to those of ClickHouse and back.
 
-clickhouse_type   ours to ClickHouse's, for a table we make
-column_type       ClickHouse's to ours, for a table that is there
-split_list        the parts of a list in ClickHouse's SQL
-plain_name        a name without its quotes
+clickhouse_type   ours to ClickHouse's, for a table that we create
+column_type       ClickHouse's to ours, for a table that exists
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from streamling.errors import SCHEMA_UNUSABLE, UserError
-from streamling.formats.clickhouse_syntax import NAME, plain_name, plain_text, quoted, split_list
+from streamling.formats.clickhouse_syntax import NAME, plain_name, plain_text, quote_name, split_list
 from streamling.plan.types import (
     BOOLEAN,
     DATE,
@@ -69,14 +67,14 @@ _NEVER_NULLABLE = frozenset({"list", "struct", "map", "null"})
 
 
 class NoClickHouseType(ValueError):
-    """A value of this type does not fit into any ClickHouse type but text."""
+    """A value of this type fits into no ClickHouse type other than String."""
 
     def __init__(self, type_: DataType) -> None:
         super().__init__(f"ClickHouse has no number as wide as {type_}")
 
 
 def clickhouse_type(type_: DataType, *, nullable: bool) -> str:
-    """The type of a column; what is inside of lists and maps is not nullable. Raises NoClickHouseType."""
+    """The type of a column; items of lists and maps are not nullable. Raises NoClickHouseType."""
     if type_.kind == "null":
         return "Nullable(Nothing)"
     text = _bare(type_)
@@ -102,7 +100,7 @@ def _bare(type_: DataType) -> str:
 
 
 def _member_name(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() else quoted(name)
+    return name if name.isascii() and name.isidentifier() else quote_name(name)
 
 
 def _number(type_: DataType) -> str:
@@ -116,7 +114,7 @@ def _number(type_: DataType) -> str:
 
 # ClickHouse's to ours
 
-# What has no counterpart of its own is read as ClickHouse prints it.
+# A type without a counterpart of its own is read as the text that ClickHouse prints.
 _COLUMNS = {
     "Bool": BOOLEAN,
     "Int8": INT8,
@@ -144,9 +142,9 @@ _COLUMNS = {
 }
 _DECIMAL_DIGITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": DECIMAL256_DIGITS}
 _FRACTIONS: tuple[str | None, ...] = ("s", *("ms",) * 3, *(None,) * 3, *("ns",) * 3)
-# Deeper than anybody nests, and far from the depth at which Python gives up.
+# Deeper than real types are nested, and far below the recursion limit of Python.
 _DEEPEST = 64
-_LONGEST_SHOWN = 200
+_LONGEST_TEXT = 200
 
 _TYPE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\((.*)\))?", re.DOTALL)
 _MEMBER = re.compile(rf"({NAME})\s+(.+)", re.DOTALL)
@@ -159,21 +157,21 @@ def column_type(text: str, column: str) -> tuple[DataType, bool]:
         return _column_type(text, 0)
     except ValueError as error:
         part = str(error)
-        because = "" if part == text else f" because of {_shown(part)}"
-        message = f"the column '{column}' has the ClickHouse type {_shown(text)}, which cannot be read{because}"
+        because = "" if part == text else f" because of {_shorten(part)}"
+        message = f"the column '{column}' has the ClickHouse type {_shorten(text)}, which cannot be read{because}"
         raise UserError(SCHEMA_UNUSABLE, message) from error
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 def _column_type(text: str, depth: int) -> tuple[DataType, bool]:
     """Raises ValueError with the part that cannot be read."""
-    found = _TYPE.fullmatch(text)
-    if found is None or depth > _DEEPEST:
+    type_ = _TYPE.fullmatch(text)
+    if type_ is None or depth > _DEEPEST:
         raise ValueError(text)
-    name, inner = found[1], split_list(found[2] or "")
+    name, inner = type_[1], split_list(type_[2] or "")
     match name, inner:
         case "Nullable", [one]:
             return _column_type(one, depth + 1)[0], True
@@ -199,7 +197,7 @@ def _column_type(text: str, depth: int) -> tuple[DataType, bool]:
 
 
 def _members(inner: Sequence[str], depth: int) -> Iterator[Field]:
-    """Those without a name have a number, as ClickHouse counts them."""
+    """Members without a name are named by their number, as ClickHouse does."""
     for number, text in enumerate(inner, 1):
         named = _MEMBER.fullmatch(text)
         type_, nullable = _column_type(named[2] if named else text, depth + 1)

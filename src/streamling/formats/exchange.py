@@ -1,4 +1,4 @@
-"""Rows as plugins see them: Arrow types that say what values mean, where the engine's carriers only hold them.
+"""Rows as plugins see them: in the Arrow types of their meaning, where the engine uses types that Spark supports.
 
 Numbers of more than 38 digits stay canonical decimal text.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamling.formats.arrow import arrow_schema, arrow_type, conform, logical_type
+from streamling.formats.arrow import arrow_schema, arrow_type, cast_batch, logical_type
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
 
 _OWN = {
@@ -43,26 +43,26 @@ def exchange_schema(schema: Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, exchange_type(f.type), f.nullable) for f in schema])
 
 
-def columns_of(schema: pa.Schema, given: Schema | None = None) -> Schema:
-    """What a plugin's schema means to the planner. Raises UserError for types we have no word for.
+def columns_of(schema: pa.Schema, input_: Schema | None = None) -> Schema:
+    """The columns of a plugin's schema. Raises UserError for types without a counterpart.
 
-    A column that a transform hands on as it got it keeps the meaning it has in `given`.
+    A column that a transform returns with the type it got keeps its logical type from `input_`.
     """
-    known = {field.name: (exchange_type(field.type), field.type) for field in given or ()}
+    known = {field.name: (exchange_type(field.type), field.type) for field in input_ or ()}
     fields = []
     for field in schema:
-        shown, type_ = known.get(field.name, (None, None))
-        if type_ is None or shown != field.type:
+        exchanged, type_ = known.get(field.name, (None, None))
+        if type_ is None or exchanged != field.type:
             type_ = logical_type(field.type, field.name)
         fields.append(OPERATION_FIELD if field.name == OPERATION_COLUMN else Field(field.name, type_, field.nullable))
     return Schema(tuple(fields))
 
 
 def to_plugin(batch: pa.RecordBatch, schema: Schema, node: str) -> pa.RecordBatch:
-    """A batch of the engine for a plugin."""
-    return conform(batch, exchange_schema(schema), node)
+    """Casts a batch of the engine for a plugin."""
+    return cast_batch(batch, exchange_schema(schema), node)
 
 
 def from_plugin(batch: pa.RecordBatch, schema: Schema, node: str) -> pa.RecordBatch:
-    """A batch of a plugin for the engine."""
-    return conform(batch, arrow_schema(schema), node)
+    """Casts a batch of a plugin for the engine."""
+    return cast_batch(batch, arrow_schema(schema), node)

@@ -1,8 +1,8 @@
-"""Rows as JSON text, column by column: one object per row, columns in order, nulls written, no blanks.
+"""Rows as JSON text, column by column: one object per row, columns in order, nulls included, no spaces.
 
-Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO
-text with an offset only where the type has a zone. How a value is written depends on its type alone. Decimals beyond
-what Spark has travel as text: only the logical type tells that those of up to 76 digits are numbers.
+Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO text with an
+offset only if the type has a zone. The form of a value depends only on its type. Decimals with more digits than Spark's
+are text columns: the logical type is needed to write those of up to 76 digits as numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Render = Callable[[Any], str]
 
 
 def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
-    """One JSON object per row; `schema` is what its columns mean."""
+    """One JSON object per row; `schema` has the logical types of the columns."""
     if batch.num_rows == 0:
         return []
     types = {field.name: field.type for field in schema or ()}
@@ -35,7 +35,7 @@ def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
 
 
 def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
-    """One row as an object: what dead letters tell of it. A decimal that no double is equal to is text there."""
+    """One row as an object, as it is stored in a dead letter. A decimal that is not exact as a double becomes text."""
     row = rows.slice(index, 1)
     (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row)
     return json.loads(text, parse_float=_exact)
@@ -47,8 +47,8 @@ def _exact(digits: str) -> float | str:
 
 
 def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:
-    """Each value as JSON text; None where there is none."""
-    plain, render = _prepared(array, logical)
+    """Each value as JSON text; None for null."""
+    plain, render = _prepare(array, logical)
     return [None if value is None else render(value) for value in plain.to_pylist()]
 
 
@@ -56,15 +56,15 @@ def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
     return ["null" if value is None else value for value in json_values(array, logical)]
 
 
-def _prepared(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
-    """The array as one whose Python values are quick to get and lose nothing, and what to do with them."""
+def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
+    """The array cast to a type with fast and lossless Python values, and the function that renders such a value."""
     type_ = array.type
     if pa.types.is_integer(type_):
         return array, str
     if pa.types.is_boolean(type_):
         return array, lambda value: "true" if value else "false"
     if pa.types.is_float32(type_) or pa.types.is_float16(type_):
-        # As text: a double of the same value would show digits that a short float does not have.
+        # As text: a double of the same value would have digits that the short float does not have.
         return array.cast(pa.string()), _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
         return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
@@ -84,7 +84,7 @@ def _number(text: str) -> str:
 
 
 def _renderer(type_: pa.DataType, logical: DataType | None) -> Render:
-    """How Python values of this type, as pyarrow gives them, are written."""
+    """A function that writes the Python values that pyarrow gives for this type."""
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
         fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name)))) for f in type_]

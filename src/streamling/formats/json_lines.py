@@ -1,4 +1,4 @@
-"""Lines of JSON objects as Arrow columns."""
+"""JSON lines to Arrow columns."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 
-def parsed_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """An object per row; other fields are ignored, missing ones are null. Raises ArrowInvalid."""
-    # Arrow reads a date from a number only; people write it as text. It is no date if a time of day stands there too.
-    readable = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date32(f.type) else f.type) for f in schema])
+def parse_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """One row per object; fields that are not in the schema are ignored, missing ones are null. Raises ArrowInvalid."""
+    # Arrow reads a date only from a number, but it is usually written as text. With a time of day it is not a date.
+    parsing = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date32(f.type) else f.type) for f in schema])
     table = pajson.read_json(
         pa.py_buffer(data),
         pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        pajson.ParseOptions(explicit_schema=readable, unexpected_field_behavior="ignore"),
+        pajson.ParseOptions(explicit_schema=parsing, unexpected_field_behavior="ignore"),
     )
-    if readable != schema:
+    if parsing != schema:
         table = table.cast(schema)
     if table.num_rows:
         batch = table.combine_chunks().to_batches()[0]
         for column in batch.columns:
             if pa.types.is_decimal(column.type):
-                column.validate(full=True)  # Arrow does not look whether a decimal has more digits than its type
+                column.validate(full=True)  # Arrow does not check that a decimal has no more digits than its type
         return batch
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

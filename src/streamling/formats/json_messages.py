@@ -1,7 +1,7 @@
-"""JSON bodies of messages, many at once, as rows of declared columns.
+"""Decodes the JSON bodies of many messages at once, to rows of declared columns.
 
-Arrow reads a chunk at once where it can. A chunk with something that Arrow refuses, or takes for something else than we
-do, is read object by object: what becomes of a message must not depend on those beside it.
+Arrow reads a whole chunk where it can. A chunk with something that Arrow rejects, or reads differently, is read object
+by object: the row of a message must not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ import pyarrow as pa
 
 from streamling.formats.arrow import arrow_type
 from streamling.formats.bodies import BadBody, chunks
-from streamling.formats.json_differences import beyond_ours, has_constants, has_tiny_numbers
-from streamling.formats.json_lines import parsed_lines
-from streamling.formats.json_text import parsed, shown
-from streamling.formats.json_values import conversion
+from streamling.formats.json_differences import has_constants, has_tiny_numbers, is_out_of_range
+from streamling.formats.json_lines import parse_lines
+from streamling.formats.json_text import format_value, parse
+from streamling.formats.json_values import value_cast
 from streamling.plan.types import Field
 
-# What Arrow reads exactly as we do; unsigned numbers, for instance, have carriers that hold more.
+# Types that Arrow reads exactly as we do. Unsigned numbers, for instance, have Arrow types with a wider range.
 _DIRECT = frozenset(
     ("boolean", "int8", "int16", "int32", "int64", "float32", "float64", "string", "decimal", "date32", "timestamp")
 )
-_BLANKS = b" \t\n\r"
-# To Arrow a line end is the end of an object. Like it, a tab may stand between values, and not inside of text.
+_SPACES = b" \t\n\r"
+# For Arrow a line end is the end of an object. A tab is allowed in the same places: between values, not inside text.
 _ONE_LINE = bytes.maketrans(b"\n\r", b"\t\t")
 
 
 class ObjectDecoder:
-    """Fields that are not declared are ignored, missing ones are null."""
+    """Decodes JSON objects. Fields that are not declared are ignored, missing ones are null."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._names = [f.name for f in fields]
-        self._words = [str(f.type) for f in fields]
-        self._convert = [conversion(f.type) for f in fields]
+        self._type_names = [str(f.type) for f in fields]
+        self._casts = [value_cast(f.type) for f in fields]
         self._schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
         self._decimals = any(f.type.kind == "decimal" for f in fields)
         self._direct = bool(fields) and all(f.type.kind in _DIRECT and not f.type.wide for f in fields)
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         for chunk in chunks(bodies):
-            batch = self._at_once(chunk) if self._direct else None
+            batch = self._decode_chunk(chunk) if self._direct else None
             if batch is not None:
                 yield batch
             else:
-                yield from self._one_by_one(chunk)
+                yield from self._decode_each(chunk)
 
-    def _at_once(self, bodies: Sequence[bytes]) -> pa.RecordBatch | None:
-        """None if something cannot be read, or not in this way."""
-        lines = [body.strip(_BLANKS) for body in bodies]
-        # An object that begins in one body and ends in another must not be taken for one.
+    def _decode_chunk(self, bodies: Sequence[bytes]) -> pa.RecordBatch | None:
+        """All rows, decoded by Arrow; None if a body is bad, or if Arrow might read it differently."""
+        lines = [body.strip(_SPACES) for body in bodies]
+        # An object that begins in one body and ends in another must not be read as one object.
         if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
             return None
         data = b"\n".join(lines)
@@ -60,38 +60,39 @@ class ObjectDecoder:
         if b"\0" in data or has_constants(data, lines) or (self._decimals and has_tiny_numbers(data, lines)):
             return None
         try:
-            data.decode()  # Arrow does not look
-            batch = parsed_lines(data, self._schema)
+            data.decode()  # Arrow does not check UTF-8
+            batch = parse_lines(data, self._schema)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
-        return batch if batch.num_rows == len(bodies) and not any(map(beyond_ours, batch.columns)) else None
+        return batch if batch.num_rows == len(bodies) and not any(map(is_out_of_range, batch.columns)) else None
 
-    def _one_by_one(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
-        read: list[list[Any]] = []
+    def _decode_each(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
+        rows: list[list[Any]] = []
         for body in bodies:
             try:
-                read.append(self._row(body))
+                rows.append(self._row(body))
             except _Bad as error:
-                if read:
-                    yield self._batch(read)
-                read = []
+                if rows:
+                    yield self._batch(rows)
+                rows = []
                 yield error.bad
-        if read:
-            yield self._batch(read)
+        if rows:
+            yield self._batch(rows)
 
     def _batch(self, rows: list[list[Any]]) -> pa.RecordBatch:
         columns = [pa.array(values, f.type) for values, f in zip(zip(*rows, strict=True), self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _row(self, body: bytes) -> list[Any]:
-        found = _object(body)
+        values = _parse_object(body)
         row: list[Any] = []
-        for name, convert, word in zip(self._names, self._convert, self._words, strict=True):
-            value = found.get(name)
+        for name, cast, type_name in zip(self._names, self._casts, self._type_names, strict=True):
+            value = values.get(name)
             try:
-                row.append(None if value is None else convert(value))
+                row.append(None if value is None else cast(value))
             except (ValueError, ArithmeticError):
-                raise _Bad("schema_mismatch", f"column '{name}': {shown(value)} is no {word}") from None
+                message = f"column '{name}': {format_value(value)} is not a valid {type_name}"
+                raise _Bad("schema_mismatch", message) from None
         return row
 
 
@@ -100,13 +101,13 @@ class _Bad(Exception):
         self.bad = BadBody(reason, message)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        found = parsed(body.decode())
+        value = parse(body.decode())
     except UnicodeDecodeError as error:
         raise _Bad("decode_error", f"the payload is not UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:
         raise _Bad("decode_error", f"the payload is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise _Bad("decode_error", f"the payload is not a JSON object: {body[:80].decode(errors='replace')}")
-    return found
+    return value

@@ -1,4 +1,4 @@
-"""One JSON text as Python values: no digit is lost, and nothing valid is too long or too deep to be read."""
+"""Parses one JSON text: no digit is lost, and no valid text is too long or too deep."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-# Python reads no longer numbers as `int`, because it takes ever more time for each digit.
+# Python refuses to read longer numbers as `int`, because the time per digit grows with their length.
 _INT_DIGITS = 4300
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
-def parsed(text: str) -> Any:
+def parse(text: str) -> Any:
     """The value of a text. Raises ValueError.
 
-    Numbers are `int`; those with a fraction or an exponent, and very long ones, are Decimal. One whose exponent is
-    beyond that is a float: zero or infinite. Where something lies deeper than Python can go, lists and objects are
-    empty from the second level on.
+    Numbers are `int`; those with a fraction or an exponent, and very long ones, are Decimal. A number whose exponent is
+    out of the range of Decimal is a float: zero or infinite. If the text is nested deeper than Python can parse, lists
+    and objects are empty from the second level on.
     """
     try:
         return _DECODER.decode(text)
@@ -25,8 +25,8 @@ def parsed(text: str) -> Any:
         return _DECODER.decode(_shallow(text))
 
 
-def shown(value: Any, length: int = 80) -> str:
-    """The beginning of a value, to be put in a message: any terminal and file can take it."""
+def format_value(value: Any, length: int = 80) -> str:
+    """The beginning of a value for a message, without characters that cannot be encoded as UTF-8."""
     try:
         text = str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:
@@ -35,7 +35,7 @@ def shown(value: Any, length: int = 80) -> str:
 
 
 class _MinusZero(int):
-    """`-0`, which is a zero of its own as a float only."""
+    """`-0`: only as a float it differs from 0."""
 
     def __float__(self) -> float:
         return -0.0
@@ -58,33 +58,33 @@ def _fraction(digits: str) -> Decimal | float:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant)
 
 
 def _shallow(text: str) -> str:
-    """The text with what stands in lists and objects of the second level left out, after it was found to be valid."""
+    """The text with the lists and objects of the second level emptied, after their content was found to be valid."""
     outside: list[str] = []
-    around: list[list[str]] = [outside]  # what was seen of each list and object that is open
-    seen = 0
+    open_: list[list[str]] = [outside]  # the text so far of each list and object that is not closed yet
+    end = 0
     for token in _STRING_OR_BRACKET.finditer(text):
         bracket = token[0]
         if bracket[0] == '"':
             continue
         if bracket in "[{":
-            around[-1].append(text[seen : token.start()])
-            around.append([bracket])
-        elif len(around) == 1:
+            open_[-1].append(text[end : token.start()])
+            open_.append([bracket])
+        elif len(open_) == 1:
             raise ValueError(f"'{bracket}' at {token.start()} closes nothing")
         else:
-            whole = "".join((*around.pop(), text[seen : token.end()]))
-            if len(around) > 1:
+            whole = "".join((*open_.pop(), text[end : token.end()]))
+            if len(open_) > 1:
                 _DECODER.decode(whole)
                 whole = whole[0] + bracket
-            around[-1].append(whole)
-        seen = token.end()
-    if len(around) > 1:
+            open_[-1].append(whole)
+        end = token.end()
+    if len(open_) > 1:
         raise ValueError("it ends early")
-    return "".join((*outside, text[seen:]))
+    return "".join((*outside, text[end:]))

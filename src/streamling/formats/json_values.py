@@ -1,4 +1,4 @@
-"""Single values of JSON as the Arrow carriers of our types take them."""
+"""Casts single JSON values to Python values that the Arrow types of our columns accept."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _RANGES = _SIGNED | {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)
 # Microseconds of a unit as a fraction.
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 _LARGEST = {"float16": 65504.0, "float32": math.inf}
-Convert = Callable[[Any], Any]
+Cast = Callable[[Any], Any]
 
 
-def conversion(type_: DataType) -> Convert:
-    """What turns values of `json_text.parsed` into such of the carrier.
+def value_cast(type_: DataType) -> Cast:
+    """A function that casts values of `json_text.parse` to the Arrow type of `type_`.
 
-    It raises ValueError, or ArithmeticError, for a value that does not fit.
+    It raises ValueError or ArithmeticError for a value that does not fit.
     """
     if type_.kind in _RANGES:
         return _integer(*_RANGES[type_.kind])
@@ -52,23 +52,23 @@ def conversion(type_: DataType) -> Convert:
         case "decimal" | "decimal_arb":
             return lambda value: _decimal(value, type_)
         case "null":
-            return _nothing
+            return _reject
     raise AssertionError(f"{type_} cannot be declared")
 
 
-def _integer(least: int, most: int) -> Convert:
-    def convert(value: Any) -> int:
+def _integer(least: int, most: int) -> Cast:
+    def cast(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(value)
         return value
 
-    return convert
+    return cast
 
 
 _LONG = _integer(*_RANGES["int64"])
 
 
-def _nothing(value: Any) -> None:
+def _reject(value: Any) -> None:
     raise ValueError(value)
 
 
@@ -85,12 +85,12 @@ def _float(value: Any) -> float:
 
 
 def _short_float(value: Any, largest: float) -> float:
-    """Read by Arrow from all digits, as it reads whole chunks: a double in between would round twice."""
+    """Cast by Arrow from all digits, as in whole chunks: a double in between would round twice."""
     _float(value)
-    found = _finite(pa.scalar(str(value)).cast(pa.float32()).as_py())
-    if abs(found) > largest:
+    number = _finite(pa.scalar(str(value)).cast(pa.float32()).as_py())
+    if abs(number) > largest:
         raise ValueError(value)
-    return found
+    return number
 
 
 def _finite(value: float) -> float:
@@ -102,15 +102,15 @@ def _finite(value: float) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
-    value.encode()  # half of a surrogate pair, which JSON can write, is no text
+    value.encode()  # JSON can have half of a surrogate pair, which is not valid text
     return value
 
 
 def _bytes(value: Any, length: int | None) -> bytes:
-    found = bytes.fromhex(_text(value).removeprefix("0x"))
-    if length is not None and len(found) != length:
+    content = bytes.fromhex(_text(value).removeprefix("0x"))
+    if length is not None and len(content) != length:
         raise ValueError(value)
-    return found
+    return content
 
 
 def _date(value: Any, *, milliseconds: bool) -> date:
@@ -121,7 +121,7 @@ def _date(value: Any, *, milliseconds: bool) -> date:
 
 
 def _moment(value: Any, unit: str) -> int:
-    """Microseconds since 1970; what is finer is cut off."""
+    """Microseconds since 1970, rounded down."""
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -133,10 +133,10 @@ def _moment(value: Any, unit: str) -> int:
 
 def _time(value: Any, unit: str) -> time:
     if isinstance(value, str):
-        found = time.fromisoformat(value)
-        if found.tzinfo is not None:  # without a date nobody knows what it is elsewhere
+        time_of_day = time.fromisoformat(value)
+        if time_of_day.tzinfo is not None:  # without a date it cannot be moved to another zone
             raise ValueError(value)
-        return found
+        return time_of_day
     factor, _ = _UNITS[unit]
     since = timedelta(microseconds=_integer(0, 2**53)(value) * factor)
     if since >= _DAY:
@@ -164,7 +164,7 @@ def _decimal(value: Any, type_: DataType) -> Decimal | str:
 
 
 def _unscaled(number: Decimal, precision: int, scale: int) -> tuple[bool, str]:
-    """Sign and digits of a number that is not zero, `scale` of them behind the point. As text: any length is quick."""
+    """Sign and digits of a number other than zero, `scale` of them after the point. Text is fast at any length."""
     if number.adjusted() >= precision - scale:
         raise ValueError(number)
     sign, figures, exponent = number.as_tuple()

@@ -1,7 +1,7 @@
 """Arrow types that Spark accepts from a Python worker.
 
-They are the carriers of `formats/arrow.py`, except for times. `createDataFrame` takes a time in microseconds and turns
-it into Spark's own nanoseconds. What a worker yields is not turned: Spark reads time64[ns] and refuses time64[us].
+They are the types of `formats/arrow.py`, except for times. `createDataFrame` takes a time in microseconds and casts it
+to Spark's own nanoseconds. The batches of a worker are not cast: Spark reads time64[ns] and rejects time64[us].
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 
 def worker_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of `schema` may leave a worker. It is `schema` itself if no column holds a time."""
-    if not any(_holds_times(field.type) for field in schema):
+    """The schema that Spark accepts from a worker for rows of `schema`; `schema` itself if no column has a time."""
+    if not any(_has_time(field.type) for field in schema):
         return schema
     return pa.schema([field.with_type(_worker_type(field.type)) for field in schema])
 
 
 def to_worker(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with a schema that `worker_schema` gave. Columns without times are not copied."""
+    """Casts the batch to a schema of `worker_schema`. Columns without times are not copied."""
     if batch.schema is schema or batch.schema.equals(schema):
         return batch
     columns = [
@@ -27,10 +27,10 @@ def to_worker(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _holds_times(type_: pa.DataType) -> bool:
+def _has_time(type_: pa.DataType) -> bool:
     if pa.types.is_time(type_):
         return True
-    return any(_holds_times(type_.field(index).type) for index in range(type_.num_fields))
+    return any(_has_time(type_.field(index).type) for index in range(type_.num_fields))
 
 
 def _worker_type(type_: pa.DataType) -> pa.DataType:

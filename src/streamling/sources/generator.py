@@ -1,7 +1,7 @@
-"""`generator`: rows made from their number, for demos, tests and benchmarks.
+"""`generator`: rows computed from their number, for demos, tests and benchmarks.
 
-Delivery: a slice is a stretch of row numbers, and a row is a function of its number, the seed and the
-epoch's `now()`. Reading a slice again gives the same rows, always.
+Delivery: a slice is a range of row numbers, and a row is a function of its number, the seed and the epoch's `now()`. A
+replay of a slice always gives the same rows.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _BATCH_ROWS = 50_000
 
 
 class GeneratorOptions(Keyed, SourceOptions):
-    """Rows from thin air: as many as asked for, at the rate asked for, the same for the same seed."""
+    """Generates rows: as many and as fast as configured, the same rows for the same seed."""
 
-    rows: int | None = Field(default=None, ge=0, description="Rows in all; without it the source never ends.")
+    rows: int | None = Field(default=None, ge=0, description="Total number of rows; without it the source never ends.")
     rate: float | None = Field(default=None, gt=0, description="Rows per second; without it as fast as possible.")
-    seed: int = Field(default=0, description="Changes what `random()` gives.")
+    seed: int = Field(default=0, description="Seed of `random()`.")
     columns: dict[str, str] = Field(
         default_factory=lambda: {"id": "id"},
         min_length=1,
         description="Column name to SQL expression over `id`, the number of the row from 0. `random()` is a number "
-        "from 0 to below 1 that depends on row, column and seed only; `now()` is the time of the epoch. "
-        "A column `_gs_op` sets the operation, otherwise every row is an insert.",
+        "from 0 to below 1 that depends only on row, column and seed; `now()` is the time of the epoch. "
+        "A column `_gs_op` sets the operation; without it every row is an insert.",
     )
 
     @property
@@ -48,7 +48,7 @@ class GeneratorOptions(Keyed, SourceOptions):
         return self.rows is not None
 
     def output_schema(self, node: NodeSpec) -> Schema:
-        """Types follow from the expressions; nothing outside is touched."""
+        """Types follow from the expressions; no other system is asked."""
         compiled = self.compiled(node)
         operation = compiled[OPERATION_COLUMN].type
         if operation != STRING:
@@ -58,7 +58,7 @@ class GeneratorOptions(Keyed, SourceOptions):
         return Schema((*fields, OPERATION_FIELD))
 
     def compiled(self, node: NodeSpec) -> dict[str, Expression]:
-        """The expressions as Spark text, `_gs_op` last."""
+        """The expressions as Spark SQL, `_gs_op` last."""
         texts = {name: text for name, text in self.columns.items() if name != OPERATION_COLUMN}
         texts[OPERATION_COLUMN] = self.columns.get(OPERATION_COLUMN, "'i'")
         return {
@@ -75,7 +75,7 @@ class GeneratorOptions(Keyed, SourceOptions):
 
     def _random(self, column: str) -> Function:
         salt = column.replace("\\", "\\\\").replace("'", "\\'")
-        # 53 bits of a hash of row, seed and column, as a fraction: every call in one column gives one value.
+        # 53 bits of a hash of row, seed and column, as a fraction: all calls in one column give the same value.
         text = f"(shiftrightunsigned(xxhash64(`id`, {self.seed}L, '{salt}'), 11) * 1.1102230246251565E-16D)"
         return Function("random()", (), lambda _: Value(text, FLOAT64, nullable=False))
 
@@ -107,21 +107,24 @@ class GeneratorSource(Source):
         )
         self._next = 0
         self._stored: Json = None
-        self._first, self._since = 0, 0.0
+        self._first = 0
+        """The first row since `open`, from which the rate counts."""
+        self._opened_at = 0.0
 
     def open(self, positions: Mapping[str, Json]) -> None:
         stored = positions.get(self._key)
         self._stored = stored
         next_ = stored.get("next") if isinstance(stored, dict) else None
         self._next = next_ if isinstance(next_, int) else 0
-        self._first, self._since = self._next, time.monotonic()
+        self._first = self._next
+        self._opened_at = time.monotonic()
 
     def offer(self, room: Room) -> Offer | None:
         end = self._next + room.rows
         if self._options.rows is not None:
             end = min(end, self._options.rows)
         if self._options.rate is not None:
-            end = min(end, self._first + int((time.monotonic() - self._since) * self._options.rate))
+            end = min(end, self._first + int((time.monotonic() - self._opened_at) * self._options.rate))
         if end <= self._next:
             return None
         parts: tuple[Json, ...] = tuple([first, last] for first, last in room.cut(self._next, end))
@@ -139,8 +142,8 @@ class GeneratorSource(Source):
 
     def extent(self) -> Extent | None:
         rows, rate = self._options.rows, self._options.rate
-        if rows is None and rate is not None:  # endless: what is due by now
-            rows = max(self._next, self._first + int((time.monotonic() - self._since) * rate))
+        if rows is None and rate is not None:  # it never ends: the rows that are due by now
+            rows = max(self._next, self._first + int((time.monotonic() - self._opened_at) * rate))
         return None if rows is None else Extent(self._next, rows, "rows")
 
     def reader(self) -> GeneratorReader:
@@ -150,7 +153,7 @@ class GeneratorSource(Source):
 def _bounds(part: Json) -> tuple[int, int]:
     if isinstance(part, list) and len(part) == 2 and isinstance(part[0], int) and isinstance(part[1], int):
         return part[0], part[1]
-    raise ValueError(f"not a stretch of row numbers: {part!r}")
+    raise ValueError(f"not a range of row numbers: {part!r}")
 
 
 def _build(node: NodeSpec, settings: Settings) -> GeneratorSource:

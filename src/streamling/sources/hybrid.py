@@ -1,4 +1,4 @@
-"""`hybrid`: the past of a topic from ClickHouse, then the topic itself from where the past ends."""
+"""`hybrid`: the history of a topic from ClickHouse, then the topic itself from the end of that history."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from streamling.connector import Discovery, Kind, register
 from streamling.errors import SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError, TransientError
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.sources.clickhouse import TableReading
+from streamling.sources.clickhouse import ReadsTable
 from streamling.sources.clickhouse.columns import look_up_table
 from streamling.sources.kafka import (
+    ReadsTopic,
     StartingOffsets,
     Tombstones,
-    TopicReading,
     filter_problems,
     topic_columns,
     untyped_filter_problems,
@@ -27,33 +27,33 @@ from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
 
-# What a table gets when a slow registry has used up the time.
+# Time for a table if a slow schema registry has used up the rest.
 _LEAST_SECONDS = 1.0
 
 
-class BoundedSource(TableReading):
-    """A phase that reads a table and ends. `columns` is accepted and not used: columns follow the topic."""
+class BoundedSource(ReadsTable):
+    """A phase that reads a table and ends. `columns` is accepted but not used: the columns are those of the topic."""
 
     source_type: Literal["clickhouse"] = Field(description="Kind of the phase.")
 
 
-class UnboundedSource(TopicReading):
+class UnboundedSource(ReadsTopic):
     """The last phase, which reads an Avro topic and does not end."""
 
     source_type: Literal["kafka"] = Field(description="Kind of the phase.")
-    topic: TopicName = Field(description="Topic to read; its schema is that of the source.")
+    topic: TopicName = Field(description="Topic to read; its schema is the schema of the source.")
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
     )
     start_at: StartingOffsets = Field(
-        default="earliest", description="Where reading starts when the offset table says nothing."
+        default="earliest", description="Where reading starts if the offset table has no offset."
     )
 
 
 class OffsetTable(Options):
-    """The table that says up to which offset a topic is in ClickHouse."""
+    """The table with the offsets up to which a topic is in ClickHouse."""
 
-    topic_name: str = Field(min_length=1, description="Topic as the table calls it, used as written.")
+    topic_name: str = Field(min_length=1, description="Name of the topic in the table, compared exactly.")
     table_name: str = Field(default="kafka_offsets", min_length=1, description="Name of the table.")
     topic_column: str = Field(default="topic", min_length=1, description="Column of the topic.")
     partition_column: str = Field(default="partition", min_length=1, description="Column of the partition.")
@@ -61,15 +61,15 @@ class OffsetTable(Options):
 
 
 class HybridOptions(Keyed, SourceOptions):
-    """Bounded phases in order, then the unbounded one, as one stream of rows with one schema. In job mode it ends
-    after the last bounded phase."""
+    """Reads the bounded phases in order, then the unbounded one, as one stream of rows with one schema. In job mode it
+    ends after the last bounded phase."""
 
     identity_labels = ("table", "topic")
 
     bounded_sources: tuple[BoundedSource, ...] = Field(description="Tables to read, in this order; at least one.")
     unbounded_source: UnboundedSource = Field(description="Topic to read after them.")
     offset_table: OffsetTable | None = Field(
-        default=None, description="Where the first offsets of the topic are found; by default made from its name."
+        default=None, description="Table with the first offsets of the topic; by default derived from its name."
     )
 
     @field_validator("bounded_sources")
@@ -82,7 +82,7 @@ class HybridOptions(Keyed, SourceOptions):
     @field_validator("unbounded_source")
     @classmethod
     def _check_tombstones(cls, unbounded: UnboundedSource, info: ValidationInfo) -> UnboundedSource:
-        # Unlike a kafka source, this one takes no key from the Avro schema.
+        # Unlike a kafka source, a hybrid source takes no key from the Avro schema.
         keyless = "primary_key" in info.data and info.data["primary_key"] is None
         if keyless and unbounded.tombstones is Tombstones.DELETE:
             raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
@@ -103,26 +103,28 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
         raise TypeError(options)
     deadline = time.monotonic() + seconds
     topic = options.unbounded_source
-    found = topic_columns(node, topic.topic, topic, options.primary_key, settings, seconds)
+    discovery = topic_columns(node, topic.topic, topic, options.primary_key, settings, seconds)
     problems: list[StreamlingError] = []
     for number, phase in enumerate(options.bounded_sources):
         left = max(deadline - time.monotonic(), _LEAST_SECONDS)
         try:
-            _check_table(node, phase.table_name, found.schema, settings, left, "bounded_sources", number, "table_name")
+            _check_table(
+                node, phase.table_name, discovery.schema, settings, left, "bounded_sources", number, "table_name"
+            )
         except TransientError:
             raise  # the other tables are on the same server
         except StreamlingError as error:
             problems.append(error)
     if problems:
         raise InvalidPipeline(problems)
-    # The key is never taken from the schema: tables and topic together may have another.
-    return Discovery(found.schema, options.primary_key or ())
+    # The key is never taken from the schema: tables and topic together may have another one.
+    return Discovery(discovery.schema, options.primary_key or ())
 
 
 def _check_table(
     node: NodeSpec, name: str, columns: Schema, settings: Settings, seconds: float, *path: str | int
 ) -> None:
-    """The columns are those of the topic: every table must have them. Their types may differ, values are cast."""
+    """Every table must have the columns of the topic. Their types may differ: values are cast."""
     table = look_up_table(node, name, settings, seconds, *path)
     if missing := table.missing(columns.names):
         message = f"table '{name}' lacks columns of the topic: [{', '.join(missing)}]"

@@ -11,8 +11,8 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-from streamling.formats.avro import byteless, expanded
-from streamling.formats.avro_blocks import number
+from streamling.formats.avro import expand_schema, is_byteless
+from streamling.formats.avro_blocks import encode_long
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.bodies import BadBody
 
@@ -56,8 +56,8 @@ def decimal_kinds(draw: st.DrawFn) -> Kind:
     return schema, values.map(lambda pair: (padded(pair[0], size), pair[1]))
 
 
-def padded(number: bytes, size: int) -> bytes:
-    return number.rjust(size, b"\xff" if number[0] & 0x80 else b"\0")
+def padded(encode_long: bytes, size: int) -> bytes:
+    return encode_long.rjust(size, b"\xff" if encode_long[0] & 0x80 else b"\0")
 
 
 MOMENTS = st.integers(-(2**51), 2**52)
@@ -190,8 +190,8 @@ def branch_name(schema: Any) -> str:
 
 
 def wrapped(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
-    simple = inner.filter(lambda kind: not isinstance(kind[0], list) and not byteless(kind[0]))
-    counted = inner.filter(lambda kind: not byteless(kind[0]))
+    simple = inner.filter(lambda kind: not isinstance(kind[0], list) and not is_byteless(kind[0]))
+    counted = inner.filter(lambda kind: not is_byteless(kind[0]))
     return st.one_of(
         simple.map(nullable), counted.map(listed), counted.map(mapped), records(inner, least=0), unions(simple)
     )
@@ -204,17 +204,17 @@ def body(schema: Any, value: Any) -> bytes:
     """As fastavro writes it; but a value of a union with several types comes with the index of its branch."""
     match schema:
         case [*branches] if isinstance(value, tuple):
-            return number(value[0]) + body(branches[value[0]], value[1])
+            return encode_long(value[0]) + body(branches[value[0]], value[1])
         case ["null", branch]:
-            return number(0) if value is None else number(1) + body(branch, value)
+            return encode_long(0) if value is None else encode_long(1) + body(branch, value)
         case {"type": "record", "fields": fields}:
             return b"".join(body(f["type"], value[f["name"]]) for f in fields)
         case {"type": "array", "items": items}:
             content = b"".join(body(items, item) for item in value)
-            return (number(len(value)) + content if value else b"") + number(0)
+            return (encode_long(len(value)) + content if value else b"") + encode_long(0)
         case {"type": "map", "values": items}:
             content = b"".join(body("string", k) + body(items, item) for k, item in value.items())
-            return (number(len(value)) + content if value else b"") + number(0)
+            return (encode_long(len(value)) + content if value else b"") + encode_long(0)
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(unlogical(schema)), value)
     return stream.getvalue()
@@ -239,7 +239,7 @@ def unlogical(schema: Any) -> Any:
 
 def decoder(writer: Any, reader: Any | None = None, **options: Any) -> BodyDecoder:
     texts = [json.dumps(schema) if not isinstance(schema, str) else schema for schema in (writer, reader or writer)]
-    return BodyDecoder(expanded(texts[0]), expanded(texts[1]), **options)
+    return BodyDecoder(expand_schema(texts[0]), expand_schema(texts[1]), **options)
 
 
 def rows(decoder: BodyDecoder, bodies: list[bytes]) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from streamling.formats.arrow import arrow_type, conform  # noqa: E402
+from streamling.formats.arrow import arrow_type, cast_batch  # noqa: E402
 from streamling.plan.types import (  # noqa: E402
     DATE64,
     FLOAT16,
@@ -83,5 +83,5 @@ WIDE = pa.decimal256(60, 20)
 )
 def test_wide_decimals_are_plain_digits(type_: Any, logical: DataType, value: Any, text: Any) -> None:
     batch = pa.record_batch([pa.array([value], type_)], names=["x"])
-    carried = conform(batch, pa.schema([pa.field("x", arrow_type(logical))]), "n")
+    carried = cast_batch(batch, pa.schema([pa.field("x", arrow_type(logical))]), "n")
     assert carried.column(0).to_pylist() == [text]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streamling.errors import BugError, PermanentError
-from streamling.formats.arrow import arrow_schema, arrow_type, conform
+from streamling.formats.arrow import arrow_schema, arrow_type, cast_batch
 from streamling.plan.types import (
     BINARY,
     BOOLEAN,
@@ -75,14 +75,14 @@ WANTED = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 def test_a_batch_that_fits_passes_as_it_is() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["a"])], schema=WANTED)
-    assert conform(batch, WANTED, "n") is batch
+    assert cast_batch(batch, WANTED, "n") is batch
 
 
 def test_columns_are_put_in_order_cast_and_cleared_of_others() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"extra": [0], "name": pa.array(["a"], pa.large_string()), "id": pa.array([1], pa.int32())}
     )
-    fitted = conform(batch, WANTED, "n")
+    fitted = cast_batch(batch, WANTED, "n")
     assert fitted.schema == WANTED
     assert fitted.to_pylist() == [{"id": 1, "name": "a"}]
 
@@ -100,7 +100,7 @@ def test_columns_are_put_in_order_cast_and_cleared_of_others() -> None:
 def test_a_value_that_does_not_fit_is_an_error_with_its_column(column: pa.Array, says: str) -> None:
     batch = pa.RecordBatch.from_arrays([column, pa.array(["a"])], names=["id", "name"])
     with pytest.raises(PermanentError) as caught:
-        conform(batch, WANTED, "orders")
+        cast_batch(batch, WANTED, "orders")
     assert (caught.value.code, caught.value.node) == ("DATA_ERROR", "orders")
     assert says in caught.value.message
     assert caught.value.__cause__ is not None
@@ -108,6 +108,6 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_column(column: pa.Array,
 
 def test_a_missing_column_is_an_error_with_its_name() -> None:
     with pytest.raises(PermanentError) as caught:
-        conform(pa.RecordBatch.from_pydict({"id": [1]}), WANTED, "orders")
+        cast_batch(pa.RecordBatch.from_pydict({"id": [1]}), WANTED, "orders")
     assert (caught.value.code, caught.value.node) == ("DATA_ERROR", "orders")
     assert "'name' is missing" in caught.value.message

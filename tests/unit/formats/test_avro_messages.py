@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamling.errors import SCHEMA_UNUSABLE, UserError
-from streamling.formats.avro import expanded, rows_of
+from streamling.formats.avro import expand_schema, rows_of
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.bodies import BadBody
 
@@ -37,7 +37,7 @@ def test_any_rows_of_any_schema_are_read_as_they_were_written(kind: Kind, data: 
 @pytest.mark.parametrize("logical", ["uuid", None])
 @pytest.mark.parametrize("around", ["map", "field"])
 def test_a_record_that_is_null_has_no_fields_to_be_checked(around: str, logical: str | None) -> None:
-    """The reader puts an empty text where the field of a missing record would stand, which is no UUID."""
+    """The reader puts an empty text for the field of a missing record, which is not a UUID."""
     text = {"type": "string", "logicalType": logical} if logical else "string"
     record = ["null", {"type": "record", "name": "Inner", "fields": [{"name": "id", "type": text}]}]
     type_ = {"type": "map", "values": record} if around == "map" else record
@@ -166,7 +166,7 @@ def test_rows_of_another_schema_are_resolved(writer: Any, datum: Any, reader: An
     [
         pytest.param(field("a", ["null", "int"]), [1, None], field("a", "int"), "'a' is null", id="null"),
         pytest.param(
-            field("a", STATE), ["B", "A"], field("a", {**STATE, "symbols": ["B"]}), "'A' is none", id="symbol"
+            field("a", STATE), ["B", "A"], field("a", {**STATE, "symbols": ["B"]}), "'A' is not a symbol", id="symbol"
         ),
         pytest.param(field("a", "bytes"), [b"a", b"\xff"], field("a", "string"), "UTF8", id="not UTF-8"),
         pytest.param(
@@ -185,9 +185,9 @@ def test_a_value_that_the_reader_cannot_hold_is_bad_alone(writer: Any, datums: A
 def test_schemas_that_do_not_fit_make_every_row_bad() -> None:
     writer = record(field("a", "string"))
     (bad,) = rows(decoder(writer, record(field("a", "int"))), [body(writer, {"a": "x"})])
-    assert bad == BadBody("schema_mismatch", "'a' was written as string and is read as int32, which does not fit")
+    assert bad == BadBody("schema_mismatch", "'a' was written as string and cannot be read as int32")
     (bad,) = rows(decoder(writer, record(field("b", "int"))), [body(writer, {"a": "x"})])
-    assert bad.message == "'b' is missing in the schema it was written with, and has no default"
+    assert bad.message == "'b' is missing in the writer schema, and has no default"
 
 
 def test_without_resolution_columns_go_by_name_alone() -> None:
@@ -215,7 +215,7 @@ def test_types_of_other_schemas_are_known() -> None:
             "fields": [field("from", "Address"), field("to", ["null", "shop.Address"])],
         }
     )
-    schema = expanded(order, (address,))
+    schema = expand_schema(order, (address,))
     content = b"\x08Oslo\x02\x08Rome"
     assert rows(BodyDecoder(schema, schema), [content]) == [{"from": {"city": "Oslo"}, "to": {"city": "Rome"}}]
 
@@ -245,8 +245,11 @@ def test_durations_without_a_length_are_bad_alone() -> None:
     [
         pytest.param({"type": "array", "items": "null"}, "`a[]` has no bytes", id="list of null"),
         pytest.param({"type": "map", "values": record(name="E")}, "`a{}` has no bytes", id="map of nothing"),
+        pytest.param(
+            {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "`a[]` has no bytes", id="fixed of 0"
+        ),
         pytest.param(["null", record(name="E")], "`a` may be a record without bytes", id="nothing or null"),
-        pytest.param(["null", "R"], "contains itself; recursive types have no columns", id="recursive"),
+        pytest.param(["null", "R"], "contains itself; recursive types cannot be columns", id="recursive"),
         pytest.param({"type": "array", "items": "R"}, "contains itself", id="recursive, in a list"),
     ],
 )
@@ -305,12 +308,20 @@ NESTED: dict[str, Any] = {
             for p, s in ((10, 2), (38, 0), (50, 2), (76, 76), (77, 0), (78, 0), (100, 3))
             for sign, n in (("over", 10**p), ("under", -(10**p)), ("far over", 10**400))
         ),
-        pytest.param(logical("int", "time-millis"), 86_399_999, 86_400_000, "no time of day", id="a day"),
-        pytest.param(logical("int", "time-millis"), 0, -1, "no time of day", id="before midnight"),
-        pytest.param(logical("long", "time-micros"), 86_399_999_999, 86_400_000_000, "no time of day", id="a long day"),
-        pytest.param(logical("long", "time-micros"), 0, -(2**63), "no time of day", id="long before midnight"),
+        pytest.param(logical("int", "time-millis"), 86_399_999, 86_400_000, "not a time of day", id="a day"),
+        pytest.param(logical("int", "time-millis"), 0, -1, "not a time of day", id="before midnight"),
+        pytest.param(
+            logical("long", "time-micros"), 86_399_999_999, 86_400_000_000, "not a time of day", id="a long day"
+        ),
+        pytest.param(logical("long", "time-micros"), 0, -(2**63), "not a time of day", id="long before midnight"),
         pytest.param(logical("long", "timestamp-millis"), 0, 2**62, "out of bounds", id="too far away"),
-        pytest.param(logical("string", "uuid"), "00000000-0000-0000-0000-00000000000a", "a", "no UUID", id="no UUID"),
+        pytest.param(
+            logical("string", "uuid"),
+            "00000000-0000-0000-0000-00000000000a",
+            "a",
+            "not a valid UUID",
+            id="not a valid UUID",
+        ),
     ],
 )
 def test_a_value_beyond_its_type_is_bad_alone(type_: Any, good: Any, bad: Any, words: str, where: str) -> None:
@@ -373,4 +384,4 @@ def test_bad_bodies_among_thousands_are_found_without_reading_each() -> None:
     found = rows(decoder(schema), bodies)
     assert [n for n, row in enumerate(found) if isinstance(row, BadBody)] == [n for n in range(9000) if n % 3]
     assert [row["id"] for row in found if not isinstance(row, BadBody)] == list(range(0, 9000, 3))
-    assert found[1].message == "the payload is not of its Avro schema: it should end after 3 bytes, and has 4"
+    assert found[1].message == "the payload does not match its Avro schema: it should end after 3 bytes, and has 4"

@@ -17,6 +17,7 @@ from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.spec.secret import Secret
 from streamling.spec.settings.blocks import ClickHouseSourceSettings
 
+ATTEMPTS = 3
 ROWS = json.dumps({"data": [["a", 1]]})
 
 

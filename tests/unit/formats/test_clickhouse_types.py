@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamling.errors import UserError
-from streamling.formats.clickhouse_syntax import call_arguments, plain_name, plain_text, quoted, split_list
+from streamling.formats.clickhouse_syntax import call_arguments, plain_name, plain_text, quote_name, split_list
 from streamling.formats.clickhouse_types import clickhouse_type, column_type
 from streamling.plan.types import I256, U256, DataType, Field, decimal, struct_of
 
@@ -161,7 +161,7 @@ def test_garbage_is_never_more_than_an_error_of_the_user(text: str) -> None:
 
 @given(st.text(min_size=1))
 def test_quoted_names_are_read_back(name: str) -> None:
-    assert plain_name(quoted(name)) == name
+    assert plain_name(quote_name(name)) == name
 
 
 def test_lists_are_split_outside_of_parentheses_and_quotes() -> None:

@@ -134,8 +134,8 @@ def test_a_value_that_does_not_fit_names_the_column(type_: str, text: str) -> No
 
 
 def test_a_number_that_does_not_fit_is_shown_as_one() -> None:
-    assert value("int64", "1.50") == BadBody("schema_mismatch", "column 'a': 1.50 is no int64")
-    assert value("int64", '"1.50"') == BadBody("schema_mismatch", "column 'a': \"1.50\" is no int64")
+    assert value("int64", "1.50") == BadBody("schema_mismatch", "column 'a': 1.50 is not a valid int64")
+    assert value("int64", '"1.50"') == BadBody("schema_mismatch", "column 'a': \"1.50\" is not a valid int64")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_is_not_declared_may_be_anything_that_is_json() -> None:
 def test_objects_of_many_lines_are_read_at_once() -> None:
     bodies = [json.dumps({"a": n, "b": ["x\ny"]}, indent=1).replace("\n", end).encode() for n, end in enumerate("\n\r")]
     decoder = ObjectDecoder([Field("a", declared_type("int64"))])
-    batch = decoder._at_once(bodies)
+    batch = decoder._decode_chunk(bodies)
     assert batch is not None
     assert batch.to_pylist() == [{"a": 0}, {"a": 1}]
 
@@ -269,7 +269,7 @@ def outcomes(found: Iterator[pa.RecordBatch | BadBody]) -> list[str]:
 def test_chunks_and_single_objects_are_read_alike(bodies: list[bytes]) -> None:
     for columns in (COLUMNS, *({name: type_} for name, type_ in COLUMNS.items())):
         decoder = ObjectDecoder([Field(name, declared_type(text)) for name, text in columns.items()])
-        alone = [line for body in bodies for line in outcomes(decoder._one_by_one([body]))]
+        alone = [line for body in bodies for line in outcomes(decoder._decode_each([body]))]
         assert len(alone) == len(bodies)
         assert outcomes(decoder.rows(bodies)) == alone
         assert [line for body in bodies for line in outcomes(decoder.rows([body]))] == alone

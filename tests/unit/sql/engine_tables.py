@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamling.formats.arrow import arrow_schema, conform
+from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.types import (
     BINARY,
@@ -150,7 +150,7 @@ TABLES = {"ordinary": _table(_ORDINARY), "extreme": _table(_EXTREME)}
 def carried(table: pa.Table) -> pa.Table:
     """The table as Spark gets it."""
     schema = arrow_schema(COLUMNS)
-    return pa.Table.from_batches([conform(batch, schema, "test") for batch in table.combine_chunks().to_batches()])
+    return pa.Table.from_batches([cast_batch(batch, schema, "test") for batch in table.combine_chunks().to_batches()])
 
 
 def spark_schema() -> str:

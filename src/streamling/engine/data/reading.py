@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report
 from streamling.engine.protocol.bad_rows import rejection
-from streamling.formats.arrow import conform
+from streamling.formats.arrow import cast_batch
 from streamling.spec.pipeline.options import OnError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BadRowFilter:
                     self.stopped = True
                     return
             else:
-                batch = conform(item, self._schema, self._node)
+                batch = cast_batch(item, self._schema, self._node)
                 self._rows += batch.num_rows
                 self._bytes += batch.nbytes
                 self.held_bytes += batch.nbytes

@@ -12,7 +12,7 @@ from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
 from streamling.engine.data.steps.stages import Stages
 from streamling.errors import DATA_ERROR, PermanentError
-from streamling.formats.arrow import arrow_schema, conform
+from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 
@@ -144,7 +144,7 @@ class NodeRows:
             rows += batch.num_rows
             size += batch.nbytes
             self._check(size)
-            yield conform(batch, schema, name)
+            yield cast_batch(batch, schema, name)
         self._results.row_counts[self.node.id] = rows
         self._results.collected_bytes = max(self._results.collected_bytes, size)
 

@@ -1,4 +1,4 @@
-"""The columns of a ClickHouse table and how it keeps its rows, from the server."""
+"""The columns, sorting key and engine of a ClickHouse table, from the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamling.clients.clickhouse import ClickHouse
 from streamling.errors import INVALID_VALUE, SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError, UserError
-from streamling.formats.clickhouse_syntax import call_arguments, plain_name, plain_text, quoted, split_list
+from streamling.formats.clickhouse_syntax import call_arguments, plain_name, plain_text, quote_name, split_list
 from streamling.formats.clickhouse_types import column_type
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Field, Schema
 from streamling.retry import look_up
@@ -27,14 +27,14 @@ _REQUESTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ClickHouseTable:
     """A table as the server describes it.
 
-    name          as the pipeline says it
+    name          as in the pipeline
     types         ClickHouse's type of every column that can be read, in order
-    sorting_key   columns and, where the key computes something, expressions
-    version       the column whose highest value wins among the rows of one key; None if all of them count
-    tombstone     the column that marks a winner as deleted; None if there is none
+    sorting_key   columns, and expressions where the key is computed
+    version       the column whose highest value wins among the rows of one key; None if all rows count
+    tombstone     the column that marks the winning row as deleted; None if there is none
     """
 
     name: str
@@ -49,64 +49,64 @@ class Table:
         return self.sorting_key if all(part in self.types for part in self.sorting_key) else ()
 
     def missing(self, columns: Iterable[str]) -> list[str]:
-        """Those that the table does not have. The operation is not asked of it: it is always made."""
+        """The columns that the table does not have. `_gs_op` is never missing: the source adds it."""
         return [name for name in columns if name not in self.types and name != OPERATION_COLUMN]
 
 
-def look_up_table(node: NodeSpec, name: str, settings: Settings, seconds: float, *path: str | int) -> Table:
-    """A table that can be read in ranges; its name stands at `path` in the node.
+def look_up_table(node: NodeSpec, name: str, settings: Settings, seconds: float, *path: str | int) -> ClickHouseTable:
+    """A table that can be read in ranges; its name is the option at `path` of the node.
 
-    A server that stumbles is asked again, within `seconds`. Raises StreamlingError.
+    Transient errors are retried within `seconds`. Raises StreamlingError.
     """
     connection = settings.clickhouse_source
     database, dot, rest = name.partition(".")
     place = (database, rest) if dot else (connection.database, name)
 
-    def described(left: float) -> Table:
+    def describe(left: float) -> ClickHouseTable:
         with ClickHouse(connection, application_id=settings.application_id, timeout=left / _REQUESTS) as server:
-            return _described(server, name, *place)
+            return _describe(server, name, *place)
 
     try:
-        table = look_up(described, f"looking up the table '{name}'", seconds)
+        table = look_up(describe, f"looking up the table '{name}'", seconds)
     except StreamlingError as error:
         message = (
             f"{node.described()}: failed to create ClickHouse source: failed to look up table '{name}': {error.message}"
         )
-        hint = error.hint or "clickhouse_source.url says where the server is, and clickhouse_source.user who asks"
+        hint = error.hint or "the server address is clickhouse_source.url, the user clickhouse_source.user"
         raise type(error)(error.condition, message, node=node.name, where=node.locate(*path), hint=hint) from error
-    if wrong := _unranged(table):
-        raise node.error(SCHEMA_UNUSABLE, f"table '{name}' cannot be read: {wrong}", *path, hint=_RANGED_HINT)
+    if problem := _range_problem(table):
+        raise node.error(SCHEMA_UNUSABLE, f"table '{name}' cannot be read: {problem}", *path, hint=_RANGED_HINT)
     return table
 
 
-def chosen_columns(node: NodeSpec, table: Table, chosen: tuple[str, ...] | None) -> Schema:
-    """The columns a source reads, by default all, and the operation. Raises UserError, or InvalidPipeline."""
-    if missing := table.missing(chosen or ()):
+def source_columns(node: NodeSpec, table: ClickHouseTable, names: tuple[str, ...] | None) -> Schema:
+    """The columns that a source reads, by default all, and the operation. Raises UserError or InvalidPipeline."""
+    if missing := table.missing(names or ()):
         message = f"table '{table.name}' has no columns [{', '.join(missing)}]"
         raise node.error(INVALID_VALUE, message, "columns", hint=f"columns: {', '.join(table.types)}")
     fields: list[Field] = []
     problems: list[UserError] = []
-    for name in chosen or table.types:
+    for name in names or table.types:
         if name == OPERATION_COLUMN:
             continue
         try:
             fields.append(Field(name, *column_type(table.types[name], name)))
         except UserError as error:
-            hint = "name the columns to read in 'columns', without this one"
+            hint = "list the columns to read in 'columns', without this one"
             problems.append(node.error(error.condition, f"table '{table.name}': {error.message}", "columns", hint=hint))
     if problems:
         raise InvalidPipeline(problems)
     return Schema((*fields, OPERATION_FIELD))
 
 
-def _described(server: ClickHouse, name: str, database: str, table: str) -> Table:
-    # The first question is the one to which the server gives a reason if it cannot answer.
-    columns = server.rows(f"DESCRIBE TABLE {quoted(database)}.{quoted(table)}")
+def _describe(server: ClickHouse, name: str, database: str, table: str) -> ClickHouseTable:
+    # DESCRIBE comes first: if the table cannot be read, the server answers with the reason.
+    columns = server.rows(f"DESCRIBE TABLE {quote_name(database)}.{quote_name(table)}")
     storage = server.rows(_STORAGE, database=database, table=table)
     sorting_key, engine = storage[0] if storage else ("", "")
-    # An ephemeral column exists in inserts only.
+    # An ephemeral column exists only in inserts.
     types = {column: type_ for column, type_, default, *_ in columns if default != "EPHEMERAL"}
-    return Table(name, types, _sorting_key(sorting_key), *_replacing(engine, name))
+    return ClickHouseTable(name, types, _sorting_key(sorting_key), *_replacing(engine, name))
 
 
 def _sorting_key(text: str) -> tuple[str, ...]:
@@ -120,25 +120,25 @@ def _replacing(engine: str, table: str) -> tuple[str | None, str | None]:
     try:
         arguments = call_arguments(engine)
     except ValueError:
-        log.warning("rows of the table '%s' are not de-duplicated: its engine is %s", table, engine)
+        log.warning("rows of the table '%s' are not deduplicated: its engine cannot be parsed: %s", table, engine)
         return None, None
-    # Texts say where replicas meet; a version column may follow them, and a tombstone behind it.
+    # Literals are the path and name of the replica; a version column may follow them, then a tombstone.
     version, tombstone, *_ = *(plain_name(a) for a in arguments if plain_text(a) is None), None, None
     return version, tombstone
 
 
-def _unranged(table: Table) -> str | None:
-    """Why rows cannot be read in ranges of the sorting key's first column."""
+def _range_problem(table: ClickHouseTable) -> str | None:
+    """Why rows cannot be read in ranges of the first column of the sorting key; None if they can."""
     if not table.sorting_key:
         return "it has no sorting key"
     first = table.sorting_key[0]
     if first not in table.types:
-        return f"its sorting key begins with {first}, which is no column"
+        return f"its sorting key begins with {first}, which is not a column"
     try:
         type_, nullable = column_type(table.types[first], first)
     except UserError as error:
         return error.message
-    # A null lies in no range.
+    # A null is in no range.
     if type_.kind in _RANGED and not nullable:
         return None
     return f"its sorting key begins with the column '{first}', which is {table.types[first]}"

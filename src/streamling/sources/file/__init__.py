@@ -1,9 +1,9 @@
 """`file`: the rows of files in a directory or an object store.
 
-Delivery: a slice names files, with their size and time, and the places inside of them between which it lies. Reading it
-again gives the same rows; a file that has changed or gone since is an error, never other rows. What was read is stored
-with every epoch: finished files, and the place inside of the one that is being read. Files that come late are read,
-wherever their name or time would put them.
+Delivery: a slice has parts of files, each with the size and modification time of its file and the offsets between which
+it lies. A replay gives the same rows; a file that has changed or disappeared since is an error, never other rows. The
+files that are finished, and the position inside the file that is partly read, are stored with every epoch. Files that
+arrive late are read, wherever their name or time would sort them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamling.connector import Discovery, Kind, register
 from streamling.errors import StreamlingError
 from streamling.plan.types import DataType
 from streamling.plan.written_columns import DeclaredColumns
-from streamling.sources.file.listing import means
+from streamling.sources.file.listing import matches
 from streamling.sources.file.source import FileSource
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, wrong_type
@@ -35,14 +35,16 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 class Bounded(Options):
     """Lists the files once, reads each of them once and ends."""
 
-    type: Literal["bounded"] = Field(description="Lists the files once, reads each and ends.")
+    type: Literal["bounded"] = Field(description="Lists the files once, reads each of them once and ends.")
 
 
 class Continuous(Options):
-    """Goes on looking for new and changed files."""
+    """Lists the files again and again, and reads new and changed ones."""
 
-    type: Literal["continuous"] = Field(description="Goes on looking for new and changed files.")
-    poll_interval: Duration = Field(default=parse_duration("5s"), description="Pause after a look that found nothing.")
+    type: Literal["continuous"] = Field(description="Lists again and again, and reads new and changed files.")
+    poll_interval: Duration = Field(
+        default=parse_duration("5s"), description="Pause after a listing without new or changed files."
+    )
 
 
 def _as_map(value: object) -> object:
@@ -56,25 +58,25 @@ FileMode = Annotated[Annotated[Bounded | Continuous, Field(discriminator="type")
 
 
 class FileSourceOptions(Parallel, Keyed, SourceOptions):
-    """Columns are taken from the files found at the start; `key=value` directories become columns too."""
+    """Reads files. Columns come from the files that exist at the start; `key=value` directories become columns too."""
 
     identity_labels = ("path",)
 
     path: str = Field(min_length=1, description="File, directory or pattern: local, `s3://`, `s3a://` or `gs://`.")
     format: Literal["parquet", "csv", "json", "ndjson", "jsonl", "avro"] = Field(
-        description="Form of the files. The three JSON names mean the same: one object per line."
+        description="Format of the files. The three JSON names mean the same: one object per line."
     )
     mode: FileMode = Field(
         default=Continuous(type="continuous"),
-        description="`{type: bounded}` reads what is there and ends; `{type: continuous}` looks again every "
+        description="`{type: bounded}` reads the files that exist and ends; `{type: continuous}` lists again every "
         "`poll_interval`.",
     )
 
     schema_: DeclaredColumns | None = Field(
         default=None,
         alias="schema",
-        description="Types of columns of csv and json files that are not to be guessed from the first rows. Other "
-        "columns are found as usual.",
+        description="Types of columns in csv and json files that are not to be inferred from the first rows. Other "
+        "columns are inferred as usual.",
     )
 
     @field_validator("schema_")
@@ -82,10 +84,10 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
     def _check_schema(cls, columns: dict[str, DataType] | None, info: ValidationInfo) -> dict[str, DataType] | None:
         format_ = info.data.get("format")
         if columns is not None and format_ in ("parquet", "avro"):
-            raise invalid_value(f"is not allowed with format {format_}: its files say the types of their columns")
+            raise invalid_value(f"is not allowed with format {format_}: its files contain the types of their columns")
         for name, type_ in (columns or {}).items():
             if type_.kind not in _IN_TEXT:
-                raise invalid_value(f"is {type_}, which has no form in text files; read it as string", field=name)
+                raise invalid_value(f"is {type_}, which text files cannot contain; use string", field=name)
         return columns
 
     @field_validator("path")
@@ -102,7 +104,7 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         return isinstance(self.mode, Bounded)
 
     def would_read(self, file: str) -> bool:
-        return means(self.path, self.format, file)
+        return matches(self.path, self.format, file)
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:

@@ -1,4 +1,4 @@
-"""Avro container files as bytes: a header with the schema, then blocks of rows that follow each other."""
+"""The layout of Avro container files: a header with the schema, then blocks of rows one after the other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.avro_blocks import MAGIC, SYNC_BYTES
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
 
-# Heads of blocks are looked for in windows of this size: a request each, where files are far away.
+# The heads of blocks are read in windows of this size, each of which is one request to an object store.
 _WINDOW = 1 << 20
 # Two numbers of at most ten bytes.
 _LONGEST_HEAD = 20
@@ -22,7 +22,7 @@ _LONGEST_HEAD = 20
 
 @dataclass(frozen=True, slots=True)
 class AvroHeader:
-    """`end` is where the first block begins; `sync` stands behind every block."""
+    """`end` is where the first block begins; `sync` follows every block."""
 
     schema: str
     codec: bytes
@@ -31,8 +31,8 @@ class AvroHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """`content` is where its rows begin, behind the numbers of rows and bytes."""
+class AvroBlock:
+    """`content` is where its rows begin, after the numbers of rows and bytes."""
 
     start: int
     content: int
@@ -40,8 +40,8 @@ class Block:
     rows: int
 
 
-def unpacked(codec: bytes, data: bytes) -> bytes:
-    """The rows of a block. Raises ValueError, also for a codec nobody knows."""
+def decompress(codec: bytes, data: bytes) -> bytes:
+    """The bytes of the rows of a block. Raises ValueError, also for an unknown codec."""
     try:
         match codec:
             case b"null":
@@ -53,19 +53,19 @@ def unpacked(codec: bytes, data: bytes) -> bytes:
             case b"xz":
                 return lzma.decompress(data)
             case b"snappy":
-                return _unsnapped(data)
+                return _decompress_snappy(data)
             case b"zstandard":
                 import pyarrow as pa
 
-                found: bytes = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
-                return found
+                content: bytes = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+                return content
     except (zlib.error, lzma.LZMAError, OSError, EOFError, IndexError) as error:
         raise ValueError(f"the {codec.decode()} data are damaged: {error}") from error
-    raise ValueError(f"the codec {codec.decode(errors='replace')} is not known")
+    raise ValueError(f"the codec {codec.decode(errors='replace')} is not supported")
 
 
-def _unsnapped(data: bytes) -> bytes:
-    """Snappy has the size in front; Avro puts a checksum of the content behind."""
+def _decompress_snappy(data: bytes) -> bytes:
+    """Snappy data begin with the size of the content; Avro adds a checksum of the content at the end."""
     import pyarrow as pa
 
     size = shift = 0
@@ -74,10 +74,10 @@ def _unsnapped(data: bytes) -> bytes:
         shift += 7
         if not byte & 0x80:
             break
-    found: bytes = pa.decompress(data[:-4], decompressed_size=size, codec="snappy", asbytes=True)
-    if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
-        raise ValueError("the checksum of the snappy data is another one")
-    return found
+    content: bytes = pa.decompress(data[:-4], decompressed_size=size, codec="snappy", asbytes=True)
+    if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("the checksum of the snappy data is wrong")
+    return content
 
 
 def read_header(stream: Any) -> AvroHeader:
@@ -101,8 +101,8 @@ def read_header(stream: Any) -> AvroHeader:
     return AvroHeader(schema, metadata.get("avro.codec", b"null"), sync, stream.tell())
 
 
-def blocks(file: FoundFile, stream: Any, header: AvroHeader, start: int) -> Iterator[Block]:
-    """The blocks from a place on. Raises PermanentError where the file is damaged."""
+def blocks(file: SourceFile, stream: Any, header: AvroHeader, start: int) -> Iterator[AvroBlock]:
+    """The blocks from an offset on. Raises PermanentError if the file is damaged."""
     window, base = b"", start
     at = start
     while at < file.size:
@@ -118,10 +118,10 @@ def blocks(file: FoundFile, stream: Any, header: AvroHeader, start: int) -> Iter
         if rows < 0 or size < 0 or end > file.size or not _ends_with(header.sync, stream, window, base, end):
             raise PermanentError(
                 DATA_ERROR,
-                f"'{file.path}' is damaged: what begins at byte {at} is no whole Avro block",
-                hint="bring the file again as a whole, under another name if rows of it were delivered",
+                f"'{file.path}' is damaged: there is no complete Avro block at byte {at}",
+                hint="replace the file by an intact copy, under another name if rows of it were delivered",
             )
-        yield Block(at, base + place, end, rows)
+        yield AvroBlock(at, base + place, end, rows)
         at = end
 
 
@@ -129,12 +129,12 @@ def _ends_with(sync: bytes, stream: Any, window: bytes, base: int, end: int) -> 
     if end <= base + len(window):
         return window[end - base - SYNC_BYTES : end - base] == sync
     stream.seek(end - SYNC_BYTES)
-    found: bytes = stream.read(SYNC_BYTES)
-    return found == sync
+    mark: bytes = stream.read(SYNC_BYTES)
+    return mark == sync
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises IndexError if it does not."""
+    """A number and the offset after it. Raises IndexError if the data end inside it."""
     value = shift = 0
     while True:
         byte = data[place]
@@ -148,10 +148,10 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
 
 def _bytes(stream: Any) -> bytes:
     length = _long(stream)
-    found: bytes = stream.read(length) if length >= 0 else b""
-    if len(found) != length:
+    content: bytes = stream.read(length) if length >= 0 else b""
+    if len(content) != length:
         raise ValueError("its header ends early")
-    return found
+    return content
 
 
 def _long(stream: Any) -> int:

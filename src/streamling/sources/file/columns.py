@@ -1,4 +1,4 @@
-"""The columns of files, from as little of them as tells."""
+"""The columns of files, from as few bytes as possible."""
 
 from __future__ import annotations
 
@@ -7,76 +7,83 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, StreamlingError, UserError
+from streamling.errors import SCHEMA_NOT_FOUND, SCHEMA_UNUSABLE, PermanentError, StreamlingError, UserError
 from streamling.formats.avro import rows_of
 from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STRING, DataType, Field, Schema
 from streamling.sources.file.absence import reason
 from streamling.sources.file.avro_container import read_header
-from streamling.sources.file.listing import FoundFile, file_system, list_files
+from streamling.sources.file.listing import Listing, SourceFile, file_system, list_files
 from streamling.spec.secret import mask_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
-# Text formats say their types by their values: those of the first block.
+# In text formats types are inferred from values: those in this many bytes from the start.
 _SAMPLE = 1 << 20
-# What Arrow says of a column whose values are of two types.
+# Part of Arrow's message about a column with values of two types.
 _MIXED = " changed from "
 _NOTHING_DECLARED: Mapping[str, DataType] = {}
 
 
 def columns_of(path: str, format_: str, declared: Mapping[str, DataType] = _NOTHING_DECLARED) -> Schema:
-    """The columns of the files a path means, `_gs_op` last; types are the declared ones, else those of the file.
+    """The columns of the files that a path matches, `_gs_op` last; types are the declared ones, else those of the file.
 
-    Raises UserError if there are no files or their columns cannot be used.
+    Raises UserError if there are no files or their columns cannot be used, PermanentError if they cannot be listed.
     """
-    listing = list_files(path, format_)
+    listing = _list(path, format_)
     if not listing.files:
         raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{mask_url(path)}': {reason(path, format_)}")
     system, _ = file_system(path)
     first = next((file for file in listing.files if file.size), listing.files[0])
     try:
-        found = _columns(system, first, format_, declared)
+        columns = _columns(system, first, format_, declared)
     except StreamlingError:
         raise
     except (OSError, ValueError) as error:
         raise _unreadable(first, format_, error) from error
-    found = _with_declared(found, declared, first, format_)
-    names = {f.name for f in found}
-    if len(names) < len(found):
-        twice = next(f.name for n, f in enumerate(found) if any(f.name == other.name for other in found[:n]))
-        raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns of the name '{twice}'")
+    columns = _with_declared(columns, declared, first, format_)
+    names = {f.name for f in columns}
+    if len(names) < len(columns):
+        twice = next(f.name for n, f in enumerate(columns) if any(f.name == other.name for other in columns[:n]))
+        raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns with the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
-    return _with_operation((*found, *partitions), first.path)
+    return _with_operation((*columns, *partitions), first.path)
 
 
-def _unreadable(file: FoundFile, format_: str, error: Exception) -> UserError:
+def _list(path: str, format_: str) -> Listing:
+    try:
+        return list_files(path, format_)
+    except (OSError, ValueError) as error:
+        raise PermanentError(SCHEMA_NOT_FOUND, f"'{mask_url(path)}' cannot be listed: {error}", cause=error) from error
+
+
+def _unreadable(file: SourceFile, format_: str, error: Exception) -> UserError:
     if isinstance(error, OSError) and error.errno:
         text = f"'{file.path}' cannot be read: {os.strerror(error.errno)}"
         return UserError(SCHEMA_NOT_FOUND, text, cause=error)
     if format_ == "csv" and not file.size:
-        text = f"'{file.path}' is empty, as all files are: a csv file begins with a line of column names"
+        text = f"'{file.path}' is empty, like all other files; a csv file must begin with a line of column names"
         return UserError(SCHEMA_UNUSABLE, text)
     text = f"'{file.path}' cannot be read as {format_}: {str(error).splitlines()[0]}"
-    hint = "'schema' of the source can say the types of columns" if _MIXED in text else None
+    hint = "set the type of the column in 'schema' of the source" if _MIXED in text else None
     return UserError(SCHEMA_UNUSABLE, text, cause=error, hint=hint)
 
 
 def _with_declared(
-    found: tuple[Field, ...], declared: Mapping[str, DataType], file: FoundFile, format_: str
+    columns: tuple[Field, ...], declared: Mapping[str, DataType], file: SourceFile, format_: str
 ) -> tuple[Field, ...]:
-    """A declared column that the first file does not have may come with later ones; until then it is null.
+    """The columns with their declared types. A declared column that the first file lacks is null until a file has it.
 
-    The header of a csv file orders its columns; the lines of a json file may each have another order, so there those
-    that are declared come first, as they are declared.
+    In a csv file the header defines the order of the columns. The lines of a json file may each have another order, so
+    the declared columns come first, in the order of their declaration.
     """
     directory = next((name for name, _ in file.partitions if name in declared), None)
     if directory is not None:
-        text = f"'schema' declares '{directory}', which is a column of directories: those are text, cast it in SQL"
+        text = f"'schema' declares '{directory}', which comes from directory names: it is always text; cast it in SQL"
         raise UserError(SCHEMA_UNUSABLE, text)
-    typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in found)
-    known = {f.name for f in found}
+    typed = tuple(Field(f.name, declared.get(f.name, f.type), f.nullable) for f in columns)
+    known = {f.name for f in columns}
     if format_ != "csv":
         return (
             *(Field(name, type_) for name, type_ in declared.items()),
@@ -86,14 +93,14 @@ def _with_declared(
 
 
 def _with_operation(fields: tuple[Field, ...], path: str) -> Schema:
-    own = next((f for f in fields if f.name == OPERATION_COLUMN), None)
-    if own is not None and own.type != STRING:
-        message = f"the column {OPERATION_COLUMN} of '{path}' must be text, it is {own.type}"
+    operation = next((f for f in fields if f.name == OPERATION_COLUMN), None)
+    if operation is not None and operation.type != STRING:
+        message = f"the column {OPERATION_COLUMN} of '{path}' must be text, it is {operation.type}"
         raise UserError(SCHEMA_UNUSABLE, message)
     return Schema((*(f for f in fields if f.name != OPERATION_COLUMN), OPERATION_FIELD))
 
 
-def _columns(system: pafs.FileSystem, file: FoundFile, format_: str, declared: Collection[str]) -> tuple[Field, ...]:
+def _columns(system: pafs.FileSystem, file: SourceFile, format_: str, declared: Collection[str]) -> tuple[Field, ...]:
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
@@ -116,16 +123,16 @@ def _fields(schema: pa.Schema) -> tuple[Field, ...]:
 
 
 def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
-    """Rows that cannot be read say nothing of the columns; they are told when their turn comes."""
+    """Bad rows are skipped here; they are reported when they are read."""
     import pyarrow.csv as pacsv
 
     from streamling.sources.file.csv_files import NULL
 
     read = pacsv.ReadOptions(block_size=_SAMPLE)
     parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-    found = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
-    # What is not UTF-8 makes a column of bytes for Arrow; in a text file it is a mistake.
-    return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in found)
+    fields = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
+    # Arrow infers bytes for values that are not UTF-8; in a text file such a value is a bad value of a text column.
+    return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in fields)
 
 
 def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
@@ -136,29 +143,31 @@ def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
 
     sample = stream.read(_SAMPLE)
     if len(sample) == _SAMPLE:
-        whole, found, _ = sample.rpartition(b"\n")
-        sample = whole if found else sample + stream.read()
+        whole, line_end, _ = sample.rpartition(b"\n")
+        sample = whole if line_end else sample + stream.read()
     lines = [line for line in sample.removeprefix(BOM).splitlines() if line.strip()]
     if not lines:
         return pa.schema([])
     objects = b"\n".join(text for line in lines if (text := _undeclared(line, declared)))
     if not objects:
-        array = "; one object per line is needed, not an array of them" if lines[0].lstrip().startswith(b"[") else ""
-        raise ValueError(f"no line of it is a JSON object{array}")
+        array = (
+            "; it must have one object per line, not an array of objects" if lines[0].lstrip().startswith(b"[") else ""
+        )
+        raise ValueError(f"none of its lines is a JSON object{array}")
     return pajson.read_json(pa.py_buffer(objects), pajson.ReadOptions(block_size=len(objects) + 1)).schema
 
 
 def _undeclared(line: bytes, declared: Collection[str]) -> bytes:
-    """What a line says of columns that nobody has declared.
+    """The fields of a line that are not declared.
 
-    A line that is no object says nothing, and is told when its turn comes.
+    Empty for a line that is not an object; it is reported when it is read.
     """
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return b""
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         return b""
     if not declared:
         return line
-    return json.dumps({name: value for name, value in found.items() if name not in declared}).encode()
+    return json.dumps({name: value for name, value in fields.items() if name not in declared}).encode()

@@ -1,4 +1,4 @@
-"""CSV: a header line, commas, quotes where a value holds a comma or a line end.
+"""CSV: a header line, commas, quotes around a value that contains a comma or a line end.
 
 An empty field is null, `""` is empty text.
 """
@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
+from streamling.sources.file.parts import FilePart
 from streamling.sources.file.records import BOM, CsvEnds, RecordCutter
-from streamling.sources.file.rows import Rows, Shape
-from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.rows import Rows, RowShape
 from streamling.sources.file.text_rows import text_rows
 
 NULL = pacsv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
 _HEADER_CHUNK = 64 << 10
-# Arrow counts from the beginning of what it was given; the row's own place is told beside the message.
-_ARROWS_PLACE = re.compile(r"^CSV parse error: (Row #\d+: )?")
+# Arrow counts rows from the beginning of its input; the number of the row in the file is reported with the message.
+_ARROW_ROW = re.compile(r"^CSV parse error: (Row #\d+: )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,21 @@ class Header:
     end: int
 
 
-def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[RecordCutter, tuple[str, ...]]:
+def open_cutter(
+    file: SourceFile, stream: Any, at: int, row: int, shape: RowShape
+) -> tuple[RecordCutter, tuple[str, ...]]:
     """The cutter of a file, and the columns it has."""
     header = _header(file, stream, shape)
     return RecordCutter(file, stream, CsvEnds(), max(at, header.end), row), header.names
 
 
-def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
-    names = _header(stretch.file, stream, shape).names
+def rows(stream: Any, part: FilePart, shape: RowShape) -> Rows:
+    names = _header(part.file, stream, shape).names
     types = {f.name: f.type for f in shape.schema if f.name in names}
-    yield from text_rows(stream, stretch, CsvEnds(), _CsvParser(names, types, shape.words), shape)
+    yield from text_rows(stream, part, CsvEnds(), _CsvParser(names, types, shape.type_names), shape)
 
 
-def _header(file: FoundFile, stream: Any, shape: Shape) -> Header:
+def _header(file: SourceFile, stream: Any, shape: RowShape) -> Header:
     stream.seek(0)
     cutter = RecordCutter(file, stream, CsvEnds(), len(BOM) if stream.read(len(BOM)) == BOM else 0)
     record = b""
@@ -61,7 +63,7 @@ def _header(file: FoundFile, stream: Any, shape: Shape) -> Header:
     return Header(_names(file, record, shape), cutter.at)
 
 
-def _names(file: FoundFile, record: bytes, shape: Shape) -> tuple[str, ...]:
+def _names(file: SourceFile, record: bytes, shape: RowShape) -> tuple[str, ...]:
     try:
         (names,) = csv.reader([record.decode()])
     except (csv.Error, ValueError) as error:
@@ -69,7 +71,7 @@ def _names(file: FoundFile, record: bytes, shape: Shape) -> tuple[str, ...]:
         raise PermanentError(SCHEMA_UNUSABLE, text, hint="lines must end with LF or CRLF") from error
     twice = next((name for name in names if names.count(name) > 1 and name in shape.schema.names), None)
     if twice is not None:
-        raise PermanentError(SCHEMA_UNUSABLE, f"'{file.path}' has two columns of the name '{twice}'")
+        raise PermanentError(SCHEMA_UNUSABLE, f"'{file.path}' has two columns with the name '{twice}'")
     return tuple(names)
 
 
@@ -77,7 +79,7 @@ def _names(file: FoundFile, record: bytes, shape: Shape) -> tuple[str, ...]:
 class _CsvParser:
     names: tuple[str, ...]
     types: dict[str, pa.DataType]
-    words: Mapping[str, str]
+    type_names: Mapping[str, str]
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         return self._parse(data, self.types)
@@ -101,9 +103,9 @@ class _CsvParser:
         try:
             raw = self._parse(record, dict.fromkeys(self.types, pa.binary()))
         except pa.ArrowInvalid as error:
-            return "decode_error", _ARROWS_PLACE.sub("", str(error))
+            return "decode_error", _ARROW_ROW.sub("", str(error))
         if raw.num_rows != 1:
-            return "decode_error", "a line end stands inside of it: lines must end with LF or CRLF"
+            return "decode_error", "it contains a lone CR: lines must end with LF or CRLF"
         for name, type_ in self.types.items():
             try:
                 self._parse(record, {name: type_})
@@ -111,8 +113,8 @@ class _CsvParser:
                 value: bytes = raw.column(name)[0].as_py() or b""
                 if type_ == pa.string():
                     return "decode_error", f"column '{name}' is not UTF-8: {value[:80]!r}"
-                shown = value[:80].decode(errors="replace")
-                return "schema_mismatch", f"column '{name}': {shown!r} is no {self.words[name]}"
+                text = value[:80].decode(errors="replace")
+                return "schema_mismatch", f"column '{name}': {text!r} is not a valid {self.type_names[name]}"
         return "decode_error", "it cannot be read as CSV"
 
 

@@ -11,42 +11,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from streamling.formats.json_lines import parsed_lines
-from streamling.formats.json_text import parsed, shown
+from streamling.formats.json_lines import parse_lines
+from streamling.formats.json_text import format_value, parse
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
+from streamling.sources.file.parts import FilePart
 from streamling.sources.file.records import BOM, LineEnds, RecordCutter
-from streamling.sources.file.rows import Rows, Shape
-from streamling.sources.file.stretches import Stretch
+from streamling.sources.file.rows import Rows, RowShape
 from streamling.sources.file.text_rows import text_rows
 
 
-def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[RecordCutter, None]:
-    """The cutter of a file. Its columns are not known: each line has its own."""
+def open_cutter(file: SourceFile, stream: Any, at: int, row: int, shape: RowShape) -> tuple[RecordCutter, None]:
+    """The cutter of a file. Its columns are not known: each line may have others."""
     stream.seek(0)
     begin = len(BOM) if stream.read(len(BOM)) == BOM else 0
     return RecordCutter(file, stream, LineEnds(), max(at, begin), row), None
 
 
-def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
-    # A column that a directory gives is never null; what lines say may be.
-    partitions = [name for name, _ in stretch.file.partitions]
-    wanted = [f.with_nullable(True) for f in shape.schema if f.nullable or f.name not in partitions]
-    yield from text_rows(stream, stretch, LineEnds(), _JsonParser(pa.schema(wanted), shape.words), shape)
+def rows(stream: Any, part: FilePart, shape: RowShape) -> Rows:
+    # A column from a directory name is never null; a column from a line may be.
+    partitions = [name for name, _ in part.file.partitions]
+    columns = [f.with_nullable(True) for f in shape.schema if f.nullable or f.name not in partitions]
+    yield from text_rows(stream, part, LineEnds(), _JsonParser(pa.schema(columns), shape.type_names), shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonParser:
     schema: pa.Schema
-    words: Mapping[str, str]
+    type_names: Mapping[str, str]
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         _check_objects(data)
-        data.decode()  # Arrow does not look
-        return self._with_operation(parsed_lines(data, self.schema), data)
+        data.decode()  # Arrow does not check UTF-8
+        return self._with_operation(parse_lines(data, self.schema), data)
 
     def _with_operation(self, batch: pa.RecordBatch, data: bytes) -> pa.RecordBatch:
-        """A row that does not mention the operation is an insert; one that says it is null will be refused."""
+        """A row without the operation is an insert; a row in which it is null will be rejected."""
         column = batch.column(OPERATION_COLUMN)
         if not column.null_count:
             return batch
@@ -56,7 +56,7 @@ class _JsonParser:
             return batch.set_column(index, OPERATION_COLUMN, pa.repeat(pa.scalar("i"), batch.num_rows))
         silent = pa.array([not _mentions(line, mark) for line in data.split(b"\n") if line.strip()])
         if len(silent) != batch.num_rows:
-            return batch  # the piece will be looked at line by line
+            return batch  # the chunk will be parsed line by line
         return batch.set_column(index, OPERATION_COLUMN, pc.if_else(silent, "i", column))
 
     def complaint(self, record: bytes) -> tuple[str, str]:
@@ -69,28 +69,31 @@ class _JsonParser:
             return "decode_error", str(error)
         for field in self.schema:
             try:
-                parsed_lines(record, pa.schema([field]))
+                parse_lines(record, pa.schema([field]))
             except pa.ArrowInvalid:
                 if _is_json(record):
-                    value = _shown(record, field.name)
-                    return "schema_mismatch", f"column '{field.name}': {value} is no {self.words[field.name]}"
-        return "decode_error", "it is not one JSON object, as every line must be"
+                    value = _format_field(record, field.name)
+                    return (
+                        "schema_mismatch",
+                        f"column '{field.name}': {value} is not a valid {self.type_names[field.name]}",
+                    )
+        return "decode_error", "it is not one JSON object; every line must be one"
 
 
 def _mentions(line: bytes, mark: bytes) -> bool:
-    """Whether an object has the operation itself: the word may also stand deeper in it, or be a value."""
+    """Whether an object has the operation as a field: the word may also be in a nested object, or be a value."""
     if mark not in line:
         return False
     try:
-        return OPERATION_COLUMN in parsed(line.decode())
+        return OPERATION_COLUMN in parse(line.decode())
     except ValueError:
         return True
 
 
-def _shown(record: bytes, name: str) -> str:
+def _format_field(record: bytes, name: str) -> str:
     try:
-        return shown(parsed(record.decode()).get(name))
-    except ValueError:  # NaN, for instance, which Arrow takes for JSON
+        return format_value(parse(record.decode()).get(name))
+    except ValueError:  # NaN, for instance, which Arrow accepts as JSON
         return "its value"
 
 
@@ -103,7 +106,7 @@ def _is_json(record: bytes) -> bool:
 
 
 def _check_objects(data: bytes) -> None:
-    """Every line begins with a brace: Arrow accepts other things, or fails badly with them."""
+    """Raises ArrowInvalid unless every line begins with a brace: Arrow accepts other values, or crashes on them."""
     letters = np.frombuffer(data, np.uint8)
     starts = np.concatenate(([0], np.flatnonzero(letters == 10) + 1))
     firsts = letters[starts[starts < len(letters)]]
@@ -112,5 +115,5 @@ def _check_objects(data: bytes) -> None:
     for line in data.split(b"\n"):
         text = line.strip()
         if text and not text.startswith(b"{"):
-            array = "; one object per line is needed, not an array of them" if text.startswith(b"[") else ""
+            array = "; the file must have one object per line, not an array of objects" if text.startswith(b"[") else ""
             raise pa.ArrowInvalid(f"it is not a JSON object: {text[:80].decode(errors='replace')}{array}")

@@ -1,4 +1,4 @@
-"""Parquet: the footer says how many rows each row group has; a stretch is read from the groups it touches."""
+"""Parquet: the footer has the number of rows of each row group; a part is read from the groups that it overlaps."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamling.errors import DATA_ERROR, PermanentError
-from streamling.sources.file.listing import FoundFile
-from streamling.sources.file.rows import BATCH_BYTES, BATCH_ROWS, Rows, Shape
-from streamling.sources.file.stretches import Position, Stretch
+from streamling.sources.file.listing import SourceFile
+from streamling.sources.file.parts import FilePart, Position
+from streamling.sources.file.rows import BATCH_BYTES, BATCH_ROWS, Rows, RowShape
 
 # Column chunks are read this many bytes at a time, so that the size of a row group does not matter.
 _BUFFER = 1 << 20
-# Rows that are read to see how long rows are.
+# Rows that are read first, to measure how long rows are.
 _FIRST_ROWS = 64
-# Rows that come at once, however short those before them were: the next ones may be long.
+# Most rows that are read at once, however short the rows before them were: the next ones may be long.
 _MOST_ROWS = 4096
-# Batches larger than they should be by this factor are not worth opening a group again.
+# A group is opened again for smaller batches only if batches are larger than intended by more than this factor.
 _SPARE = 4
 
 
@@ -39,19 +39,21 @@ class _Group:
 
 
 class ParquetCutter:
-    def __init__(self, file: FoundFile, stream: Any, metadata: pq.FileMetaData, at: int, row: int) -> None:
-        self.at, self.row = at, row
-        self._file, self._stream = file, stream
+    def __init__(self, file: SourceFile, stream: Any, metadata: pq.FileMetaData, at: int, row: int) -> None:
+        self.at = at
+        self.row = row
+        self._file = file
+        self._stream = stream
         self._groups = _groups(metadata)
 
-    def cut(self, rows: int, size: int) -> Stretch | None:
+    def cut(self, rows: int, size: int) -> FilePart | None:
         group = next((g for g in self._groups if g.first <= self.at < g.end), None)
         if group is None:
             return None
         first, row, row_size = self.at, self.row, max(1, group.size // group.rows)
-        taken = max(1, min(rows, group.end - first, size // row_size))
-        self.at, self.row = first + taken, row + taken
-        return Stretch(self._file, first, self.at, row, taken, taken * row_size)
+        count = max(1, min(rows, group.end - first, size // row_size))
+        self.at, self.row = first + count, row + count
+        return FilePart(self._file, first, self.at, row, count, count * row_size)
 
     @property
     def bytes_done(self) -> int:
@@ -62,93 +64,95 @@ class ParquetCutter:
         self._stream.close()
 
 
-def open_cutter(file: FoundFile, stream: Any, at: int, row: int, shape: Shape) -> tuple[ParquetCutter, tuple[str, ...]]:
+def open_cutter(
+    file: SourceFile, stream: Any, at: int, row: int, shape: RowShape
+) -> tuple[ParquetCutter, tuple[str, ...]]:
     """The cutter of a file, and the columns it has."""
-    with _told(file):
+    with _naming_file(file):
         content = pq.ParquetFile(stream)
     shape.check_types(file, content.schema_arrow)
     return ParquetCutter(file, stream, content.metadata, at, row), tuple(content.schema_arrow.names)
 
 
-def rows(stream: Any, stretch: Stretch, shape: Shape) -> Rows:
+def rows(stream: Any, part: FilePart, shape: RowShape) -> Rows:
     file = pq.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
     names = [name for name in file.schema_arrow.names if name in shape.schema.names]
     for group in _groups(file.metadata):
-        first, end = max(stretch.first, group.first), min(stretch.end, group.end)
+        first, end = max(part.first, group.first), min(part.end, group.end)
         if first < end:
-            with _told(stretch.file):
-                yield from _group_rows(file, group, first, end, names, stretch.file, shape)
+            with _naming_file(part.file):
+                yield from _group_rows(file, group, first, end, names, part.file, shape)
 
 
 def _group_rows(
-    file: pq.ParquetFile, group: _Group, first: int, end: int, names: list[str], found: FoundFile, shape: Shape
+    file: pq.ParquetFile, group: _Group, first: int, end: int, names: list[str], source: SourceFile, shape: RowShape
 ) -> Rows:
     number = first
-    for batch in _joined(_batches(file, group, first, end, names)):
+    for batch in _join(_batches(file, group, first, end, names)):
         row = number + 1
-        yield from shape.rows(batch, found, lambda index, row=row: (row + index, None))  # type: ignore[misc]
+        yield from shape.rows(batch, source, lambda index, row=row: (row + index, None))  # type: ignore[misc]
         number += batch.num_rows
         yield Position(number, number + 1)
 
 
 def _batches(file: pq.ParquetFile, group: _Group, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a group between two places, in batches of bounded size.
+    """The rows of a group between two offsets, in batches of bounded size.
 
-    How long rows are in memory is seen only there: a value of a dictionary takes some bits in the file. So a few are
-    read first. The length of batches is fixed when a group is opened; it is opened again for another.
+    The size of rows in memory is known only after decoding: a value of a dictionary takes a few bits in the file. So a
+    few rows are read first. The length of batches is fixed while a group is open; another length needs a new opening.
     """
-    count, tried = min(_FIRST_ROWS, _fitting(group.rows, group.size)), False
+    count, reopened = min(_FIRST_ROWS, _batch_length(group.rows, group.size)), False
     while first < end:
         start = group.first
         for encoded in file.iter_batches(count, row_groups=[group.index], columns=names, use_threads=False):
-            batch = _decoded(encoded)
+            batch = _decode_dictionaries(encoded)
             stop = start + batch.num_rows
             if stop > first:
                 yield batch.slice(max(first, start) - start, min(stop, end) - max(first, start))
                 first = stop
-            start, fitting = stop, _fitting(batch.num_rows, batch.nbytes)
+            start, length = stop, _batch_length(batch.num_rows, batch.nbytes)
             if first >= end:
                 return
-            if fitting * _SPARE < count or (fitting > count and not tried):
-                count, tried = fitting, True
+            if length * _SPARE < count or (length > count and not reopened):
+                count, reopened = length, True
                 break
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without dictionaries: a row counts with all its bytes."""
+def _decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """So that the size of the batch includes all bytes of each row."""
     for index, column in enumerate(batch.columns):
         if pa.types.is_dictionary(column.type):
             batch = batch.set_column(index, batch.schema.names[index], column.dictionary_decode())
     return batch
 
 
-def _fitting(rows: int, size: int) -> int:
-    """How many rows are a batch, if so many take so many bytes."""
+def _batch_length(rows: int, size: int) -> int:
+    """How many rows a batch may have, if `rows` rows take `size` bytes."""
     return max(1, min(_MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches put together as long as they stay within bounds."""
-    held: list[pa.RecordBatch] = []
+def _join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins batches as long as they stay within the bounds."""
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES):
-            yield pa.concat_batches(held) if len(held) > 1 else held[0]
-            held, rows, size = [], 0, 0
-        held.append(batch)
+        if pending and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES):
+            yield pa.concat_batches(pending) if len(pending) > 1 else pending[0]
+            pending, rows, size = [], 0, 0
+        pending.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-    if held:
-        yield pa.concat_batches(held) if len(held) > 1 else held[0]
+    if pending:
+        yield pa.concat_batches(pending) if len(pending) > 1 else pending[0]
 
 
 @contextmanager
-def _told(file: FoundFile) -> Iterator[None]:
-    """A file whose inside makes no sense, named."""
+def _naming_file(file: SourceFile) -> Iterator[None]:
+    """Raises errors in the content of a file as PermanentError with the path of the file."""
     try:
         yield
     except pa.ArrowInvalid as error:
         message = f"'{file.path}' cannot be read as parquet: {str(error).splitlines()[0]}"
-        raise PermanentError(DATA_ERROR, message, hint="bring the file again as a whole", cause=error) from error
+        raise PermanentError(DATA_ERROR, message, hint="replace the file by an intact copy", cause=error) from error
 
 
 def _groups(metadata: pq.FileMetaData) -> list[_Group]:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Json, Reached
 from streamling.plan.types import Schema
-from streamling.sources.file.listing import FoundFile, file_system
-from streamling.sources.file.storage import check_unchanged, naming, open_unchanged, storage_errors
-from streamling.sources.file.stretches import Position, stretches_of
+from streamling.sources.file.listing import SourceFile, file_system
+from streamling.sources.file.parts import Position, file_parts
+from streamling.sources.file.storage import check_unchanged, naming_node, open_unchanged, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamling.sources.file.rows import Rows
 
-# What is read too much where there is no more room: an eighth of an epoch's bytes, or less.
-_BYTES_APART = 8 << 20
+# The most bytes that are read again if an epoch has no more room: an eighth of an epoch's bytes, or less.
+_POSITION_BYTES = 8 << 20
 
 
 def format_module(format_: str) -> ModuleType:
-    """Where a format is read: `open_cutter` and `rows` of its module."""
+    """The module of a format, with its `open_cutter` and `rows`."""
     from streamling.sources.file import avro_files, csv_files, json_files, parquet_files
 
     return {"csv": csv_files, "parquet": parquet_files, "avro": avro_files}.get(format_, json_files)
@@ -31,7 +31,7 @@ def format_module(format_: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """A part is a list of stretches. A file must be the one that was cut, before it is read and after."""
+    """Reads a list of file parts. Before and after reading, a file must be the version that was cut."""
 
     node: str
     path: str
@@ -39,40 +39,40 @@ class FileReader:
     columns: Schema
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
-        with naming(self.node):
+        with naming_node(self.node):
             yield from self._read(part)
 
     def _read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
-        from streamling.sources.file.rows import Shape
+        from streamling.sources.file.rows import RowShape
 
-        shape, module = Shape(self.columns), format_module(self.format)
+        shape, module = RowShape(self.columns), format_module(self.format)
         system, _ = file_system(self.path)
-        for stretch in stretches_of(part):
-            with storage_errors(stretch.file.path):
-                with open_unchanged(system, stretch.file) as stream:
-                    for item in self._counted(module.rows(stream, stretch, shape)):
+        for file_part in file_parts(part):
+            with storage_errors(file_part.file.path):
+                with open_unchanged(system, file_part.file) as stream:
+                    for item in self._thin_out(module.rows(stream, file_part, shape)):
                         if isinstance(item, Position):
-                            # The reading may end here, so that this is the last look at the file.
-                            check_unchanged(system, stretch.file)
-                            yield Reached(place_of(stretch.file, item))
+                            # The caller may stop here, so this may be the last check of the file.
+                            check_unchanged(system, file_part.file)
+                            yield Reached(place_of(file_part.file, item))
                         else:
                             yield item
-                check_unchanged(system, stretch.file)
-            yield Reached(place_of(stretch.file, stretch.behind))
+                check_unchanged(system, file_part.file)
+            yield Reached(place_of(file_part.file, file_part.end_position))
 
-    def _counted(self, items: Rows) -> Rows:
-        """The same, with positions only behind so many bytes: each costs a look at the file."""
+    def _thin_out(self, items: Rows) -> Rows:
+        """The same items, with positions only after so many bytes: each position costs a check of the file."""
         size = 0
         for item in items:
             if not isinstance(item, Position):
                 size += len(item.raw or b"") + len(item.message) if isinstance(item, BadRow) else item.nbytes
-            elif size >= _BYTES_APART:
+            elif size >= _POSITION_BYTES:
                 size = 0
             else:
                 continue
             yield item
 
 
-def place_of(file: FoundFile, position: Position) -> Json:
-    """As a reader says what it has reached: files come only once in a slice."""
+def place_of(file: SourceFile, position: Position) -> Json:
+    """A position as a reader reports it; a path is enough, because a file is only once in a slice."""
     return [file.path, position.at, position.row]

@@ -1,4 +1,4 @@
-"""Files where they are stored: opened, looked at again, and the errors of the store as ours."""
+"""Access to stored files: opens them, checks that they are unchanged, classifies the errors of the store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.errors import FILE_CHANGED, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
-from streamling.sources.file.listing import FoundFile
+from streamling.sources.file.listing import SourceFile
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 _SECOND = 1_000_000_000
-_PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
-# Arrow hands the errors of object stores over as text only; these are the names AWS and Google give to what may pass.
-_PASSING_TEXT = re.compile(
+_TRANSIENT = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+# Arrow reports the errors of object stores only as text; these are the names of transient errors at AWS and Google.
+_TRANSIENT_TEXT = re.compile(
     r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING|INTERNAL_FAILURE"
     r"|REQUEST_TIME_TOO_SKEWED|UNKNOWN \(HTTP status 5\d\d\))|curlCode|UNAVAILABLE|DEADLINE_EXCEEDED|timed? ?out",
     re.IGNORECASE,
@@ -26,8 +26,8 @@ _PASSING_TEXT = re.compile(
 
 
 @contextmanager
-def naming(node: str) -> Iterator[None]:
-    """Errors of ours that pass get the name of the node, where they have none."""
+def naming_node(node: str) -> Iterator[None]:
+    """Adds the name of the node to errors of ours that have none."""
     try:
         yield
     except StreamlingError as error:
@@ -37,63 +37,64 @@ def naming(node: str) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """What a store raises while `what` is read: tried again if it may pass, else the end of the run."""
+    """Raises the errors of a store while `what` is read as TransientError, which is retried, or PermanentError."""
     try:
         yield
     except StreamlingError:
         raise
     except FileNotFoundError as error:
-        raise gone(what, cause=error) from error
+        raise file_gone(what, cause=error) from error
     except OSError as error:
-        passing = error.errno in _PASSING if error.errno else _PASSING_TEXT.search(str(error)) is not None
-        kind = TransientError if passing else PermanentError
+        transient = error.errno in _TRANSIENT if error.errno else _TRANSIENT_TEXT.search(str(error)) is not None
+        kind = TransientError if transient else PermanentError
         raise kind(SOURCE_FAILED, f"'{what}' cannot be read: {error}", cause=error) from error
 
 
-def gone(path: str, *, cause: BaseException | None = None) -> PermanentError:
+def file_gone(path: str, *, cause: BaseException | None = None) -> PermanentError:
     return PermanentError(
         FILE_CHANGED,
-        f"'{path}' is gone before all of its rows are delivered",
-        hint="put the file back as it was; or, to give up its remaining rows, `streamling state reset` and start anew",
+        f"'{path}' is gone, but not all of its rows are delivered",
+        hint="put the unchanged file back; or give up its remaining rows with `streamling state reset`, after which "
+        "all files are read again",
         cause=cause,
     )
 
 
-def open_unchanged(system: pafs.FileSystem, file: FoundFile) -> Any:
-    """The file for reading, if it still is the one that was found."""
+def open_unchanged(system: pafs.FileSystem, file: SourceFile) -> Any:
+    """Opens the file for reading. Raises PermanentError FILE_CHANGED if it is no longer this version."""
     check_unchanged(system, file)
     return system.open_input_file(file.path)
 
 
-def check_unchanged(system: pafs.FileSystem, file: FoundFile) -> None:
+def check_unchanged(system: pafs.FileSystem, file: SourceFile) -> None:
     """Raises PermanentError FILE_CHANGED."""
-    now = as_it_is(system, file)
+    now = current_version(system, file)
     check_same(file, now.size, now.modified_ns)
 
 
-def as_it_is(system: pafs.FileSystem, file: FoundFile) -> FoundFile:
-    """The file with its size and time of now. Raises PermanentError FILE_CHANGED if it is gone."""
+def current_version(system: pafs.FileSystem, file: SourceFile) -> SourceFile:
+    """The file with its current size and time. Raises PermanentError FILE_CHANGED if it is gone."""
     import pyarrow.fs as pafs
 
     info = system.get_file_info(file.path)
     if info.type != pafs.FileType.File:
-        raise gone(file.path)
+        raise file_gone(file.path)
     return replace(file, size=info.size or 0, modified_ns=info.mtime_ns or 0)
 
 
-def check_same(file: FoundFile, size: int, modified_ns: int) -> None:
-    """That a file is what it was. Raises PermanentError FILE_CHANGED."""
+def check_same(file: SourceFile, size: int, modified_ns: int) -> None:
+    """Raises PermanentError FILE_CHANGED if size or time are not those of the file."""
     if size == file.size and _same_time(modified_ns, file.modified_ns):
         return
     what = f"its size was {file.size} bytes and is {size}" if size != file.size else "it was written again"
     raise PermanentError(
         FILE_CHANGED,
-        f"'{file.path}' has changed before all of its rows are delivered: {what}",
-        hint="put the old content back, with its modification time; new content belongs in a new file, written "
+        f"'{file.path}' has changed, but not all rows of its old content are delivered: {what}",
+        hint="restore the old content with its modification time; put new content into a new file that is written "
         "elsewhere and moved into place when it is complete",
     )
 
 
 def _same_time(one: int, other: int) -> bool:
-    """Some stores tell milliseconds when they list and whole seconds when they are asked."""
+    """Some stores give milliseconds in a listing and whole seconds for a single file."""
     return one == other or (one // _SECOND == other // _SECOND and 0 in (one % _SECOND, other % _SECOND))

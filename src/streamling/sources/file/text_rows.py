@@ -1,4 +1,4 @@
-"""Rows of text files: pieces are parsed by Arrow at once, and record by record only around a bad one."""
+"""Rows of text files: Arrow parses whole chunks; bad records are found by halving."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from streamling.sources.file.records import Piece, RecordEnds, pieces
-from streamling.sources.file.rows import BATCH_ROWS, Rows, Shape, bad_row
-from streamling.sources.file.stretches import Position, Stretch
+from streamling.sources.file.parts import FilePart, Position
+from streamling.sources.file.records import RecordChunk, RecordEnds, record_chunks
+from streamling.sources.file.rows import BATCH_ROWS, Rows, RowShape, bad_row
 
 
 class Parser(Protocol):
@@ -16,42 +16,42 @@ class Parser(Protocol):
         """The rows of whole records. Raises ArrowInvalid or UnicodeDecodeError if one of them cannot be read."""
 
     def complaint(self, record: bytes) -> tuple[str, str]:
-        """Why a record cannot be read: a word and a sentence."""
+        """Why a record cannot be read: the reason as one word, and a message."""
 
 
-def text_rows(stream: Any, stretch: Stretch, scanner: RecordEnds, parser: Parser, shape: Shape) -> Rows:
-    at = stretch.first
-    for piece in pieces(stream, stretch, scanner):
-        yield from _rows(piece, parser, stretch, shape)
-        at += len(piece.data)
-        yield Position(at, piece.row + len(piece.ends))
+def text_rows(stream: Any, part: FilePart, scanner: RecordEnds, parser: Parser, shape: RowShape) -> Rows:
+    at = part.first
+    for chunk in record_chunks(stream, part, scanner):
+        yield from _rows(chunk, parser, part, shape)
+        at += len(chunk.data)
+        yield Position(at, chunk.row + len(chunk.ends))
 
 
-def _rows(piece: Piece, parser: Parser, stretch: Stretch, shape: Shape) -> Rows:
-    # Short records may have many columns: what they become is bounded by their number as well.
-    batch = _parsed(piece, parser) if len(piece.ends) <= BATCH_ROWS else None
+def _rows(chunk: RecordChunk, parser: Parser, part: FilePart, shape: RowShape) -> Rows:
+    # Short records may have many columns, so the number of rows is bounded as well as the bytes.
+    batch = _parse(chunk, parser) if len(chunk.ends) <= BATCH_ROWS else None
     if batch is not None:
-        found: list[tuple[int, bytes]] = []
+        records: list[tuple[int, bytes]] = []
 
         def place(index: int) -> tuple[int, bytes]:
-            found.extend(() if found else piece.records())
-            return found[index]
+            records.extend(() if records else chunk.records())
+            return records[index]
 
-        yield from shape.rows(batch, stretch.file, place)
-    elif len(piece.ends) == 1:
-        yield bad_row(*parser.complaint(piece.data), stretch.file, piece.row, piece.data)
+        yield from shape.rows(batch, part.file, place)
+    elif len(chunk.ends) == 1:
+        yield bad_row(*parser.complaint(chunk.data), part.file, chunk.row, chunk.data)
     else:
-        for half in piece.halves():
-            yield from _rows(half, parser, stretch, shape)
+        for half in chunk.halves():
+            yield from _rows(half, parser, part, shape)
 
 
-def _parsed(piece: Piece, parser: Parser) -> pa.RecordBatch | None:
-    """None if something in the piece cannot be read."""
+def _parse(chunk: RecordChunk, parser: Parser) -> pa.RecordBatch | None:
+    """None if a record of the chunk cannot be read."""
     try:
-        batch = parser.parse(piece.data)
+        batch = parser.parse(chunk.data)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
-    # A row per record, empty lines apart; else a record holds a lone CR, or two objects.
-    if batch.num_rows == len(piece.ends) or batch.num_rows == sum(1 for _ in piece.records()):
+    # There must be one row per record, except for empty lines; else a record has a lone CR, or two objects.
+    if batch.num_rows == len(chunk.ends) or batch.num_rows == sum(1 for _ in chunk.records()):
         return batch
     return None

@@ -1,12 +1,12 @@
 """`kafka`: the messages of a topic, Avro or JSON.
 
-Delivery: a slice is a stretch of offsets of one partition. Reading it again gives the same rows, or fewer where the
-broker has expired or compacted some; aborted transactions are never read. The offset to go on with is stored per
-partition with every epoch, and wins over what the broker knows of the group, which is told after it.
+Delivery: a slice is a range of offsets of one partition. A replay gives the same rows, or fewer if the broker has
+expired or compacted some; aborted transactions are never read. The next offset of each partition is stored with every
+epoch and has precedence over the offsets of the consumer group, which are committed to the broker afterwards.
 
-Processes with one `consumer_group_id` and one state divide the partitions among themselves. A partition changes hands
-between two epochs; an owner that does not know of it yet is fenced, and moves nothing. Without a group id a process
-reads all partitions.
+Processes with the same `consumer_group_id` and the same state divide the partitions among themselves. A partition gets
+a new owner between two epochs; a former owner that does not know about the takeover is fenced, and its positions are
+not stored. Without a group id a process reads all partitions.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN,
 from streamling.plan.types import Field as Column
 from streamling.plan.written_columns import DeclaredColumns, declared_fields
 from streamling.sources.kafka.avro_columns import avro_columns, newest_schema
-from streamling.sources.kafka.control import Watching
+from streamling.sources.kafka.control import ControlOptions
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.sources.kafka.source import KafkaSource, Reading
+from streamling.sources.kafka.source import KafkaSource, TopicReading
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
@@ -75,13 +75,13 @@ class MissingOffsets(StrEnum):
     LATEST = "latest"
 
 
-def _offsets_text(value: object) -> object:
+def _check_text(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         raise wrong_type(f"must be text; write the time in quotes: '{value}'")
     return value
 
 
-def _known_offsets(value: str) -> str:
+def _check_offsets(value: str) -> str:
     digits = value.isascii() and value.isdigit()
     if value not in ("earliest", "latest") and not (digits and int(value) <= _LAST_MILLISECOND):
         raise invalid_value(
@@ -91,7 +91,7 @@ def _known_offsets(value: str) -> str:
     return value
 
 
-StartingOffsets = Annotated[str, BeforeValidator(_offsets_text), AfterValidator(_known_offsets)]
+StartingOffsets = Annotated[str, BeforeValidator(_check_text), AfterValidator(_check_offsets)]
 """Where reading starts: `earliest`, `latest`, or a time in milliseconds as digits."""
 
 
@@ -102,29 +102,30 @@ class SchemaIdOverride(Options):
     to: int = Field(ge=0, description="Schema id to read them with.")
 
 
-class TopicReading(Options):
+class ReadsTopic(Options):
     """Mix-in: how messages of a topic become rows."""
 
     validate_writer_schema_ordering: bool = Field(
-        default=True, description="Stop at a message that was written with a newer schema than the one read with."
+        default=True, description="Stop at a message whose writer schema is newer than the reader schema."
     )
     schema_id_overrides: tuple[SchemaIdOverride, ...] = Field(
-        default=(), description="Schema ids to be read as others; each `from` once."
+        default=(), description="Replacements of schema ids; each `from` only once."
     )
     skip_schema_resolution: bool = Field(
-        default=False, description="Decode with the writer's schema only, then match columns by name."
+        default=False,
+        description="Skip Avro schema resolution: decode with the writer schema, then match columns by name.",
     )
     skip_schema_resolution_for_reader_schema_ids: tuple[int, ...] = Field(
-        default=(), description="The same, as long as the schema read with has one of these ids."
+        default=(), description="The same, but only if the reader schema has one of these ids."
     )
     tombstones: Tombstones = Field(
         default=Tombstones.SKIP,
-        description="What a message without payload is: nothing, the deletion of its key, or a bad row. "
-        "`delete` needs a primary key.",
+        description="What a message without payload means: skip it, delete the row with its key, or reject it as a bad "
+        "row. `delete` needs a primary key.",
     )
     on_missing_offsets: MissingOffsets = Field(
         default=MissingOffsets.FAIL,
-        description="Where to go on when the stored offset is no longer on the broker; `fail` stops at the start.",
+        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run at the start.",
     )
 
     @field_validator("schema_id_overrides")
@@ -139,13 +140,13 @@ class TopicReading(Options):
 _NESTED = ("list", "map", "struct")
 
 
-class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
-    """Rows from a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
+class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
+    """Reads a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
 
     identity_labels = ("topic",)
 
     topic: TopicName = Field(description="Topic to read.")
-    data_format: DataFormat = Field(default=DataFormat.AVRO, description="Form of the payload; case does not matter.")
+    data_format: DataFormat = Field(default=DataFormat.AVRO, description="Format of the payload; case does not matter.")
     schema_: DeclaredColumns | None = Field(
         default=None,
         alias="schema",
@@ -158,24 +159,24 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
     starting_offsets: StartingOffsets = Field(
         default="earliest",
         description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
-        "of a time given as milliseconds since 1970 in quotes.",
+        "since a time, given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
         default=None,
         ge=1,
-        description="Rows to gather before an epoch closes; with `batch_flush_interval` alone, `record_batch_size`. "
-        "No limit: an epoch may be larger.",
+        description="Rows to collect before an epoch closes; if only `batch_flush_interval` is set, "
+        "`record_batch_size`. This is not a limit: an epoch may be larger.",
     )
     batch_flush_interval: Duration | None = Field(
         default=None,
-        description="Longest time to gather them; with `batch_size` alone, `record_batch_interval_ms`. With neither, "
-        "rows are handed on as they come.",
+        description="Longest time to collect them; if only `batch_size` is set, `record_batch_interval_ms`. If neither "
+        "is set, epochs do not wait for rows.",
     )
     parallelism: int | None = Field(
         default=None,
         ge=1,
-        description="Most tasks that read the topic side by side, each whole partitions. By default the cores of the "
-        "machine share the work, however it lies in partitions.",
+        description="Maximum number of tasks that read the topic in parallel, each reading whole partitions. By "
+        "default all cores are used, and a single partition may be read by several tasks.",
     )
     filter: str | None = Field(
         default=None, min_length=1, description="SQL condition over the columns; other rows are dropped."
@@ -195,9 +196,9 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
     @classmethod
     def _check_metadata(cls, include: bool, info: ValidationInfo) -> bool:
         declared = info.data.get("schema_") or {}
-        taken = [column.name for column in METADATA if column.name in declared]
-        if include and taken:
-            raise invalid_value(f"adds the column '{taken[0]}', which 'schema' declares too")
+        duplicates = [column.name for column in METADATA if column.name in declared]
+        if include and duplicates:
+            raise invalid_value(f"adds the column '{duplicates[0]}', which 'schema' declares too")
         return include
 
     @property
@@ -213,7 +214,7 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
         return False
 
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        """JSON columns are declared; those of Avro are in the registry."""
+        """JSON columns are declared; Avro columns come from the schema registry, so they are not known here."""
         if self.schema_ is None:
             return None
         payload = declared_fields({name: type_ for name, type_ in self.schema_.items() if name != OPERATION_COLUMN})
@@ -221,12 +222,17 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         if self.tombstones is Tombstones.DELETE and not key:
-            message = "'tombstones: delete' needs a primary key, which tells the row to delete"
+            message = "'tombstones: delete' needs a primary key, which identifies the row to delete"
             yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
         if self.tombstones is Tombstones.DELETE:
             for column in (f for f in columns if f.name in key and f.type.kind in _NESTED):
                 message = f"'tombstones: delete' cannot read '{column.name}' from message keys: it is {column.type}"
-                yield node.error(INVALID_VALUE, message, "tombstones", hint="the primary key must be of simple columns")
+                yield node.error(
+                    INVALID_VALUE,
+                    message,
+                    "tombstones",
+                    hint="the primary key must not have list, map or struct columns",
+                )
         if self.filter is not None:
             yield from filter_problems(node, self.filter, columns, "filter")
 
@@ -236,27 +242,27 @@ class KafkaSourceOptions(TopicReading, Keyed, SourceOptions):
 
 
 def untyped_filter_problems(node: NodeSpec, condition: str, *path: str) -> Iterator[UserError]:
-    """As `filter_problems`, as far as it can be told without the columns."""
+    """The problems of `filter_problems` that can be found without the columns."""
     for problem in check_expression(condition, node=node.name, locate=node.text_locator(*path)):
-        yield _refused(node, path, problem.message, problem)
+        yield _filter_error(node, path, problem.message, problem)
 
 
 def filter_problems(node: NodeSpec, condition: str, columns: Schema, *path: str) -> Iterator[UserError]:
-    """What keeps a SQL condition, which stands at `path` in the node, from being used over `columns`."""
+    """Why a SQL condition, the option at `path` of the node, cannot be used with `columns`."""
     try:
         compiled = compile_expression(condition, columns, node=node.name, locate=node.text_locator(*path))
     except InvalidPipeline as error:
         for problem in error.problems:
-            yield _refused(node, path, problem.message, problem)
+            yield _filter_error(node, path, problem.message, problem)
     except UserError as error:
-        yield _refused(node, path, error.message, error)
+        yield _filter_error(node, path, error.message, error)
     else:
         if compiled.type not in (BOOLEAN, NULL):
-            yield _refused(node, path, f"it gives {compiled.type}, not true or false")
+            yield _filter_error(node, path, f"its type is {compiled.type}, not boolean")
 
 
-def _refused(node: NodeSpec, path: tuple[str, ...], why: str, problem: StreamlingError | None = None) -> UserError:
-    # Tools look for the words after the node's name. The cause is in the message, so it is not chained again.
+def _filter_error(node: NodeSpec, path: tuple[str, ...], why: str, problem: StreamlingError | None = None) -> UserError:
+    # Tools look for the words after the node's name. The message contains the cause, so the cause is not chained.
     message = f"{node.described()}: failed to create Kafka source: its filter cannot be used: {why}"
     if problem is None:
         return UserError(SQL_TYPES, message, node=node.name, where=node.locate(*path))
@@ -266,14 +272,14 @@ def _refused(node: NodeSpec, path: tuple[str, ...], why: str, problem: Streamlin
 
 
 def topic_columns(
-    node: NodeSpec, topic: str, reading: TopicReading, key: Key | None, settings: Settings, seconds: float
+    node: NodeSpec, topic: str, options: ReadsTopic, key: Key | None, settings: Settings, seconds: float
 ) -> Discovery:
-    """Columns and key of an Avro topic as its registry has them."""
-    found = avro_columns(node, topic, settings, seconds)
-    key = key or found.primary_key
-    payload, operation = found.schema.fields[:-1], found.schema.fields[-1]
-    if reading.tombstones is Tombstones.DELETE:
-        # The row of a tombstone has its key and nothing else.
+    """Columns and key of an Avro topic, from the schema registry."""
+    rows = avro_columns(node, topic, settings, seconds)
+    key = key or rows.primary_key
+    payload, operation = rows.schema.fields[:-1], rows.schema.fields[-1]
+    if options.tombstones is Tombstones.DELETE:
+        # The row of a tombstone has only its key columns.
         payload = tuple(f if f.name in key else replace(f, nullable=True) for f in payload)
     return Discovery(Schema((*payload, operation)), key)
 
@@ -282,16 +288,17 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
-    found = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
+    discovery = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
     if not options.include_metadata:
-        return found
-    if taken := [column.name for column in METADATA if column.name in found.schema]:
-        message = f"'include_metadata' adds the column '{taken[0]}', which the schema of the topic has too"
+        return discovery
+    if duplicates := [column.name for column in METADATA if column.name in discovery.schema]:
+        message = f"'include_metadata' adds the column '{duplicates[0]}', which the schema of the topic has too"
         raise node.error(INVALID_VALUE, message, "include_metadata")
-    return replace(found, schema=Schema((*found.schema.fields[:-1], *METADATA, found.schema.fields[-1])))
+    *payload, operation = discovery.schema.fields
+    return replace(discovery, schema=Schema((*payload, *METADATA, operation)))
 
 
-# What the registry may take at the start of a run, asked again where it stumbles.
+# The schema registry must answer within this time at the start of a run, retries included.
 _START_S = 10.0
 _STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
@@ -302,7 +309,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         raise TypeError(options)
     connection = settings.kafka_source
     group = connection.consumer_group_id
-    reading = Reading(
+    reading = TopicReading(
         node=node.ref,
         name=node.name,
         topic=options.topic,
@@ -315,7 +322,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         first_fetch=settings.runtime.consumer_fetch_timeout_sec,
         batch=_batch_policy(options, settings),
     )
-    watching = Watching(
+    control = ControlOptions(
         name=node.name,
         topic=options.topic,
         group=reading.group if group else None,
@@ -326,7 +333,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
     )
     return KafkaSource(
         reading,
-        watching,
+        control,
         connection,
         lambda columns: _payload(node, options, columns, settings),
         lambda columns: _condition(node, options.filter, columns),
@@ -334,7 +341,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
 
 
 def _batch_policy(options: KafkaSourceOptions, settings: Settings) -> BatchPolicy | None:
-    """What is not set of the two comes from the settings; with neither set, rows are handed on as they come."""
+    """The option that is not set comes from the settings; None if neither is set: epochs then do not wait for rows."""
     policy = batch_policy(options)
     if policy is None:
         return None
@@ -349,13 +356,13 @@ def _payload(
     key = options.primary_key or ()
     if options.schema_ is not None:
         return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
-    found, rows = newest_schema(node, options.topic, settings, _START_S)
+    schema, rows = newest_schema(node, options.topic, settings, _START_S)
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
     payload = AvroPayload(
         f"{options.topic}-value",
-        found,
+        schema,
         overrides=tuple((o.from_, o.to) for o in options.schema_id_overrides),
         by_name=options.skip_schema_resolution,
         by_name_for=options.skip_schema_resolution_for_reader_schema_ids,

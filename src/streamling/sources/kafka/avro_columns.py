@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 def avro_columns(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> AvroRows:
-    """The rows of the newest schema of a topic. A registry that stumbles is asked again, within `seconds`."""
+    """The rows of the newest schema of a topic. Transient errors are retried within `seconds`."""
     return newest_schema(node, topic, settings, seconds)[1]
 
 
 def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> tuple[RegisteredSchema, AvroRows]:
-    """The newest schema of a topic and its rows. A registry that stumbles is asked again, within `seconds`."""
+    """The newest schema of a topic and its rows. Transient errors are retried within `seconds`."""
     from streamling.clients.schema_registry import SchemaRegistry
 
     def newest(left: float) -> tuple[RegisteredSchema, AvroRows]:
         with SchemaRegistry(settings.kafka_source, timeout=left) as registry:
-            found = registry.latest(f"{topic}-value")
-            return found, rows_of(found.text, references=found.references)
+            schema = registry.latest(f"{topic}-value")
+            return schema, rows_of(schema.text, references=schema.references)
 
     try:
         return look_up(newest, f"looking up the schema of topic '{topic}'", seconds)
     except StreamlingError as error:
         message = (
-            f"{node.described()}: failed to create Kafka source: failed to fetch Avro schema from Schema Registry "
+            f"{node.described()}: failed to create Kafka source: failed to fetch Avro schema from Schema SchemaRegistry "
             f"for topic '{topic}': {error.message}"
         )
-        hint = error.hint or "kafka_source.schema_registry_url says where the registry is"
+        hint = error.hint or "the address of the schema registry is kafka_source.schema_registry_url"
         raise type(error)(error.condition, message, node=node.name, where=node.where, hint=hint) from error

@@ -1,5 +1,4 @@
-"""What goes on beside reading, in a thread of its own: whose the partitions are, what the group is told, how far
-behind the process is."""
+"""A thread per topic, beside the readers: assigned partitions, offsets committed to the consumer group, lag."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# How long the group's events are waited for at a time, and thereby how often the group is told of offsets.
+# How long one poll waits for events of the group; offsets are committed after each poll.
 _TICK_S = 0.25
-# How soon a partition is noticed that was added to the topic, by a process that is alone.
+# How often a process without a group looks for partitions that were added to the topic.
 _LOOK_S = 30.0
-# A partition is given away when no epoch has anything of it. An epoch that takes longer than this loses it, is fenced
-# and comes again with its next owner.
-_GIVE_AWAY_S = 30.0
-# From here on it is worth a word that the group has assigned nothing.
+# A revoked partition is released when no epoch has rows of it. An epoch that takes longer than this is fenced, and the
+# next owner reads its rows again.
+_RELEASE_S = 30.0
+# Warn if the group has assigned no partition for this long.
 _UNASSIGNED_S = 60.0
 LAG = "kafka_consumer.messages_lag"
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
-    """`group` None: the process is alone, all partitions are its own. Times in seconds."""
+class ControlOptions:
+    """`group` None: the process reads all partitions, without a consumer group. Times in seconds."""
 
     name: str
     topic: str
@@ -41,15 +40,15 @@ class Watching:
     report_every: float
     stalled_after: float
     state: str
-    """Who sees the stored offsets: `process`, `host`, or `all`."""
+    """Which processes share the stored offsets: only this `process`, those on this `host`, or `all`."""
 
 
 class _Every:
-    """Due once in so many seconds, for the first time when these have passed."""
+    """Due once in so many seconds, for the first time after so many seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.restart()
+        self._last = time.monotonic()
 
     def restart(self) -> None:
         self._last = time.monotonic()
@@ -62,10 +61,11 @@ class _Every:
 
 
 class Control:
-    """`changed` is called when partitions have come or gone, or when something is wrong for good."""
+    """`changed` is called when the assignment changes, and when the thread has failed permanently."""
 
-    def __init__(self, watching: Watching, connection: KafkaConnection) -> None:
-        self._watching, self._connection = watching, connection
+    def __init__(self, options: ControlOptions, connection: KafkaConnection) -> None:
+        self._options = options
+        self._connection = connection
         self._changed: Callable[[], None] = lambda: None
         self._metrics = Metrics()
         self._lock = threading.Condition()
@@ -76,20 +76,23 @@ class Control:
         self._owned: frozenset[int] = frozenset()
         self._known: frozenset[int] = frozenset()
         self._durable: dict[int, int] = {}
-        self._to_tell: dict[int, int] = {}
-        self._reported: frozenset[int] = frozenset()
-        self._moved: float | None = None
-        self._warned = 0.0
+        self._to_commit: dict[int, int] = {}
+        self._with_lag: frozenset[int] = frozenset()
+        """Partitions that have a lag gauge."""
+        self._last_rows: float | None = None
+        self._last_warning = 0.0
         self._trouble: str | None = None
-        self._company = False
+        self._is_group_new = False
+        """Partitions were assigned since the members of the group were last compared."""
         self.broker: Broker | None = None
-        """There as soon as partitions are."""
+        """Set before any partition is assigned."""
 
-    # What the source asks and says
+    # Called by the source
 
     def start(self, changed: Callable[[], None], metrics: Metrics) -> None:
-        self._changed, self._metrics = changed, metrics
-        self._thread = threading.Thread(target=self._run, name=f"kafka {self._watching.name}", daemon=True)
+        self._changed = changed
+        self._metrics = metrics
+        self._thread = threading.Thread(target=self._run, name=f"kafka {self._options.name}", daemon=True)
         self._thread.start()
 
     def assigned(self) -> frozenset[int]:
@@ -99,26 +102,27 @@ class Control:
             return self._assigned
 
     def own(self, partitions: frozenset[int]) -> None:
-        """Nothing of other partitions is under way any longer."""
+        """No epoch has rows of other partitions any longer."""
         with self._lock:
             self._owned = partitions
             self._durable = {number: at for number, at in self._durable.items() if number in partitions}
             self._lock.notify_all()
 
     def is_new(self, partition: int) -> bool:
-        """Whether a partition has appeared while this process runs."""
+        """Whether a partition was added to the topic while this process runs."""
         return partition not in self._known
 
-    def durable(self, offsets: Mapping[int, int], *, tell: bool = True) -> None:
-        """Everything before these offsets is delivered."""
+    def set_durable(self, offsets: Mapping[int, int], *, commit: bool = True) -> None:
+        """Everything before these offsets is delivered. `commit`: also commit them to the group."""
         with self._lock:
             self._durable.update(offsets)
-            if tell:
-                self._to_tell.update(offsets)
+            if commit:
+                self._to_commit.update(offsets)
 
-    def moved(self) -> None:
-        """Rows were found."""
-        self._moved, self._trouble = time.monotonic(), None
+    def note_rows(self) -> None:
+        """Rows have arrived."""
+        self._last_rows = time.monotonic()
+        self._trouble = None
 
     @property
     def trouble(self) -> str | None:
@@ -136,79 +140,79 @@ class Control:
     def _run(self) -> None:
         membership: Membership | None = None
         try:
-            broker = self._first_look()
+            broker = self._find_topic()
             if broker is None:
                 return
-            if self._watching.group is not None:
-                membership = self._join(self._watching.group)
-            self._turns(broker, membership)
-        except Exception as error:  # raised by `assigned`, in the thread that asks
+            if self._options.group is not None:
+                membership = self._join(self._options.group)
+            self._loop(broker, membership)
+        except Exception as error:  # raised by `assigned`, in the thread that calls it
             if isinstance(error, StreamlingError):
-                error.node = error.node or self._watching.name
+                error.node = error.node or self._options.name
             with self._lock:
                 self._failure = error
             self._changed()
         finally:
             if membership is not None:
-                self._tell(membership)
+                self._commit(membership)
                 membership.close()
 
-    def _first_look(self) -> Broker | None:
-        """Find the topic, however long it takes. None if the run ends before."""
-        what, closing = f"source {self._watching.name}: finding the topic", self._closing
+    def _find_topic(self) -> Broker | None:
+        """Looks up the topic, with retries without limit. None if the run ends before."""
+        what, closing = f"source {self._options.name}: finding the topic", self._closing
         try:
-            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, on_trouble=self._hear)
+            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, on_trouble=self._set_trouble)
         except TransientError:
             if not closing.is_set():
                 raise
             return None
 
     def _look(self) -> Broker | None:
-        if self._closing.is_set():  # while it was waited
+        if self._closing.is_set():  # during the pause between two attempts
             return None
-        broker = Broker(self._connection, self._watching.topic, SOURCE_FAILED)
+        broker = Broker(self._connection, self._options.topic, SOURCE_FAILED)
         self._known = frozenset(broker.partitions())
         self.broker = broker
-        if self._watching.group is None:
+        if self._options.group is None:
             self._gain(self._known)
         return broker
 
-    def _hear(self, trouble: str | None) -> None:
+    def _set_trouble(self, trouble: str | None) -> None:
         self._trouble = trouble
 
     def _join(self, group: str) -> Membership:
-        return Membership(self._connection, self._watching.topic, group, gained=self._gain, lost=self._lose)
+        return Membership(self._connection, self._options.topic, group, on_gain=self._gain, on_loss=self._lose)
 
-    def _turns(self, broker: Broker, membership: Membership | None) -> None:
-        watching = self._watching
-        look, report = _Every(_LOOK_S), _Every(watching.report_every)
-        watch, unassigned = _Every(min(watching.stalled_after, 5.0)), _Every(_UNASSIGNED_S)
+    def _loop(self, broker: Broker, membership: Membership | None) -> None:
+        options = self._options
+        look, report = _Every(_LOOK_S), _Every(options.report_every)
+        stall_check, unassigned = _Every(min(options.stalled_after, 5.0)), _Every(_UNASSIGNED_S)
         while not self._closing.is_set():
             if membership is not None:
                 membership.poll(_TICK_S)
-                self._tell(membership)
+                self._commit(membership)
             else:
                 self._closing.wait(_TICK_S)
             try:
                 if membership is None and look.due():
                     self._gain(frozenset(broker.partitions()))
                 if membership is not None:
-                    self._look_at_group(broker, unassigned)
+                    self._check_group(broker, unassigned)
                 if report.due():
-                    self._report(broker)
-                if watch.due():
-                    self._watch(broker)
-            except TransientError as error:  # reading says so too, and louder
-                log.debug("source %s: %s", watching.name, error.message)
+                    self._report_lag(broker)
+                if stall_check.due():
+                    self._check_stall(broker)
+            except TransientError as error:  # the readers report it too, at a higher level
+                log.debug("source %s: %s", options.name, error.message)
 
-    def _look_at_group(self, broker: Broker, unassigned: _Every) -> None:
+    def _check_group(self, broker: Broker, unassigned: _Every) -> None:
         if self.assigned():
             unassigned.restart()
         elif unassigned.due():
-            self._say_unassigned(broker)
-        if self._company:
-            self._company = False
-            self._look_at_company(broker)
+            self._warn_unassigned(broker)
+        if self._is_group_new:
+            self._is_group_new = False
+            self._check_state_sharing(broker)
 
     # Partitions
 
@@ -217,91 +221,95 @@ class Control:
             if partitions <= self._assigned:
                 return
             self._assigned |= partitions
-        if self._watching.group is not None:
-            self._company = True
-            log.info("source %s: got partitions %s", self._watching.name, _listed(partitions))
+        if self._options.group is not None:
+            self._is_group_new = True
+            log.info("source %s: assigned partitions %s", self._options.name, _format_numbers(partitions))
         self._changed()
 
     def _lose(self, partitions: frozenset[int], late: bool) -> None:
-        log.info("source %s: gives up partitions %s", self._watching.name, _listed(partitions))
+        log.info("source %s: revoked partitions %s", self._options.name, _format_numbers(partitions))
         with self._lock:
             self._assigned -= partitions
         self._changed()
-        deadline = time.monotonic() + _GIVE_AWAY_S
+        deadline = time.monotonic() + _RELEASE_S
         with self._lock:
             while not late and self._owned & partitions and not self._closing.is_set():
                 if (left := deadline - time.monotonic()) <= 0:
-                    log.warning("source %s: an epoch goes on with partitions given up", self._watching.name)
+                    log.warning(
+                        "source %s: an epoch still has rows of the revoked partitions after %.0f s; it will be fenced",
+                        self._options.name,
+                        _RELEASE_S,
+                    )
                     break
                 self._lock.wait(left)
 
-    def _say_unassigned(self, broker: Broker) -> None:
-        members = len(broker.members(self._watching.group or ""))
+    def _warn_unassigned(self, broker: Broker) -> None:
+        members = len(broker.members(self._options.group or ""))
         log.warning(
             "source %s: the group '%s' has assigned no partition for %.0f s; it has %d members and the topic %d "
             "partitions",
-            self._watching.name,
-            self._watching.group,
+            self._options.name,
+            self._options.group,
             _UNASSIGNED_S,
             members,
             len(self._known),
         )
 
-    def _look_at_company(self, broker: Broker) -> None:
-        """Offsets that only this process or this host can see are of no use to the others."""
-        if self._watching.state == "all":
+    def _check_state_sharing(self, broker: Broker) -> None:
+        """Warns if other members of the group cannot see the stored offsets."""
+        if self._options.state == "all":
             return
-        hosts = broker.members(self._watching.group or "")
-        apart = {"process": len(hosts) > 1, "host": len(set(hosts)) > 1}
-        if apart[self._watching.state]:
+        hosts = broker.members(self._options.group or "")
+        unshared = {"process": len(hosts) > 1, "host": len(set(hosts)) > 1}
+        if unshared[self._options.state]:
             log.warning(
-                "source %s: the group '%s' has %d members, and the state backend is seen by this %s only: when "
-                "partitions move, rows come again or are left out. Use a state backend that all of them share",
-                self._watching.name,
-                self._watching.group,
+                "source %s: the group '%s' has %d members, but only this %s can see the state backend: when partitions "
+                "move, rows are repeated or lost. Use a state backend that all members share",
+                self._options.name,
+                self._options.group,
                 len(hosts),
-                self._watching.state,
+                self._options.state,
             )
 
-    def _tell(self, membership: Membership) -> None:
+    def _commit(self, membership: Membership) -> None:
         with self._lock:
-            offsets, self._to_tell = self._to_tell, {}
+            offsets, self._to_commit = self._to_commit, {}
         if offsets:
             membership.commit(offsets)
 
-    # How far behind
+    # Lag
 
-    def _report(self, broker: Broker) -> None:
+    def _report_lag(self, broker: Broker) -> None:
         with self._lock:
             durable = dict(self._durable)
-        labels = dict(self._watching.labels)
-        for number in self._reported - durable.keys():
+        labels = dict(self._options.labels)
+        for number in self._with_lag - durable.keys():
             self._metrics.forget(LAG, labels | {"partition": str(number)})
         for number, end in broker.end(durable).items():
             self._metrics.gauge(LAG, max(0, end - durable[number]), labels | {"partition": str(number)})
-        self._reported = frozenset(durable)
+        self._with_lag = frozenset(durable)
 
-    def _watch(self, broker: Broker) -> None:
-        """Rows were seen, none for a long time, and there are more, or nobody knows."""
+    def _check_stall(self, broker: Broker) -> None:
+        """Warns if rows have stopped arriving although there is lag, or the lag is unknown."""
         now = time.monotonic()
         with self._lock:
             durable = dict(self._durable)
-        if self._moved is None or now - self._moved <= self._watching.stalled_after or not durable:
+        if self._last_rows is None or now - self._last_rows <= self._options.stalled_after or not durable:
             return
         try:
-            behind: int | None = sum(max(0, end - durable[n]) for n, end in broker.end(durable).items())
+            lag: int | None = sum(max(0, end - durable[n]) for n, end in broker.end(durable).items())
         except TransientError:
-            behind = None
-        if behind == 0:
+            lag = None
+        if lag == 0:
             self._trouble = None
             return
-        left = "nobody knows how many are left" if behind is None else f"{behind} are left"
-        first = self._trouble is None
-        self._trouble = f"no rows for {now - self._moved:.0f} s; {left}"
-        if first or now - self._warned > self._watching.stalled_after:
-            self._warned = now
-            log.warning("source %s is stalled: %s", self._watching.name, self._trouble)
+        text = "lag unknown (the broker does not answer)" if lag is None else f"lag {lag}"
+        is_first = self._trouble is None
+        self._trouble = f"no rows for {now - self._last_rows:.0f} s; {text}"
+        if is_first or now - self._last_warning > self._options.stalled_after:
+            self._last_warning = now
+            log.warning("source %s is stalled: %s", self._options.name, self._trouble)
 
 
-def _listed(partitions: frozenset[int]) -> str:
+def _format_numbers(partitions: frozenset[int]) -> str:
     return ", ".join(str(number) for number in sorted(partitions)) or "none"

@@ -1,4 +1,4 @@
-"""Keys of messages as values of key columns: Avro in a frame, a JSON object, or text."""
+"""Casts the keys of messages to values of key columns: framed Avro, a JSON object, or text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from uuid import UUID
 
 from streamling.clients.schema_registry import NoSuchSchema, SchemaRegistry
-from streamling.formats.json_text import parsed, shown
-from streamling.formats.json_values import conversion
+from streamling.formats.json_text import format_value, parse
+from streamling.formats.json_values import value_cast
 from streamling.plan.types import DataType, Field
 from streamling.sources.kafka.payload import FRAME, MAGIC
 from streamling.spec.settings.blocks import KafkaConnection
 
 _schemas: dict[tuple[str, int], Any] = {}
-# Between the columns of a key that is text.
+# Between the columns of a key in text form.
 _SEPARATOR = ":"
 
 
@@ -28,25 +28,25 @@ def key_values(key: bytes | None, columns: Sequence[Field], connection: KafkaCon
     if not key:
         raise ValueError("the message has neither payload nor key")
     names = [f.name for f in columns]
-    found = _avro(key, names, connection) or _json(key, names) or _text(key, columns)
-    return [_fitting(value, f) for value, f in zip(found, columns, strict=True)]
+    values = _avro(key, names, connection) or _json(key, names) or _text(key, columns)
+    return [_cast(value, f) for value, f in zip(values, columns, strict=True)]
 
 
 def _avro(key: bytes, names: list[str], connection: KafkaConnection) -> list[Any] | None:
-    """None for what is not framed with the id of a schema. A registry that cannot be asked is an error of its own."""
+    """None for a key without the frame of a schema id. Raises StreamlingError if the schema registry fails."""
     if key[0] != MAGIC or len(key) < FRAME:
         return None
     id_ = int.from_bytes(key[1:FRAME])
     try:
         schema = _schema(id_, connection)
     except NoSuchSchema as error:
-        raise ValueError(f"the key has the frame of an Avro schema with the id {id_}, which is not there") from error
+        raise ValueError(f"the key has the Avro schema id {id_}, which the schema registry does not have") from error
     import fastavro
 
     try:
         value = fastavro.schemaless_reader(io.BytesIO(key[FRAME:]), schema, None)
-    except Exception as error:  # bytes that are no Avro make the library fail in any way
-        raise ValueError(f"the key is not of its Avro schema: {error}") from error
+    except Exception as error:  # bytes that are not Avro make the library fail in any way
+        raise ValueError(f"the key does not match its Avro schema: {error}") from error
     if not isinstance(value, dict):
         value = {names[0]: value} if len(names) == 1 else {}
     return [_plain(_of(value, name)) for name in names]
@@ -67,7 +67,7 @@ def _schema(id_: int, connection: KafkaConnection) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What the library gives for a logical type, as JSON has it."""
+    """The JSON form of the library's value of a logical type."""
     match value:
         case datetime() | date() | time():
             return value.isoformat()
@@ -82,7 +82,7 @@ def _plain(value: Any) -> Any:
 
 def _json(key: bytes, names: list[str]) -> list[Any] | None:
     try:
-        value = parsed(key.decode())
+        value = parse(key.decode())
     except ValueError:
         return None
     return [_of(value, name) for name in names] if isinstance(value, dict) else None
@@ -101,26 +101,26 @@ def _text(key: bytes, columns: Sequence[Field]) -> list[Any]:
         raise ValueError("the key is neither Avro nor JSON nor text") from error
     parts = [text] if len(columns) == 1 else text.split(_SEPARATOR)
     if len(parts) != len(columns):
-        raise ValueError(f"the key '{text}' has {len(parts)} parts, and the primary key {len(columns)} columns")
-    return [_written(part, f.type) for part, f in zip(parts, columns, strict=True)]
+        raise ValueError(f"the key '{text}' has {len(parts)} parts, but the primary key has {len(columns)} columns")
+    return [_parse_text(part, f.type) for part, f in zip(parts, columns, strict=True)]
 
 
-def _written(text: str, type_: DataType) -> Any:
-    """A value that is written as text, as JSON has it; what cannot be one is left, to be refused."""
+def _parse_text(text: str, type_: DataType) -> Any:
+    """The JSON value in a text; the text itself if it is not JSON, so that the cast rejects it."""
     if type_.kind in ("string", "binary"):
         return text
     try:
-        return parsed(text)
+        return parse(text)
     except ValueError:
         return text
 
 
-def _fitting(value: Any, column: Field) -> Any:
+def _cast(value: Any, column: Field) -> Any:
     try:
-        return _conversion(column.type)(value)
+        return _value_cast(column.type)(value)
     except (ValueError, ArithmeticError) as error:
-        message = f"the key: {shown(value)} is no {column.type}, as the column '{column.name}' is"
+        message = f"the key: column '{column.name}': {format_value(value)} is not a valid {column.type}"
         raise ValueError(message) from error
 
 
-_conversion = cache(conversion)
+_value_cast = cache(value_cast)

@@ -1,7 +1,7 @@
-"""This process as a member of its consumer group: which partitions are its own.
+"""This process as a member of its consumer group: which partitions are assigned to it.
 
-The member receives nothing. Every partition is paused as it is assigned; the readers fetch by themselves. What the
-group gives are the division of the topic among processes, and the offsets that other tools look at.
+The member receives no messages. Every partition is paused when it is assigned; the readers have their own consumers.
+The group serves to divide the topic among processes, and to commit offsets for other tools.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from streamling.spec.settings.blocks import KafkaConnection
 
 log = logging.getLogger(__name__)
 
-# A process that was killed gives its partitions to the others after this time.
+# The partitions of a process that was killed are assigned to others after this time.
 _SESSION_MS = 10_000
-# How soon a partition is noticed that was added to the topic.
+# How often the client looks for partitions that were added to the topic.
 _METADATA_MS = 30_000
 
 
 class Membership:
-    """All calls come from one thread, and so do the callbacks: from inside of `poll` and `close`.
+    """All calls must come from one thread. The callbacks are called in it, from `poll` and `close`.
 
-    `gained` and `lost` get numbers of partitions. `lost` is waited for: nobody else gets them before it returns,
-    unless `late` is true, which says that somebody has them already.
+    `on_gain` and `on_loss` get numbers of partitions. No other process gets the partitions before `on_loss` returns,
+    unless its second argument is true: then another process may have them already.
     """
 
     def __init__(
@@ -35,26 +35,28 @@ class Membership:
         topic: str,
         group: str,
         *,
-        gained: Callable[[frozenset[int]], None],
-        lost: Callable[[frozenset[int], bool], None],
+        on_gain: Callable[[frozenset[int]], None],
+        on_loss: Callable[[frozenset[int], bool], None],
     ) -> None:
         from confluent_kafka import Consumer
 
-        self._topic, self._group = topic, group
-        self._gained, self._lost = gained, lost
+        self._topic = topic
+        self._group = group
+        self._on_gain = on_gain
+        self._on_loss = on_loss
         settings = {
             "group.id": group,
             "enable.auto.commit": False,
             "session.timeout.ms": _SESSION_MS,
             "topic.metadata.refresh.interval.ms": _METADATA_MS,
-            # Those who stay keep what they have while others come and go.
+            # Members keep their partitions while others join and leave.
             "partition.assignment.strategy": "cooperative-sticky",
         }
         self._consumer = Consumer({**client_settings(connection), **settings})
         self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget)
 
     def poll(self, seconds: float) -> None:
-        """Hear of partitions that come and go. Raises StreamlingError if the group cannot be used."""
+        """Handles events of the group for so many seconds. Raises StreamlingError if the group cannot be used."""
         message = self._consumer.poll(seconds)
         if message is None:
             return
@@ -63,36 +65,36 @@ class Membership:
         error = kafka_failure(f"the group '{self._group}' cannot be used", message.error(), SOURCE_FAILED)
         if isinstance(error, PermanentError):
             raise error
-        log.debug("%s; the client goes on trying", error.message)
+        log.debug("%s; the client retries", error.message)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Tell the group. Fails with a warning: nothing depends on it."""
+        """Commits offsets to the group. A failure is only a warning: nothing depends on them."""
         from confluent_kafka import KafkaException, TopicPartition
 
         places = [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
         try:
             self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            log.warning("group %s was not told: %s", self._group, error.args[0].str())
+            log.warning("offsets were not committed to the group %s: %s", self._group, error.args[0].str())
 
     def close(self) -> None:
-        """Leave the group, so that the others get the partitions at once."""
+        """Leaves the group, so that its partitions are assigned to others at once."""
         self._consumer.close()
 
     def _assign(self, consumer: Any, partitions: Iterable[Any]) -> None:
         from confluent_kafka import TopicPartition
 
-        # With an offset nobody has to be asked for one.
+        # With an offset the client does not ask the broker for one.
         places = [TopicPartition(place.topic, place.partition, 0) for place in partitions]
         consumer.incremental_assign(places)
         consumer.pause(places)
-        self._gained(_numbers(places))
+        self._on_gain(_numbers(places))
 
     def _revoke(self, consumer: Any, partitions: Iterable[Any]) -> None:
-        self._lost(_numbers(partitions), False)
+        self._on_loss(_numbers(partitions), False)
 
     def _forget(self, consumer: Any, partitions: Iterable[Any]) -> None:
-        self._lost(_numbers(partitions), True)
+        self._on_loss(_numbers(partitions), True)
 
 
 def _numbers(places: Iterable[Any]) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""How the payloads of a topic are decoded; what readers need to know for it, and nothing that is open."""
+"""How the payloads of a topic are decoded. The classes are picklable: they hold options, no connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from streamling.clients.schema_registry import RegisteredSchema, SchemaRegistry
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
-from streamling.formats.avro import expanded, record_of, rows_of
+from streamling.formats.avro import expand_schema, record_of, rows_of
 from streamling.formats.bodies import Decoder
 from streamling.plan.types import OPERATION_COLUMN, Field
 from streamling.spec.settings.blocks import KafkaConnection
@@ -25,10 +25,10 @@ _fetching = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class AvroPayload:
-    """Framed with the id of the schema they were written with, and resolved to `reader`.
+    """Avro payloads, framed with the id of the writer schema and resolved to the schema `reader`.
 
-    `by_name`: without resolution; `by_name_for` are the ids of readers that are used so. `ordered`: a writer's schema
-    must be a version of the subject that is not newer.
+    `by_name`: skip Avro schema resolution and match columns by name; `by_name_for`: do so only if the reader schema has
+    one of these ids. `ordered`: refuse messages whose writer schema is newer than the reader schema.
     """
 
     subject: str
@@ -42,30 +42,30 @@ class AvroPayload:
     def schema_id(self) -> int | None:
         return self.reader.id
 
-    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> AvroPayload:
-        """What reads messages again that were first read with this schema: they become the same rows.
+    def for_replay(self, schema_id: int | None, connection: KafkaConnection) -> AvroPayload:
+        """The payload for a replay of messages that were first read with this schema: they become the same rows.
 
-        If the columns have changed since, rows become what they would be now. Raises StreamlingError.
+        If the columns have changed since, the current schema is used. Raises StreamlingError.
         """
         if schema_id is None or schema_id == self.reader.id:
             return self
-        return _recalled(self, schema_id, connection)
+        return _replay_payload(self, schema_id, connection)
 
     @property
-    def own_operation(self) -> bool:
-        return any(f["name"] == OPERATION_COLUMN for f in record_of(_expanded(self.reader))["fields"])
+    def has_operation(self) -> bool:
+        return any(f["name"] == OPERATION_COLUMN for f in record_of(_expand(self.reader))["fields"])
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
-        """Id of the schema and body, or what is wrong with the frame."""
+        """Schema id and body, or what is wrong with the frame."""
         if len(value) < FRAME:
-            return f"the payload has {len(value)} bytes, fewer than the {FRAME} of its frame"
+            return f"the payload has {len(value)} bytes, but its frame needs {FRAME}"
         if value[0] != MAGIC:
-            return f"the payload begins with the byte {value[0]}, not with 0 and the id of a schema"
+            return f"the payload begins with the byte {value[0]}, not with 0 and a schema id"
         id_ = int.from_bytes(value[1:FRAME])
         return dict(self.overrides).get(id_, id_) if self.overrides else id_, value[FRAME:]
 
-    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
-        """What `split` gives, for values that all have one schema; None for others, and where one is no good."""
+    def split_all(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+        """Schema id and bodies of values that all have the same schema; None if they differ, or if one is bad."""
         first = values[0]
         if first is None or len(first) < FRAME or first[0] != MAGIC or not all(values):
             return None
@@ -76,19 +76,19 @@ class AvroPayload:
         return dict(self.overrides).get(id_, id_), [value[FRAME:] for value in values if value]
 
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
-        """Kept in the process. Raises StreamlingError."""
+        """Cached in the process. Raises StreamlingError."""
         key = (self, connection.schema_registry_url, id_)
-        if (known := _decoders.get(key)) is not None:  # whoever else waits for the registry
+        if (known := _decoders.get(key)) is not None:  # without the lock, which another thread may hold for long
             return known
         with _fetching:
             if key not in _decoders:
-                _decoders[key] = self._made(id_, connection)
+                _decoders[key] = self._make_decoder(id_, connection)
             return _decoders[key]
 
-    def _made(self, id_: int, connection: KafkaConnection) -> Decoder:
+    def _make_decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         from streamling.formats.avro_messages import BodyDecoder
 
-        reader = _expanded(self.reader)
+        reader = _expand(self.reader)
         by_name = self.by_name or self.reader.id in self.by_name_for
         if id_ == self.reader.id:
             return BodyDecoder(reader, reader, by_name=by_name)
@@ -96,24 +96,24 @@ class AvroPayload:
             text, references = registry.by_id(id_)
             if self.ordered and not by_name:
                 self._check_order(id_, registry)
-        return BodyDecoder(expanded(text, references), reader, by_name=by_name)
+        return BodyDecoder(expand_schema(text, references), reader, by_name=by_name)
 
     def _check_order(self, id_: int, registry: SchemaRegistry) -> None:
         version = registry.versions(id_).get(self.subject)
         if version is not None and version <= self.reader.version:
             return
-        what = f"is version {version}" if version is not None else "is no version"
+        what = f"is version {version}" if version is not None else "is not a version"
         raise PermanentError(
             SCHEMA_OUTDATED,
-            f"a message was written with the schema of id {id_}, which {what} of subject '{self.subject}'; "
-            f"read is version {self.reader.version}",
-            hint="start again to read with the newest schema, or set validate_writer_schema_ordering to false",
+            f"a message was written with the schema id {id_}, which {what} of subject '{self.subject}'; "
+            f"the reader schema is version {self.reader.version}",
+            hint="restart to read with the newest schema, or set validate_writer_schema_ordering to false",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPayload:
-    """Objects with the declared columns."""
+    """JSON objects with the declared columns."""
 
     fields: tuple[Field, ...]
 
@@ -121,17 +121,17 @@ class JsonPayload:
     def schema_id(self) -> int | None:
         return None
 
-    def recalled(self, schema_id: int | None, connection: KafkaConnection) -> JsonPayload:
+    def for_replay(self, schema_id: int | None, connection: KafkaConnection) -> JsonPayload:
         return self
 
     @property
-    def own_operation(self) -> bool:
+    def has_operation(self) -> bool:
         return any(f.name == OPERATION_COLUMN for f in self.fields)
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
         return 0, value
 
-    def alike(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
+    def split_all(self, values: Sequence[bytes | None]) -> tuple[int, list[bytes]] | None:
         return (0, [value for value in values if value]) if all(values) else None
 
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
@@ -146,29 +146,29 @@ def _object_decoder(fields: tuple[Field, ...]) -> Decoder:
 
 
 @cache
-def _expanded(schema: RegisteredSchema) -> Any:
-    return expanded(schema.text, schema.references)
+def _expand(schema: RegisteredSchema) -> Any:
+    return expand_schema(schema.text, schema.references)
 
 
-_earlier: dict[tuple[AvroPayload, str, int], AvroPayload] = {}
+_replay_payloads: dict[tuple[AvroPayload, str, int], AvroPayload] = {}
 
 
-def _recalled(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+def _replay_payload(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
     key = (payload, connection.schema_registry_url, schema_id)
-    if key not in _earlier:
-        _earlier[key] = _fetched(payload, schema_id, connection)
-    return _earlier[key]
+    if key not in _replay_payloads:
+        _replay_payloads[key] = _fetch_payload(payload, schema_id, connection)
+    return _replay_payloads[key]
 
 
-def _fetched(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
+def _fetch_payload(payload: AvroPayload, schema_id: int, connection: KafkaConnection) -> AvroPayload:
     try:
         with SchemaRegistry(connection) as registry:
             text, references = registry.by_id(schema_id)
     except PermanentError as error:
-        log.warning("an epoch is read again with another schema than before: %s", error.message)
+        log.warning("an epoch is replayed with another schema than before: %s", error.message)
         return payload
     now = payload.reader
     if rows_of(text, references=references).schema != rows_of(now.text, references=now.references).schema:
         return payload
-    # The version stays that of now: what was written since may be among the messages.
+    # The version stays the current one: the messages may have been written with newer schemas.
     return replace(payload, reader=replace(now, id=schema_id, text=text, references=references))

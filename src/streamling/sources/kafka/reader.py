@@ -1,12 +1,12 @@
-"""Reads stretches of partitions, in the driver or in an executor.
+"""Reads parts of partitions, in the driver or in an executor.
 
-A small offer is read in the driver, by a consumer that is kept: it goes on where the last stretch ended, and has
-fetched what comes next in the meantime. A large one is cut into as many parts as there are cores, also if it is of a
-single partition; each worker then has a consumer of its own that starts at the first offset of its part. Consumers are
-kept there too, but the next part of a worker seldom begins where its last one ended.
+The driver reads a small offer, with a consumer that stays open: it continues where the last part ended, and has already
+fetched what comes next. A large offer is cut into as many parts as there are cores, even if it has only one partition;
+each worker then opens a consumer that starts at the first offset of its part. Consumers stay open there too, but the
+next part of a worker seldom begins where its last one ended.
 
-Messages are taken from the client by the thousand and looked at by list (`rows.py`), their bodies decoded in one go
-(`formats/avro_messages.py`). Most of what a row costs is the client's own work: fetching, parsing, making objects.
+Messages are taken from the client by the thousand and processed as lists (`rows.py`); their bodies are decoded together
+(`formats/avro_messages.py`). Most of the cost of a row is in the client: fetching, parsing, creating objects.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from streamling.clients.kafka import (
 from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
+from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.sources.kafka.stretch import Stretch
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Decoded at once: few enough for the caches of a core, enough to cost little each.
+# Decoded at once: few enough to fit into the caches of a core, enough to keep the cost per message low.
 _CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
-# Asked for at first, while it is not known how long messages are.
+# Requested first, while the length of messages is not known.
 _FIRST_MESSAGES = 500
-# The client waits that long for as many messages as asked for. Where offsets have no message it has to give up.
+# The client waits this long for the requested number of messages; some offsets have no message.
 _WAIT_S = 0.1
-# A broker that is alive sends something, or says that nothing is left, within its own half second.
+# A live broker sends messages, or reports the end of the log, within half a second.
 _STALLED_S = 30.0
-# What the client fetches ahead, per partition. What lies behind the end of a stretch is fetched in vain if another
-# process reads it, so it is little; it is much more than one answer of the broker.
+# What the client fetches ahead, per partition. Messages after the end of a part are fetched in vain if another process
+# reads them, so this is small; it is still much more than one response of the broker.
 _AHEAD_KB = 4 << 10
-# How long the client pauses once it has fetched that much. Its own second is longer than it takes to read all of it.
+# How long the client pauses once it has fetched that much. By default it pauses a second, longer than reading it takes.
 _PAUSE_MS = 10
-# A kept consumer that nobody asked for any longer: its partition is read by another process.
+# An idle consumer is closed after this time: another process reads its partition.
 _IDLE_S = 60.0
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A consumer, where it stands, and what it has given already of what comes next: messages, ends of the log."""
+class _IdleConsumer:
+    """A consumer, its offset, and the messages and ends of the log after that offset that it has already delivered."""
 
     consumer: Any
     at: int
@@ -66,54 +66,54 @@ class _Kept:
 
 
 class Consumers:
-    """Consumers between two reads: the next stretch of a partition mostly begins where the last one ended.
+    """Open consumers between two reads: the next part of a partition mostly begins where the last one ended.
 
-    Kept by group, which every source has its own of: two sources may read one topic.
+    The key has the group, which differs for every source, because two sources may read one topic.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._idle: dict[tuple[str, int], _IdleConsumer] = {}
         self._lock = threading.Lock()
 
-    def take(self, group: str, partition: int, at: int) -> _Kept | None:
+    def take(self, group: str, partition: int, at: int) -> _IdleConsumer | None:
         with self._lock:
-            for key in [k for k, v in self._kept.items() if time.monotonic() - v.since > _IDLE_S]:
-                self._kept.pop(key).consumer.close()
-            found = self._kept.get((group, partition))
-            if found is None or found.at != at:
+            for key in [k for k, v in self._idle.items() if time.monotonic() - v.since > _IDLE_S]:
+                self._idle.pop(key).consumer.close()
+            idle = self._idle.get((group, partition))
+            if idle is None or idle.at != at:
                 return None
-            return self._kept.pop((group, partition))
+            return self._idle.pop((group, partition))
 
-    def put(self, group: str, partition: int, kept: _Kept) -> None:
-        kept.since = time.monotonic()
+    def put(self, group: str, partition: int, idle: _IdleConsumer) -> None:
+        idle.since = time.monotonic()
         with self._lock:
-            other = self._kept.get((group, partition))
-            if other is not None and other.at >= kept.at:
-                other, kept = kept, other
-            self._kept[group, partition] = kept
+            other = self._idle.get((group, partition))
+            if other is not None and other.at >= idle.at:
+                other, idle = idle, other
+            self._idle[group, partition] = idle
         if other is not None:
             other.consumer.close()
 
-    def heard(self, group: str, partition: int, at: int) -> bool | None:
-        """Whether the consumer that stands there has got something; None if there is none. Asks nobody else."""
+    def has_news(self, group: str, partition: int, at: int) -> bool | None:
+        """Whether the consumer at this offset has received something; None if there is none. Sends no request."""
         with self._lock:
-            kept = self._kept.get((group, partition))
-            if kept is None or kept.at != at:
+            idle = self._idle.get((group, partition))
+            if idle is None or idle.at != at:
                 return None
-            kept.since = time.monotonic()
-            if not any(_beyond(message, at) for message in kept.messages):
-                kept.messages += kept.consumer.consume(1, 0)
-            return any(_beyond(message, at) for message in kept.messages)
+            idle.since = time.monotonic()
+            if not any(_is_news(message, at) for message in idle.messages):
+                idle.messages += idle.consumer.consume(1, 0)
+            return any(_is_news(message, at) for message in idle.messages)
 
     def close(self, group: str) -> None:
         with self._lock:
-            gone = [self._kept.pop(key) for key in list(self._kept) if key[0] == group]
-        for kept in gone:
-            kept.consumer.close()
+            closing = [self._idle.pop(key) for key in list(self._idle) if key[0] == group]
+        for idle in closing:
+            idle.consumer.close()
 
 
-def _beyond(message: Any, at: int) -> bool:
-    """Whether it tells of something behind an offset. That the log ends there is told too, once, and kept."""
+def _is_news(message: Any, at: int) -> bool:
+    """Whether it shows that the log goes on after an offset. The end of the log at the offset itself is not news."""
     from confluent_kafka import KafkaError
 
     error = message.error()
@@ -121,12 +121,12 @@ def _beyond(message: Any, at: int) -> bool:
 
 
 CONSUMERS = Consumers()
-"""Those of this process."""
+"""The idle consumers of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaReader:
-    """Parts are stretches. `patient`: what is gone of one is passed over, with a warning, instead of an error."""
+    """Reads parts. `skips_gone`: offsets that the broker no longer has are skipped with a warning, not an error."""
 
     node: str
     topic: str
@@ -137,62 +137,63 @@ class KafkaReader:
     metadata: bool
     tombstones: str
     key: tuple[str, ...]
-    patient: bool = False
+    skips_gone: bool = False
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         from streamling.sources.kafka.rows import MessageRows
 
-        stretch = Stretch.of(part)
+        kafka_part = KafkaPart.from_json(part)
         try:
             payload = self.payload
-            if stretch.recalled:
-                payload = payload.recalled(stretch.schema, self.connection)
-            shape = MessageRows(
+            if kafka_part.replayed:
+                payload = payload.for_replay(kafka_part.schema, self.connection)
+            message_rows = MessageRows(
                 self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key
             )
-            for messages, place in self._chunks(stretch):
-                yield from shape.rows(messages)
+            for messages, place in self._chunks(kafka_part):
+                yield from message_rows.rows(messages)
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node
             raise
 
-    def _chunks(self, stretch: Stretch) -> Iterator[tuple[list[Any], int]]:
-        """Messages, and the offset behind them."""
-        partition, first, end = stretch.partition, stretch.first, stretch.end
+    def _chunks(self, part: KafkaPart) -> Iterator[tuple[list[Any], int]]:
+        """Messages, and the offset after them."""
+        partition, first, end = part.partition, part.first, part.end
         if first >= end:
             return
-        kept = CONSUMERS.take(self.group, partition, first) or self._opened(partition, first)
+        idle = CONSUMERS.take(self.group, partition, first) or self._open(partition, first)
         try:
-            reading = _Reading(self.topic, partition, kept, first, end, patient=self.patient or stretch.recalled)
+            reading = _PartReading(self.topic, part, idle, skips_gone=self.skips_gone or part.replayed)
             while chunk := reading.chunk():
                 yield chunk, reading.at
-        except GeneratorExit:  # not asked any further; it may be, from here on
-            self._keep(partition, kept, reading)
+        except GeneratorExit:  # the caller stops here, and may continue from here later
+            self._put_back(partition, idle, reading)
             raise
         except BaseException:
-            kept.consumer.close()
+            idle.consumer.close()
             raise
-        self._keep(partition, kept, reading)
+        self._put_back(partition, idle, reading)
 
-    def _keep(self, partition: int, kept: _Kept, reading: _Reading) -> None:
-        kept.at, kept.messages = reading.at, reading.beyond
-        CONSUMERS.put(self.group, partition, kept)
+    def _put_back(self, partition: int, idle: _IdleConsumer, reading: _PartReading) -> None:
+        idle.at = reading.at
+        idle.messages = reading.beyond
+        CONSUMERS.put(self.group, partition, idle)
 
-    def heard(self, partition: int, at: int) -> bool:
-        """Whether something has come to a partition; from the first time on somebody listens to it."""
-        found = CONSUMERS.heard(self.group, partition, at)
-        if found is None:
-            CONSUMERS.put(self.group, partition, self._opened(partition, at))
-        return bool(found)
+    def has_news(self, partition: int, at: int) -> bool:
+        """Whether something has arrived in a partition. The first call opens a consumer for the later ones."""
+        news = CONSUMERS.has_news(self.group, partition, at)
+        if news is None:
+            CONSUMERS.put(self.group, partition, self._open(partition, at))
+        return bool(news)
 
-    def _opened(self, partition: int, first: int) -> _Kept:
+    def _open(self, partition: int, first: int) -> _IdleConsumer:
         from confluent_kafka import Consumer, TopicPartition
 
         settings = {
             "group.id": self.group,
             "enable.auto.commit": False,
-            # The default would jump to the end where a stretch is gone, and nobody would know.
+            # The default would jump to the end of the log if offsets are gone, without an error.
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
@@ -209,43 +210,49 @@ class KafkaReader:
                 }
             )
         consumer.assign([TopicPartition(self.topic, partition, first)])
-        return _Kept(consumer, first)
+        return _IdleConsumer(consumer, first)
 
 
-class _Reading:
-    """One stretch: ends with a message behind it, or when the broker says that nothing is left before its end.
+class _PartReading:
+    """Reads one part: until a message after its end arrives, or the broker reports that the log ends there.
 
     Aborted transactions and the marks of committed ones take up offsets without a message.
     """
 
-    def __init__(self, topic: str, partition: int, kept: _Kept, first: int, end: int, *, patient: bool) -> None:
-        self._topic, self._partition, self._end, self._patient = topic, partition, end, patient
-        self._consumer = kept.consumer
-        self._pending, self.beyond = kept.messages, list[Any]()
-        self._next, self._done = first, first >= end
+    def __init__(self, topic: str, part: KafkaPart, idle: _IdleConsumer, *, skips_gone: bool) -> None:
+        self._topic = topic
+        self._partition = part.partition
+        self._end = part.end
+        self._skips_gone = skips_gone
+        self._consumer = idle.consumer
+        self._pending = idle.messages
+        self.beyond: list[Any] = []
+        """Messages after the end of the part."""
+        self._next = part.first
+        self._done = part.first >= part.end
 
     def chunk(self) -> list[Any]:
         """The next messages; none at the end."""
-        found: list[Any] = []
-        size, moved = 0, time.monotonic()
-        while not self._done and len(found) < _CHUNK_ROWS and size < _CHUNK_BYTES:
+        chunk: list[Any] = []
+        size, last_progress = 0, time.monotonic()
+        while not self._done and len(chunk) < _CHUNK_ROWS and size < _CHUNK_BYTES:
             pending, self._pending = self._pending, []
-            messages = pending or self._consumer.consume(self._wanted(len(found), size), _WAIT_S)
-            before = len(found), self._next
-            taken = messages if self._plain(messages) else self._sorted(messages)
-            if taken:
-                found = found + taken if found else taken
-                size += sum(map(len, taken))
-                self._next = max(self._next, taken[-1].offset() + 1)
+            received = pending or self._consumer.consume(self._request_size(len(chunk), size), _WAIT_S)
+            before = len(chunk), self._next
+            messages = received if self._are_plain(received) else self._filter(received)
+            if messages:
+                chunk = chunk + messages if chunk else messages
+                size += sum(map(len, messages))
+                self._next = max(self._next, messages[-1].offset() + 1)
             self._done = self._done or self._next >= self._end
-            if (len(found), self._next) != before:
-                moved = time.monotonic()
-            elif not self._done and time.monotonic() - moved > _STALLED_S:
-                self._stalled()
-        return found
+            if (len(chunk), self._next) != before:
+                last_progress = time.monotonic()
+            elif not self._done and time.monotonic() - last_progress > _STALLED_S:
+                self._handle_stall()
+        return chunk
 
-    def _wanted(self, rows: int, size: int) -> int:
-        """How many messages to ask for: those that fill the chunk, by the length of the ones it has."""
+    def _request_size(self, rows: int, size: int) -> int:
+        """How many messages to request: enough to fill the chunk, by the length of the messages it has."""
         left = _CHUNK_ROWS - rows if rows else _FIRST_MESSAGES
         if size:
             left = min(left, int((_CHUNK_BYTES - size) * rows / size) + 1)
@@ -253,62 +260,62 @@ class _Reading:
 
     @property
     def at(self) -> int:
-        """The offset behind all that was given, and behind those that have no message."""
+        """The offset after all messages so far, and after offsets without a message."""
         return self._end if self._done else self._next
 
     @property
     def _place(self) -> str:
         return f"partition {self._partition} of topic '{self._topic}'"
 
-    def _plain(self, messages: list[Any]) -> bool:
-        """Whether all are messages of the stretch, as nearly always."""
+    def _are_plain(self, messages: list[Any]) -> bool:
+        """Whether all are messages of the part, which is nearly always so."""
         if [message for message in messages if message.error() is not None]:
             return False
         return bool(messages) and messages[-1].offset() < self._end
 
-    def _sorted(self, messages: list[Any]) -> list[Any]:
-        """The messages of the stretch, apart from errors and from messages behind its end."""
-        taken = []
+    def _filter(self, messages: list[Any]) -> list[Any]:
+        """The messages of the part, without errors and without messages after its end."""
+        plain = []
         for message in messages:
             if message.error() is not None:
-                self._heard(message)
+                self._handle_error(message)
             elif self._done or message.offset() >= self._end:
                 self._done = True
                 self.beyond.append(message)
             else:
-                taken.append(message)
-        return taken
+                plain.append(message)
+        return plain
 
-    def _heard(self, message: Any) -> None:
-        """What the client says instead of a message."""
+    def _handle_error(self, message: Any) -> None:
+        """Handles an event that the client delivers instead of a message."""
         from confluent_kafka import KafkaError
 
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, message.offset())
             if self._next > self._end:
-                self.beyond.append(message)  # it is said once, and true of the next stretch too
+                self.beyond.append(message)  # it is reported once, and applies to the next part too
             return
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._pass_over(*self._left())
+            self._skip_gone(*self._watermarks())
             return
-        found = kafka_failure(f"{self._place} cannot be read", error, SOURCE_FAILED)
-        if isinstance(found, PermanentError):
-            raise found
-        log.warning("%s; the client goes on trying", found.message)
+        failure = kafka_failure(f"{self._place} cannot be read", error, SOURCE_FAILED)
+        if isinstance(failure, PermanentError):
+            raise failure
+        log.warning("%s; the client retries", failure.message)
 
-    def _stalled(self) -> None:
-        low, high = self._left()
+    def _handle_stall(self) -> None:
+        low, high = self._watermarks()
         if not low <= self._next <= self._end <= high:
-            self._pass_over(low, high)
+            self._skip_gone(low, high)
             return
         raise TransientError(
             SOURCE_FAILED,
-            f"{self._place} gave nothing for {_STALLED_S:g} s between the offsets {self._next} and {self._end}",
+            f"{self._place}: no messages for {_STALLED_S:g} s between the offsets {self._next} and {self._end}",
         )
 
-    def _left(self) -> tuple[int, int]:
-        """The oldest offset that the broker has, and the one behind the newest."""
+    def _watermarks(self) -> tuple[int, int]:
+        """The oldest offset that the broker has, and the offset after the newest."""
         from confluent_kafka import TopicPartition
 
         with client_errors(f"offsets of {self._place} cannot be looked up", SOURCE_FAILED):
@@ -317,17 +324,17 @@ class _Reading:
             )
             return int(low), int(high)
 
-    def _pass_over(self, low: int, high: int) -> None:
-        """Go on with what is left, if that is allowed."""
+    def _skip_gone(self, low: int, high: int) -> None:
+        """Continues with the offsets that are left, if that is allowed."""
         from confluent_kafka import TopicPartition
 
         text = f"{self._place} no longer has all offsets from {self._next} to {self._end}: it has {low} up to {high}"
-        if not self._patient:
-            hint = "start again; on_missing_offsets of the source says where to go on"
+        if not self._skips_gone:
+            hint = "restart; on_missing_offsets of the source decides where to resume"
             raise PermanentError(OFFSETS_GONE, text, hint=hint)
         begin = min(max(self._next, low), self._end)
         if begin >= high:
             begin = self._end
-        log.warning("%s; %d of them are passed over", text, begin - self._next)
+        log.warning("%s; %d offsets are skipped", text, begin - self._next)
         self._next = begin
         self._consumer.assign([TopicPartition(self._topic, self._partition, begin)])

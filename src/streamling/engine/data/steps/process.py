@@ -13,7 +13,7 @@ from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
 from streamling.engine.data.spark_rows import make_table
 from streamling.engine.data.steps.stages import Stages
-from streamling.formats.arrow import arrow_schema, conform
+from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
@@ -102,6 +102,6 @@ class ProcessStage:
         schema = arrow_schema(self.input_schema)
         limit = max_bad_rows(self.on_error)
         rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, max_bad_rows=limit)
-        input_batches = (conform(batch, schema, self.node_name) for batch in batches)
+        input_batches = (cast_batch(batch, schema, self.node_name) for batch in batches)
         yield from rows.batches(self.processor.process(self.epoch, input_batches))
         self.sender.add({(self.epoch.id, self.node_id, partition, 0): rows.report})

@@ -11,7 +11,7 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.steps.stages import Stages
 from streamling.errors import SPARK_FAILED, TransientError
-from streamling.formats.arrow import arrow_schema, conform
+from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 
@@ -86,7 +86,7 @@ class WriteStage:
         import pyarrow as pa
 
         schema = arrow_schema(self.schema)
-        input_batches = (conform(batch, schema, self.node_name) for batch in batches)
+        input_batches = (cast_batch(batch, schema, self.node_name) for batch in batches)
         report = self.writer.write(self.epoch, Task(partition, attempt), input_batches)
         self.sender.add({(self.epoch.id, self.node_id, partition, attempt): report})
         columns = [pa.array([partition], pa.int32()), pa.array([attempt], pa.int64())]
