@@ -32,7 +32,7 @@ def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float
         return look_up(newest, f"looking up the schema of topic '{topic}'", seconds)
     except StreamlingError as error:
         message = (
-            f"{node.described()}: failed to create Kafka source: failed to fetch Avro schema from Schema SchemaRegistry "
+            f"{node.described()}: failed to create Kafka source: failed to fetch Avro schema from Schema Registry "
             f"for topic '{topic}': {error.message}"
         )
         hint = error.hint or "the address of the schema registry is kafka_source.schema_registry_url"

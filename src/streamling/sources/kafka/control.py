@@ -161,7 +161,9 @@ class Control:
         """Looks up the topic, with retries without limit. None if the run ends before."""
         what, closing = f"source {self._options.name}: finding the topic", self._closing
         try:
-            return retry(self._look, what=what, stopping=closing.is_set, sleep=closing.wait, on_trouble=self._set_trouble)
+            return retry(
+                self._look, what=what, stopping=closing.is_set, sleep=closing.wait, on_trouble=self._set_trouble
+            )
         except TransientError:
             if not closing.is_set():
                 raise
