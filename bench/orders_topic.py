@@ -20,7 +20,7 @@ from bench.processes import cache
 from streamling.dev.processes import free_ports
 from streamling.dev.stack import SERVERS, Stack
 from streamling.dev.topics import Topics
-from streamling.formats.avro_blocks import number
+from streamling.formats.avro_blocks import encode_long
 
 SCHEMA = json.dumps(
     {
@@ -125,7 +125,7 @@ def _fill(place: Place, events: Iterator[Event]) -> None:
     kinds = [body(kind) for kind in range(_KINDS)]
     headers = {operation: [("dbz.op", operation)] for operation in _OPERATIONS}
     for count, (id_, kind, operation) in enumerate(events):
-        value = frame + number(id_) + kinds[kind]
+        value = frame + encode_long(id_) + kinds[kind]
         while True:
             try:
                 producer.produce(place.topic, value, headers=headers[operation])
@@ -144,7 +144,7 @@ def produce(place: Place, rate: int, seconds: float, *, first: int = 0) -> int:
     frame, began, sent = b"\0" + place.schema_id.to_bytes(4), time.monotonic(), 0
     while sent < seconds * rate:
         for id_ in range(first + sent, first + int((time.monotonic() - began) * rate)):
-            value = frame + number(id_) + body(0, time.time_ns() // 1000)
+            value = frame + encode_long(id_) + body(0, time.time_ns() // 1000)
             producer.produce(place.topic, value, headers=[("dbz.op", b"c")])
             sent += 1
         producer.poll(_STEP_S)
@@ -160,10 +160,10 @@ def body(kind: int, created: int = 1_700_000_000_000) -> bytes:
     price = (mixed * 31 - 5_000_000).to_bytes(8, signed=True)
     return b"".join(
         (
-            *(number(len(text)) + text.encode() for text in texts),
+            *(encode_long(len(text)) + text.encode() for text in texts),
             struct.pack("<d", mixed % 100_000 / 100),
-            number(len(price)) + price,
-            number(created + kind),
-            number(kind % 100),
+            encode_long(len(price)) + price,
+            encode_long(created + kind),
+            encode_long(kind % 100),
         )
     )
