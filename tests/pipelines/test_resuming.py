@@ -65,7 +65,7 @@ def test_state_list_names_the_position_of_the_source(place: Workspace, runs: lis
 def test_state_show_prints_one_key_and_refuses_an_unknown_one(place: Workspace, runs: list[Finished]) -> None:
     assert '"next": 100' in place.run("state", "show", "numbers:generator").succeeded().stdout
     unknown = place.run("state", "show", "nothing")
-    assert (unknown.code, unknown.stderr) == (1, "no such key: nothing\n")
+    assert (unknown.code, unknown.stderr) == (1, "there is no state key 'nothing'; `streamling state list` lists all\n")
 
 
 def test_another_application_has_no_state(place: Workspace, runs: list[Finished]) -> None:

@@ -214,7 +214,7 @@ def test_a_registry_that_never_answers_is_given_up_in_bounded_time(place: Worksp
 
 def test_a_subject_that_the_registry_does_not_have(place: Workspace, registry: SchemaRegistry) -> None:
     report = validated(place, AVRO, registry.url)
-    assert_not_carried_out(report, "says 404 to /subjects/shop.bids-value/versions/latest")
+    assert_not_carried_out(report, "answers 404 to /subjects/shop.bids-value/versions/latest")
     assert report["seconds"] < BOUND_S
 
 
