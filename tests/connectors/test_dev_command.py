@@ -199,7 +199,9 @@ def test_the_status_says_what_runs_where(here: Path, kafka: KafkaBroker) -> None
 def test_nothing_listens_for_other_machines(
     here: Path, schema_registry: SchemaRegistry, postgres: PostgresServer
 ) -> None:
-    for one in json.loads(succeeded(here, "status", "--format", "json"))["servers"]:
+    servers = json.loads(succeeded(here, "status", "--format", "json"))["servers"]
+    assert {one["server"] for one in servers} == {"kafka", "registry", "postgres"}
+    for one in servers:
         assert one["state"] == "running"
         listening = [c for c in psutil.Process(one["pid"]).net_connections() if c.status == psutil.CONN_LISTEN]
         assert listening

@@ -29,6 +29,7 @@ def test_equal_keys_go_to_one_partition_in_order(kafka: KafkaBroker) -> None:
     topic = kafka.topic(partitions=3)
     kafka.produce(topic, [Message(str(n).encode(), str(n % 5).encode()) for n in range(50)])
     found = kafka.consume(topic)
+    assert len(found) == 50
     for key in {message.key for message in found}:
         own = [message for message in found if message.key == key]
         assert len({message.partition for message in own}) == 1

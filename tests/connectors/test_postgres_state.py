@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -313,5 +314,6 @@ def test_a_store_leaves_no_connection_behind(database: Database) -> None:
         for _ in range(100):
             if connection.execute(counted, [database.name, "streamling/%"]).fetchone() == (0,):
                 break
+            time.sleep(0.05)
         else:
             raise AssertionError("it is still there")

@@ -39,6 +39,8 @@ class IntoFiles:
         self._settings = {
             "KAFKA_SOURCE__BROKERS": kafka.brokers,
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
+            "KAFKA_SOURCE__SESSION_TIMEOUT_MS": 3000,
+            "EPOCH__TAKEOVER_MS": 2000,
         }
         self._sent = 0
         chosen = SQL if spark else PLUGIN

@@ -59,7 +59,9 @@ class IntoTables:
         self._settings = {
             "KAFKA_SOURCE__BROKERS": kafka.brokers,
             "KAFKA_SOURCE__CONSUMER_GROUP_ID": f"group-{self._topic}",
+            "KAFKA_SOURCE__SESSION_TIMEOUT_MS": 3000,
             "EPOCH__ROWS": 250,
+            "EPOCH__TAKEOVER_MS": 2000,
             "POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 5,
             # A process may be started while the database is down.
             "STATE_BACKEND__POSTGRES__ACQUIRE_TIMEOUT_SECS": 60,

@@ -10,16 +10,17 @@ from two_sinks import assert_exact, write
 
 pytestmark = pytest.mark.faults
 
-# Half a minute of work, while the other process sleeps, wakes up, or works too.
-ROWS, RATE = 2400, 80
+# A quarter of a minute of work, while the other process sleeps, wakes up, or works too.
+ROWS, RATE = 1200, 80
+TAKEOVER = {"EPOCH__TAKEOVER_MS": 2000}
 
 
 def test_suspended_processes_wake_up_to_another_owner_and_nothing_is_doubled(place: Workspace) -> None:
     write(place, ROWS, rate=RATE, sql=False)
-    first = place.start(spark=False)
+    first = place.start(spark=False, **TAKEOVER)
     first.until_epochs(3)
     place.suspend(first)
-    second = place.start(spark=False)
+    second = place.start(spark=False, **TAKEOVER)
     second.until_epochs(3)
     first.signal(signal.SIGCONT)
     # It notices that it was fenced. From here on both are awake and compete for the rows.

@@ -143,8 +143,8 @@ def test_now_is_one_value_per_epoch_and_moves_between_epochs(place: Workspace) -
 
 def test_no_file_is_left_half_way(place: Workspace) -> None:
     for sink in ("parquet", "json", "csv", "union", "times"):
-        staged = list((place.directory / sink / "_streamling").glob("*/*/staging/*"))
-        assert staged == []
+        (staging,) = (place.directory / sink / "_streamling").glob("*/*/staging")
+        assert list(staging.iterdir()) == []
 
 
 def test_standard_error_holds_our_log_and_nothing_of_spark(run: Finished) -> None:

@@ -31,6 +31,7 @@ message.max.bytes=10485760
 broker.session.timeout.ms=5000
 broker.heartbeat.interval.ms=1000
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1

@@ -270,13 +270,13 @@ class Rig:
     more: str = ""
     limit: int | None = None
     driver_rows: int = 10
+    takeover_ms: int = 50
     stop: StopRequest = field(default_factory=StopRequest)
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)
 
     def loop(self) -> EpochLoop:
-        settings = Settings(
-            application_id="app", record_batch_interval_ms=1, epoch=blocks.EpochSettings(driver_rows=self.driver_rows)
-        )
+        epoch = blocks.EpochSettings(driver_rows=self.driver_rows, takeover_ms=self.takeover_ms)
+        settings = Settings(application_id="app", record_batch_interval_ms=1, epoch=epoch)
         plan = plan_of(self.sources, self.sinks, self.column, self.more)
         outlets = [Outlet(node, self.sinks[node.ref], self.limit) for node in plan.sinks]
         sources = len(self.sources)

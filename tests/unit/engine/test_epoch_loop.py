@@ -25,17 +25,11 @@ from streamling.connector import (
     SourceCapabilities,
 )
 from streamling.engine.data.results import EpochTooLarge
-from streamling.engine.protocol import recovery
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.state import MemoryState
 from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
 
 KEY = "numbers:"
-
-
-@pytest.fixture(autouse=True)
-def quick_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_TAKEOVER_S", 0.05)
 
 
 def rig(there: int = 25, sinks: Mapping[str, LedgerSink] | None = None, **more: object) -> Rig:
@@ -701,9 +695,8 @@ def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> No
     assert r.sinks["out"].rows == list(range(25))
 
 
-def test_our_own_record_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_TAKEOVER_S", 0.5)
-    r, began = rig(25), []
+def test_our_own_record_is_not_waited_for() -> None:
+    r, began = rig(25, takeover_ms=500), []
 
     def once(epoch: Epoch) -> None:
         r.sinks["out"].before_commit = lambda epoch: began.append(time.monotonic())

@@ -24,8 +24,6 @@ from streamling.errors import STATE_MOVED, Fenced, PermanentError
 
 log = logging.getLogger(__name__)
 
-# A record of another owner that has not changed for this long belongs to a dead or suspended process.
-_TAKEOVER_S = 10.0
 # Fenced this often in a row while no position moves: the target is ahead of the state, and will stay so.
 _FENCED_WITHOUT_PROGRESS = 3
 
@@ -175,7 +173,8 @@ class Recovery:
 
     def _wait_for_other_owner(self) -> None:
         """While another owner works, its records change; records that do not change have no live owner."""
-        deadline = time.monotonic() + _TAKEOVER_S
+        takeover_s = self._context.settings.epoch.takeover_ms / 1000
+        deadline = time.monotonic() + takeover_s
         records = self._foreign_records()
         while records and time.monotonic() < deadline and not self._context.stop.requested:
             if self.assignment_changed():
@@ -185,7 +184,7 @@ class Recovery:
             latest = self._foreign_records()
             if latest != records:
                 records = latest
-                deadline = time.monotonic() + _TAKEOVER_S
+                deadline = time.monotonic() + takeover_s
 
     def assignment_changed(self) -> bool:
         return any(source.assignment_changed for source in self._context.sources)

@@ -12,7 +12,7 @@ from streamling.clients.kafka import Broker
 from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
 from streamling.retry import retry
 from streamling.sources.kafka.membership import Membership
-from streamling.spec.settings.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class _Every:
 class Control:
     """`changed` is called when the assignment changes, and when the thread has failed permanently."""
 
-    def __init__(self, options: ControlOptions, connection: KafkaConnection) -> None:
+    def __init__(self, options: ControlOptions, connection: KafkaSourceSettings) -> None:
         self._options = options
         self._connection = connection
         self._changed: Callable[[], None] = lambda: None

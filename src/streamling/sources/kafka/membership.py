@@ -12,12 +12,10 @@ from typing import Any
 
 from streamling.clients.kafka import client_settings, kafka_failure
 from streamling.errors import SOURCE_FAILED, PermanentError
-from streamling.spec.settings.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaSourceSettings
 
 log = logging.getLogger(__name__)
 
-# The partitions of a process that was killed are assigned to others after this time.
-_SESSION_MS = 10_000
 # How often the client looks for partitions that were added to the topic.
 _METADATA_MS = 30_000
 
@@ -31,7 +29,7 @@ class Membership:
 
     def __init__(
         self,
-        connection: KafkaConnection,
+        connection: KafkaSourceSettings,
         topic: str,
         group: str,
         *,
@@ -47,7 +45,7 @@ class Membership:
         settings = {
             "group.id": group,
             "enable.auto.commit": False,
-            "session.timeout.ms": _SESSION_MS,
+            "session.timeout.ms": connection.session_timeout_ms,
             "topic.metadata.refresh.interval.ms": _METADATA_MS,
             # Members keep their partitions while others join and leave.
             "partition.assignment.strategy": "cooperative-sticky",

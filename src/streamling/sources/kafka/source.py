@@ -28,7 +28,7 @@ from streamling.sources.kafka.control import Control, ControlOptions
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
-from streamling.spec.settings.blocks import KafkaConnection
+from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class KafkaSource(Source):
         self,
         reading: TopicReading,
         control: ControlOptions,
-        connection: KafkaConnection,
+        connection: KafkaSourceSettings,
         make_payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
         make_condition: Callable[[Schema], Expression | None],
     ) -> None:

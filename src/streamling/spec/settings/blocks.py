@@ -190,6 +190,11 @@ class KafkaSourceSettings(KafkaConnection):
     consumer_group_id: str | None = Field(
         default=None, description="Prefix of the consumer groups; if not set, each run has a random group."
     )
+    session_timeout_ms: Int = Field(
+        default=10_000,
+        ge=1,
+        description="Time after which the partitions of a process that stopped responding are assigned to others.",
+    )
     lag_report_interval_ms: Int = Field(default=60000, ge=1, description="Interval between updates of the lag metric.")
 
 
@@ -299,4 +304,9 @@ class EpochSettings(SettingBlock):
     )
     bytes: Int = Field(
         default=64 * 1024 * 1024, ge=1, description="Maximum bytes that are buffered ahead, and that are collected."
+    )
+    takeover_ms: Int = Field(
+        default=10_000,
+        ge=1,
+        description="Time after which the unchanged record of another process counts as abandoned, and is taken over.",
     )
