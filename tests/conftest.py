@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from kafka_broker import KafkaBroker
-from local_stack import local_stack
-from pgbouncer_server import NotToBeHad, PgBouncer, pgbouncer
-from postgres_server import PostgresServer
-from schema_registry import SchemaRegistry
-from secure_servers import SecureServers, secure_servers
 
 from streamling.dev.stack import Stack
+from support.kafka_broker import KafkaBroker
+from support.local_stack import local_stack
+from support.pgbouncer_server import NotToBeHad, PgBouncer, pgbouncer
+from support.postgres_server import PostgresServer
+from support.schema_registry import SchemaRegistry
+from support.secure_servers import SecureServers, secure_servers
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spark_cluster import SparkCluster, spark_cluster
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
-
-from harness import Workspace, workspace
+from support.harness import Workspace, workspace
+from support.spark_cluster import SparkCluster, spark_cluster
 
 
 @pytest.fixture(scope="session")

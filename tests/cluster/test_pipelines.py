@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Row, Workspace
-from kafka_broker import KafkaBroker
-from postgres_server import Database, PostgresServer
-from spark_cluster import SparkCluster
+
+from support.harness import Row, Workspace
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database, PostgresServer
+from support.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 

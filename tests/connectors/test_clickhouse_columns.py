@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clickhouse_server import PASSWORD, USER, ClickHouseServer, clickhouse_server
-from schema_registry import SchemaRegistry
 
 from streamling.cli.main import main
 from streamling.connector import kinds
@@ -23,6 +21,8 @@ from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import ClickHouseSourceSettings
+from support.clickhouse_server import PASSWORD, USER, ClickHouseServer, clickhouse_server
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from connector_samples import epoch, opened, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from streamling.connector import Epoch, Report
 from streamling.errors import Fenced
 from streamling.sinks.file import FileSink
 from streamling.sinks.file.commit_log import CommitEntry, CommitLog, Move
+from support.connector_samples import epoch, opened, written
 
 
 @pytest.fixture

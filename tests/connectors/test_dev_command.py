@@ -15,15 +15,15 @@ from typing import Any
 
 import psutil
 import pytest
-from kafka_broker import KafkaBroker
-from postgres_server import Database, PostgresServer
-from schema_registry import SchemaRegistry
 
 import streamling
 from streamling.dev.processes import free_ports
 from streamling.dev.stack import Stack
 from streamling.spec.settings import load_settings
 from streamling.spec.settings.blocks import BackendType, SslMode
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database, PostgresServer
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from connector_samples import epoch, opened, read_rows, rows, sink, sink_node, written
 
 from streamling.connector import Applied, Epoch, Report, SinkContext, Task
 from streamling.errors import Fenced, PermanentError, TransientError
 from streamling.plan.types import INT64, OPERATION_FIELD, DataType, Field, Schema, list_of, map_of
 from streamling.sinks.file import FileSink
+from support.connector_samples import epoch, opened, read_rows, rows, sink, sink_node, written
 
 
 class Died(Exception):

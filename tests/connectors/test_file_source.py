@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from file_source_samples import PLENTY, Row, everything, file_source, opened, read, rows_in, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.sources.file import avro_container, records
 from streamling.sources.file import source as source_module
 from streamling.sources.file.storage import open_unchanged
+from support.file_source_samples import PLENTY, Row, everything, file_source, opened, read, rows_in, rows_of
 
 KEY = "events:bounded_progress"
 FORMATS = ("csv", "json", "parquet")

@@ -13,13 +13,13 @@ from uuid import UUID
 
 import fastavro
 import pytest
-from file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, read, rows_in, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamling.connector import Room
 from streamling.errors import PermanentError
 from streamling.formats import avro_blocks
+from support.file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, read, rows_in, rows_of
 
 KEY = "events:bounded_progress"
 ID_AND_NAME = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]

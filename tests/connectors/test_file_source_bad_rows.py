@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, rows_in
 
 from streamling.connector import BadRow, Room
+from support.file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, rows_in
 
 GOOD = {"csv": "id,name\n0,n\n", "json": '{"id": 0, "name": "n", "price": 1.5}\n'}
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
 
 from streamling.connector import Json, Room
 from streamling.errors import PermanentError
@@ -19,6 +18,7 @@ from streamling.sources.file import source as source_module
 from streamling.sources.file.listing import SourceFile
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, ReadFiles
 from streamling.sources.file.source import FileSource
+from support.file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
 
 BOUNDED, WATERMARK = "events:bounded_progress", "events:watermark"
 LONG_AGO = 1_700_000_000

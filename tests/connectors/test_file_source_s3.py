@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
-from s3_server import S3Server, s3_server
 
 from streamling.connector import Room
 from streamling.errors import PermanentError, TransientError
+from support.file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
+from support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.servers
 

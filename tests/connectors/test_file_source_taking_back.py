@@ -12,13 +12,13 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, read, rows_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamling.connector import BadRow, Json, Offer, Reached, Room, Slice
 from streamling.sources.file import avro_files, parquet_files, reader, records, rows
 from streamling.sources.file.source import FileSource
+from support.file_source_samples import PLENTY, Row, bad_in, everything, file_source, opened, read, rows_in
 
 FORMATS = ("csv", "json", "parquet", "avro")
 BOUNDED, WATERMARK = "events:bounded_progress", "events:watermark"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from connector_samples import source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamling.connector import Offer, Room, Source
 from streamling.errors import InvalidPipeline
 from streamling.sources import generator
+from support.connector_samples import source
 
 KEY = "numbers:generator"
 

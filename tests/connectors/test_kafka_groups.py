@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from kafka_broker import KafkaBroker
-from kafka_source_samples import PLENTY, divided, everything, positions_of, source
 
 from streamling.connector import Runtime
 from streamling.dev.topics import Message
 from streamling.sources.kafka.source import KafkaSource
 from streamling.telemetry.metrics import Metrics
+from support.kafka_broker import KafkaBroker
+from support.kafka_source_samples import PLENTY, divided, everything, positions_of, source
 
 pytestmark = pytest.mark.servers
 

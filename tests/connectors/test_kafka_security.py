@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from kafka_source_samples import PLENTY, everything, source
-from secure_servers import PASSWORD, SecureServers
 
 from streamling.errors import SCHEMA_NOT_FOUND, SETTING_INVALID, SOURCE_FAILED, PermanentError, UserError
+from support.avro_frames import framed
+from support.kafka_source_samples import PLENTY, everything, source
+from support.secure_servers import PASSWORD, SecureServers
 
 pytestmark = pytest.mark.servers
 

@@ -9,15 +9,24 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from kafka_broker import KafkaBroker
-from kafka_source_samples import PLENTY, divided, eventually, everything, positions_of, read, source, transaction
-from schema_registry import SchemaRegistry
 
 from streamling.clients.kafka import Broker
 from streamling.connector import BadRow, Counted, Room
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, SCHEMA_OUTDATED, SOURCE_FAILED, StreamlingError
+from support.avro_frames import framed
+from support.kafka_broker import KafkaBroker
+from support.kafka_source_samples import (
+    PLENTY,
+    divided,
+    eventually,
+    everything,
+    positions_of,
+    read,
+    source,
+    transaction,
+)
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from kafka_broker import KafkaBroker
-from kafka_source_samples import everything, source
-from schema_registry import SchemaRegistry
 
 from streamling.connector import BadRow
 from streamling.dev.topics import Message
 from streamling.errors import INVALID_VALUE, SCHEMA_NOT_FOUND, SCHEMA_OUTDATED, SCHEMA_UNUSABLE, StreamlingError
+from support.avro_frames import framed
+from support.kafka_broker import KafkaBroker
+from support.kafka_source_samples import everything, source
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

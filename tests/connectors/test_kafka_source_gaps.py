@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from kafka_broker import COMPACTING, KafkaBroker
-from kafka_source_samples import PLENTY, eventually, everything, read, source, transaction
-from schema_registry import SchemaRegistry
 
 from streamling.connector import Offer, Room
 from streamling.dev.topics import Message
 from streamling.errors import OFFSETS_GONE, StreamlingError
 from streamling.sources.kafka.source import KafkaSource
+from support.avro_frames import framed
+from support.kafka_broker import COMPACTING, KafkaBroker
+from support.kafka_source_samples import PLENTY, eventually, everything, read, source, transaction
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

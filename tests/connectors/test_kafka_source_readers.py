@@ -6,13 +6,13 @@ import logging
 import time
 
 import pytest
-from kafka_broker import KafkaBroker
-from kafka_source_samples import everything, source
 
 from streamling.connector import Room
 from streamling.dev.topics import Message
 from streamling.engine.data.capacity import Caps
 from streamling.engine.data.readahead import ReadAhead
+from support.kafka_broker import KafkaBroker
+from support.kafka_source_samples import everything, source
 
 pytestmark = pytest.mark.servers
 

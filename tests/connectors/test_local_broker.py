@@ -7,11 +7,11 @@ import time
 import uuid
 
 import pytest
-from kafka_broker import KafkaBroker
-from local_stack import LocalServer, local_stack
 
 from streamling.dev.topics import Message
 from streamling.errors import TOPIC_FAILED, StreamlingError
+from support.kafka_broker import KafkaBroker
+from support.local_stack import LocalServer, local_stack
 
 pytestmark = pytest.mark.servers
 

@@ -9,9 +9,9 @@ import time
 import psutil
 import psycopg
 import pytest
-from postgres_server import Database, PostgresServer
 
 from streamling.dev.stack import ServerState, Stack
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = pytest.mark.servers
 

@@ -9,8 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from postgres_samples import ITEMS, items, sink, write
-from postgres_server import Database, PostgresServer
 
 from streamling.errors import TABLE_UNFIT, UserError
 from streamling.plan.types import (
@@ -34,6 +32,8 @@ from streamling.plan.types import (
     decimal,
     list_of,
 )
+from support.postgres_samples import ITEMS, items, sink, write
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = pytest.mark.servers
 

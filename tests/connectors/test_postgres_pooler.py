@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pgbouncer_server import POOL_SIZE, PgBouncer
-from postgres_samples import TASK, batch, epoch, items, sink, write
-from postgres_server import Database, PostgresServer
 
 from streamling.connector import Applied
 from streamling.errors import Fenced, PermanentError, TransientError
 from streamling.plan.types import FLOAT64, OPERATION_FIELD, STRING, Field, Schema
+from support.pgbouncer_server import POOL_SIZE, PgBouncer
+from support.postgres_samples import TASK, batch, epoch, items, sink, write
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = pytest.mark.servers
 

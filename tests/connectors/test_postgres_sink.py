@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
-from postgres_server import Database, PostgresServer
-from silent_proxy import silent_proxy
 
 from streamling.connector import Applied
 from streamling.errors import TABLE_UNFIT, Fenced, PermanentError, StreamlingError, TransientError, UserError
@@ -33,6 +30,9 @@ from streamling.plan.types import (
 )
 from streamling.sinks.postgres import sink as module
 from streamling.sinks.postgres.sink import PostgresSink
+from support.postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
+from support.postgres_server import Database, PostgresServer
+from support.silent_proxy import silent_proxy
 
 pytestmark = pytest.mark.servers
 

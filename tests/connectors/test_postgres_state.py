@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from postgres_server import Database, PostgresServer
-from silent_proxy import SilentProxy, silent_proxy
 
 from streamling.connector import Epoch, Slice
 from streamling.engine.protocol.pending import Journal
@@ -22,6 +20,8 @@ from streamling.errors import Fenced, PermanentError, StreamlingError, Transient
 from streamling.retry import retry
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType, SslMode, StateBackend
+from support.postgres_server import Database, PostgresServer
+from support.silent_proxy import SilentProxy, silent_proxy
 
 pytestmark = pytest.mark.servers
 

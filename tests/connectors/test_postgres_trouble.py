@@ -11,8 +11,6 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
-from postgres_server import Database, PostgresServer
 
 from streamling.clients.postgres import create_once
 from streamling.connector import Applied
@@ -31,6 +29,8 @@ from streamling.plan.types import (
     Field,
     Schema,
 )
+from support.postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = pytest.mark.servers
 

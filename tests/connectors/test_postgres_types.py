@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postgres_samples import LOOSE, TASK, sink
-from postgres_server import Database, PostgresServer
 
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.types import (
@@ -49,6 +47,8 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
+from support.postgres_samples import LOOSE, TASK, sink
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = pytest.mark.servers
 

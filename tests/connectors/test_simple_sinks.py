@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from connector_samples import epoch, opened, rows
 
 from streamling.connector import Applied, Guarantee, Placement, Report, Sink, Task
 from streamling.errors import PermanentError, TransientError
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import PrintSinkSettings
+from support.connector_samples import epoch, opened, rows
 
 FIRST, SECOND = epoch(1, 0, 2), epoch(2, 2, 4)
 TASK = Task(0, 0)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
-
-from harness import Workspace, workspace
+from support.harness import Workspace, workspace
 
 
 @pytest.fixture

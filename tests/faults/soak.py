@@ -21,17 +21,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness import Child, Workspace, workspace
-from into_files import IntoFiles
-from into_tables import POINTS, TABLES, IntoTables
-from kafka_broker import KafkaBroker
-from local_stack import LocalServer, local_stack
-from postgres_server import PostgresServer
-from two_instances import TwoInstances
-from two_sinks import differences, write
+from support.harness import Child, Workspace, workspace
+from support.into_files import IntoFiles
+from support.into_tables import POINTS, TABLES, IntoTables
+from support.kafka_broker import KafkaBroker
+from support.local_stack import LocalServer, local_stack
+from support.postgres_server import PostgresServer
+from support.two_instances import TwoInstances
+from support.two_sinks import differences, write
 
 # More than the longest rounds can deliver at this rate; the last run has no rate and takes the rest at once.
 ROWS_PER_FAULT = 6000

@@ -9,10 +9,10 @@ import signal
 from collections.abc import Mapping
 
 import pytest
-from harness import Workspace
-from two_sinks import FORMATS, assert_exact, assert_some_missing_none_doubled, write
 
 from streamling.testing.crash import POINTS, VARIABLE
+from support.harness import Workspace
+from support.two_sinks import FORMATS, assert_exact, assert_some_missing_none_doubled, write
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from harness import Workspace
 
 from streamling.testing.crash import VARIABLE
+from support.harness import Workspace
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from harness import Workspace
-from into_files import IntoFiles
-from kafka_broker import KafkaBroker
-from two_instances import TwoInstances
+
+from support.harness import Workspace
+from support.into_files import IntoFiles
+from support.kafka_broker import KafkaBroker
+from support.two_instances import TwoInstances
 
 pytestmark = [pytest.mark.faults, pytest.mark.servers]
 

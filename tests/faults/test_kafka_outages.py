@@ -7,12 +7,12 @@ import signal
 import time
 
 import pytest
-from avro_frames import framed
-from harness import Workspace
-from kafka_broker import KafkaBroker
-from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
+from support.avro_frames import framed
+from support.harness import Workspace
+from support.kafka_broker import KafkaBroker
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
 

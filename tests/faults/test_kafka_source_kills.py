@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 
 import pytest
-from avro_frames import framed
-from harness import Workspace
-from kafka_broker import KafkaBroker
-from schema_registry import SchemaRegistry
 
 from streamling.testing.crash import VARIABLE
+from support.avro_frames import framed
+from support.harness import Workspace
+from support.kafka_broker import KafkaBroker
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
 

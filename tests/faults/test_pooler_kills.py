@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 
 import pytest
-from harness import Workspace
-from pgbouncer_server import PgBouncer
-from postgres_server import PostgresServer
 
 from streamling.testing.crash import VARIABLE
+from support.harness import Workspace
+from support.pgbouncer_server import PgBouncer
+from support.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
 

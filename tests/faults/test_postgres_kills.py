@@ -6,13 +6,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from harness import Workspace
-from into_tables import POINTS, IntoTables
-from kafka_broker import KafkaBroker
-from postgres_server import PostgresServer
-from two_instances import TwoInstances
 
 from streamling.testing.crash import POINTS as ALL_POINTS
+from support.harness import Workspace
+from support.into_tables import POINTS, IntoTables
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import PostgresServer
+from support.two_instances import TwoInstances
 
 pytestmark = [pytest.mark.faults, pytest.mark.servers]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 
 import pytest
-from harness import Row, Workspace
 
 from streamling.testing.crash import VARIABLE
+from support.harness import Row, Workspace
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 

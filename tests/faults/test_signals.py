@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from harness import Child, Finished, Workspace, workspace
-from two_sinks import assert_exact, differences, write
+
+from support.harness import Child, Finished, Workspace, workspace
+from support.two_sinks import assert_exact, differences, write
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 
 import pytest
-from harness import Child, Workspace
-from two_sinks import assert_exact, write
+
+from support.harness import Child, Workspace
+from support.two_sinks import assert_exact, write
 
 pytestmark = pytest.mark.faults
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from harness import MakeWorkspace, Workspace, workspace
-from warm_engine import WarmEngine
+
+from support.harness import MakeWorkspace, Workspace, workspace
+from support.warm_engine import WarmEngine
 
 
 @pytest.fixture(scope="session")

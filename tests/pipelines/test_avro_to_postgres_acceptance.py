@@ -12,13 +12,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from harness import MakeWorkspace, Row, Workspace, printed
-from kafka_broker import KafkaBroker
-from postgres_server import Database, PostgresServer
-from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
+from support.avro_frames import framed
+from support.harness import MakeWorkspace, Row, Workspace, printed
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database, PostgresServer
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness import Workspace
+
+from support.harness import Workspace
 
 pytestmark = pytest.mark.spark
 

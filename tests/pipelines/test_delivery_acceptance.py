@@ -6,7 +6,8 @@ import json
 import signal
 
 import pytest
-from harness import Finished, MakeWorkspace, Workspace, printed
+
+from support.harness import Finished, MakeWorkspace, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

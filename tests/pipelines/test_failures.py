@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import AS_INSTALLED, Workspace, printed
 
 from streamling.engine.process.archive import archive_path, cache_directory
 from streamling.engine.process.java import find_java
+from support.harness import AS_INSTALLED, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from harness import Child, Finished, MakeWorkspace, Row, Workspace, printed
+
+from support.harness import Child, Finished, MakeWorkspace, Row, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness import AS_INSTALLED, Workspace, printed
+
+from support.harness import AS_INSTALLED, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 
 import pytest
-from avro_frames import framed
-from harness import Workspace
-from secure_servers import PASSWORD, SecureServers
+
+from support.avro_frames import framed
+from support.harness import Workspace
+from support.secure_servers import PASSWORD, SecureServers
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

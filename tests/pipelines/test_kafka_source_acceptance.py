@@ -6,12 +6,12 @@ import json
 import signal
 
 import pytest
-from avro_frames import framed
-from harness import Workspace, printed
-from kafka_broker import KafkaBroker
-from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
+from support.avro_frames import framed
+from support.harness import Workspace, printed
+from support.kafka_broker import KafkaBroker
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -6,10 +6,10 @@ import re
 import time
 
 import pytest
-from harness import Workspace
-from kafka_broker import KafkaBroker
 
 from streamling.dev.topics import Message
+from support.harness import Workspace
+from support.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -7,10 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from harness import Workspace
-from kafka_broker import KafkaBroker
-from postgres_server import Database, PostgresServer
-from schema_registry import SchemaRegistry
+
+from support.harness import Workspace
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database, PostgresServer
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

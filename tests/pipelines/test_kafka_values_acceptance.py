@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from avro_frames import framed
-from harness import MakeWorkspace, Row, Workspace
-from kafka_broker import KafkaBroker
-from schema_registry import SchemaRegistry
 
 from streamling.dev.topics import Message
+from support.avro_frames import framed
+from support.harness import MakeWorkspace, Row, Workspace
+from support.kafka_broker import KafkaBroker
+from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from harness import AS_INSTALLED, Workspace
+
+from support.harness import AS_INSTALLED, Workspace
 
 pytestmark = pytest.mark.spark
 

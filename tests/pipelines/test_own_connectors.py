@@ -7,8 +7,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from doc_pages import ROOT, blocks_of, write_modules
-from harness import Workspace
+
+from support.doc_pages import ROOT, blocks_of, write_modules
+from support.harness import Workspace
 
 pytestmark = pytest.mark.spark
 

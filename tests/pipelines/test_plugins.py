@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Finished, MakeWorkspace, Workspace, printed
+
+from support.harness import Finished, MakeWorkspace, Workspace, printed
 
 OWN = """
 import asyncio

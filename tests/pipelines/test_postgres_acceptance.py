@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from harness import Finished, MakeWorkspace, Workspace
-from kafka_broker import KafkaBroker
-from postgres_server import Database, PostgresServer
-from silent_proxy import silent_proxy
 
 from streamling.dev.topics import Message
+from support.harness import Finished, MakeWorkspace, Workspace
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database, PostgresServer
+from support.silent_proxy import silent_proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -6,8 +6,9 @@ import json
 import re
 
 import pytest
-from harness import Workspace
-from postgres_server import Database, PostgresServer
+
+from support.harness import Workspace
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

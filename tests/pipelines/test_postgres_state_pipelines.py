@@ -10,8 +10,9 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from harness import Child, Workspace
-from postgres_server import Database, PostgresServer
+
+from support.harness import Child, Workspace
+from support.postgres_server import Database, PostgresServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark]
 

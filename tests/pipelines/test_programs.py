@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from doc_pages import ROOT, blocks_of
-from harness import Workspace
+
+from support.doc_pages import ROOT, blocks_of
+from support.harness import Workspace
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,8 @@ import signal
 import time
 
 import pytest
-from harness import Row, Workspace, printed
+
+from support.harness import Row, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

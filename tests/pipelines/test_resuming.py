@@ -6,7 +6,8 @@ One pipeline is run, run again, extended and run once more; each test looks at w
 from __future__ import annotations
 
 import pytest
-from harness import Finished, MakeWorkspace, Workspace, printed
+
+from support.harness import Finished, MakeWorkspace, Workspace, printed
 
 pytestmark = pytest.mark.spark
 

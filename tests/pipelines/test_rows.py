@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from harness import Finished, MakeWorkspace, Row, Workspace, printed, read_file
+
+from support.harness import Finished, MakeWorkspace, Row, Workspace, printed, read_file
 
 pytestmark = pytest.mark.spark
 

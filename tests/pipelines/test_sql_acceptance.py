@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import Finished, MakeWorkspace, Row, Workspace, printed
 
 from streamling.engine.preparation import check
 from streamling.errors import InvalidPipeline
 from streamling.plan.pipeline import Plan
 from streamling.spec.settings import Settings
+from support.harness import Finished, MakeWorkspace, Row, Workspace, printed
 
 SOURCES = """\
 sources:

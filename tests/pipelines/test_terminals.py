@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal import Terminal
+
+from support.terminal import Terminal
 
 ORDERS = """\
 sources:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Finished, Workspace
-from schema_registry import SchemaRegistry
 
 from streamling.engine.preparation import PROBE_SECONDS
+from support.harness import Finished, Workspace
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-from small_servers import Web, web_stack
 
 from streamling.dev import memory, processes
 from streamling.dev.observer import Observer
@@ -30,8 +29,10 @@ from streamling.errors import (
     StreamlingError,
     UserError,
 )
+from support import small_servers
+from support.small_servers import Web, web_stack
 
-PROGRAM = Path(__file__).with_name("small_servers.py")
+PROGRAM = Path(small_servers.__file__)
 # A busy machine may take seconds to start Python.
 TIMEOUT_S = 30.0
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from doc_pages import ROOT, write_modules
 from pyspark import cloudpickle
 
 from streamling.connector import Applied, BadRow, Epoch, Room, Sink, SinkContext, Slice, Source, Task
@@ -23,6 +22,7 @@ from streamling.plugin.loading import load_plugins
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import Plugin
+from support.doc_pages import ROOT, write_modules
 
 SLICE = Slice("orders", "orders:outbox", None, 4, ([1, 4],), 3)
 EPOCH = Epoch("one", 1, "app", "generation", 0, 0, (SLICE,))

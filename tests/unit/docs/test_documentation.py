@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_modules
 
 from streamling.connector.kinds import built_in_kinds
 from streamling.engine.preparation import check
@@ -22,6 +21,7 @@ from streamling.plugin.registration import Provenance, forget
 from streamling.spec.settings import Settings, load_settings
 from streamling.spec.settings.blocks import Plugin
 from streamling.spec.yaml import MapNode, compose
+from support.doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_modules
 
 # The one with servers is run as a whole by another test: its columns are in a registry.
 PIPELINES = sorted(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
 from streamling.connector import BadRow, Epoch, Json, Report, Slice
 from streamling.engine.protocol import bad_rows as module
 from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage, rejection
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import PermanentError, UserError
+from support.doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
 

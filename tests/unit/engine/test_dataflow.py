@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from doubles import LedgerSink
 
 from streamling.connector import (
     BadRow,
@@ -36,6 +35,7 @@ from streamling.errors import SOURCE_FAILED, SPARK_FAILED, TransientError
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.retry import retry
 from streamling.spec.pipeline import load_pipeline
+from support.doubles import LedgerSink
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
 

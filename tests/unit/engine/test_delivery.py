@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from doubles import LedgerSink, plan_of
 
 from streamling import retry
 from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
@@ -29,6 +28,7 @@ from streamling.errors import SINK_FAILED, SPARK_FAILED, BugError, PermanentErro
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.spec.pipeline import load_pipeline
+from support.doubles import LedgerSink, plan_of
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
 RESULTS = SimpleNamespace(epoch=EPOCH, max_bytes=None)

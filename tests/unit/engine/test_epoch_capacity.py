@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
-from doubles import StubWorkers, until
 
 from streamling.connector import Epoch
 from streamling.engine.data.capacity import Capacity
 from streamling.spec.settings import Settings, blocks
+from support.doubles import StubWorkers, until
 
 MB = 1 << 20
 LIMITS = blocks.EpochSettings(driver_rows=100, rows=10_000, collect_rows=1_000, bytes=32 * MB)

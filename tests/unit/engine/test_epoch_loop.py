@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 from streamling.connector import (
     BatchPolicy,
@@ -28,6 +27,7 @@ from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.state import MemoryState
 from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
+from support.doubles import Crash, LedgerSink, NumberReader, NumberSource, Rig, until
 
 KEY = "numbers:"
 

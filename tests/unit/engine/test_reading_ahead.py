@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
-from doubles import NumberReader, NumberSource, until
 
 from streamling.connector import (
     BadRow,
@@ -30,6 +29,7 @@ from streamling.errors import SINK_FAILED, PermanentError, TransientError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.types import BOOLEAN, INT64, STRING, Field, Schema
 from streamling.spec.pipeline.options import OnError
+from support.doubles import NumberReader, NumberSource, until
 
 MANY = 1 << 30
 MB = 1 << 20

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from doubles import Crash, LedgerSink, NumberSource, Rig, until
-
 from streamling.connector import Applied, Epoch, Report, SourceCapabilities
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.state import MemoryState
+from support.doubles import Crash, LedgerSink, NumberSource, Rig, until
 
 THERE = 40
 ONE_AT_A_TIME = threading.RLock()

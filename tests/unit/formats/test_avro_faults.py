@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from avro_samples import KINDS, Kind, body, decoder, field, nullable, record, records, rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from streamling.formats.avro_faults import fault_finder
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.avro_values import decoding_schema
 from streamling.formats.bodies import BadBody
+from support.avro_samples import KINDS, Kind, body, decoder, field, nullable, record, records, rows
 
 
 @st.composite

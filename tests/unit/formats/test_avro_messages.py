@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from avro_samples import BEGIN, KINDS, Kind, body, decoder, field, record, records, rows, twos_complement
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from streamling.errors import SCHEMA_UNUSABLE, UserError
 from streamling.formats.avro import expand_schema, rows_of
 from streamling.formats.avro_messages import BodyDecoder
 from streamling.formats.bodies import BadBody
+from support.avro_samples import BEGIN, KINDS, Kind, body, decoder, field, record, records, rows, twos_complement
 
 ORDER = json.dumps(
     {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from node_samples import node, problem, problems
 
 from streamling.spec.pipeline.endpoint import Endpoint
+from support.node_samples import node, problem, problems
 
 HANDLER = "type: handler\nfrom: s\nprimary_key: id\n"
 

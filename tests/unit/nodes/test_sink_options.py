@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from node_samples import columns, node, problem, problems
 
 from streamling.connector import BatchPolicy, kinds
 from streamling.errors import KEY_REQUIRED, MESSAGE_KEY, Caution, Condition, UserError
@@ -43,6 +42,7 @@ from streamling.sinks.webhook import WebhookOptions
 from streamling.spec.pipeline.options import SinkOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import Compression
+from support.node_samples import columns, node, problem, problems
 
 POSTGRES = "type: postgres\nfrom: s\nschema: public\ntable: t\n"
 AGGREGATE = "type: postgres_aggregate\nfrom: s\nschema: public\nlanding_table: l\nagg_table: a\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from node_samples import columns, node, problem, problems
 
 from streamling.errors import Caution, UserError
 from streamling.plan.contract import ChecksColumns, DeclaresColumns
@@ -14,6 +13,7 @@ from streamling.sources.clickhouse import ClickHouseSourceOptions
 from streamling.sources.file import Bounded, Continuous, FileSourceOptions
 from streamling.sources.hybrid import HybridOptions
 from streamling.sources.kafka import DataFormat, KafkaSourceOptions, MissingOffsets, Tombstones
+from support.node_samples import columns, node, problem, problems
 
 
 def kafka(fields: str) -> KafkaSourceOptions:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from node_samples import columns, loaded, node, problem
 
 from streamling.errors import Caution
 from streamling.plan.contract import ReshapesRows
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
 from streamling.transforms.dynamic_table import Backend, DynamicTableOptions, Populate
 from streamling.transforms.script import ScriptOptions
+from support.node_samples import columns, loaded, node, problem
 
 HANDLER = "type: handler\nfrom: s\nprimary_key: id\nurl: http://h\n"
 SCRIPT = "type: script\nfrom: s\nprimary_key: id\nlanguage: ts\nscript: r => r\n"

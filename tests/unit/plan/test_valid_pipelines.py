@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from annotated_pipelines import annotated, assert_as_announced, files, validated
+
+from support.annotated_pipelines import annotated, assert_as_announced, files, validated
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 

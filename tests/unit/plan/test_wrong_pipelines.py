@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotated_pipelines import AnnotatedPipeline, Checked, annotated, assert_as_announced, files, validated
 
 from streamling.connector import kinds
 from streamling.spec.pipeline import Role
+from support.annotated_pipelines import AnnotatedPipeline, Checked, annotated, assert_as_announced, files, validated
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from plugin_nodes import Place
 
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
 from streamling.spec.settings import Settings
+from support.plugin_nodes import Place
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,6 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
-from plugin_files import HEAD, NUMBERS, checked, problems, settings, write_plugin
 
 import streamling
 from streamling.cli.main import main
@@ -17,6 +16,7 @@ from streamling.plugin import SinkPlugin, loading, register_sink
 from streamling.plugin.catalog import plugins
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.registration import Provenance, forget
+from support.plugin_files import HEAD, NUMBERS, checked, problems, settings, write_plugin
 
 PIPELINE = """\
 sources:

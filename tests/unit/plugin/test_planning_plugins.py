@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugin_files import NUMBERS, checked, problems, write_plugin
 
 from streamling.errors import UserError
+from support.plugin_files import NUMBERS, checked, problems, write_plugin
 
 SOURCE = "sources:\n  n: {type: numbers, primary_key: id}\n"
 SINK = "sinks:\n  o: {type: blackhole, from: n}\n"

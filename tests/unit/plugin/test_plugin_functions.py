@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plugin_files import checked, problems, write_plugin
 
 from streamling.connector import Projection
 from streamling.engine.data.functions import used_functions
@@ -17,6 +16,7 @@ from streamling.errors import PermanentError
 from streamling.plan.sql import compile_expression
 from streamling.plugin.functions import Call
 from streamling.plugin.registration import PluginOrigin, Provenance
+from support.plugin_files import checked, problems, write_plugin
 
 OWN = """
 import itertools

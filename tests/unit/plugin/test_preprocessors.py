@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugin_files import checked, problems, write_plugin
 
 from streamling.errors import UserError
+from support.plugin_files import checked, problems, write_plugin
 
 OWN = """
 @register_preprocessor("dataset")

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from plugin_nodes import EPOCH, SCHEMA, Place, batch, ids, processed
 
 from streamling.connector import Offer, Room, Task
 from streamling.errors import PermanentError, StreamlingError, UserError
@@ -26,6 +25,7 @@ from streamling.plugin import (
     register_transform,
 )
 from streamling.plugin.nodes.source import PluginSource
+from support.plugin_nodes import EPOCH, SCHEMA, Place, batch, ids, processed
 
 ROOM = Room(1000, 1, 1)
 

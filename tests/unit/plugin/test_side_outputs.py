@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plugin_files import checked, settings, write_plugin
 
 from streamling.connector import Epoch, Runtime, SinkContext, Task
 from streamling.engine.preparation import prepare
@@ -14,6 +13,7 @@ from streamling.engine.protocol.state import MemoryState
 from streamling.errors import UserError
 from streamling.plugin.side_outputs import SideOutput
 from streamling.telemetry.metrics import Metrics
+from support.plugin_files import checked, settings, write_plugin
 
 OWN = """
 @register_side_output("watch")

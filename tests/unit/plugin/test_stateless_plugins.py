@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from plugin_files import settings, write_plugin
-from plugin_nodes import EPOCH, Place, batch, ids, processed
 
 from streamling.connector import Counted, Placement
 from streamling.errors import PermanentError, StreamlingError, UserError
@@ -21,6 +19,8 @@ from streamling.plugin.loading import load_plugins
 from streamling.plugin.nodes import processor as module
 from streamling.plugin.nodes.processor import StatelessTransform
 from streamling.plugin.nodes.transform import PluginTransform
+from support.plugin_files import settings, write_plugin
+from support.plugin_nodes import EPOCH, Place, batch, ids, processed
 
 
 class Doubling(TransformPlugin):
@@ -172,7 +172,7 @@ def test_the_instance_of_the_driver_ends_with_the_run_and_the_next_run_has_anoth
 
 IN_A_WORKER = """
 import pickle, sys
-from plugin_nodes import batch, processed
+from support.plugin_nodes import batch, processed
 processor = pickle.loads(sys.stdin.buffer.read())
 print([processed(processor, batch(1, 3), batch(5))[0], processed(processor, batch(7))[0]])
 """

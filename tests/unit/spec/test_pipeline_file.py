@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from node_kinds import KINDS, KafkaSource, PluginSink, PrintSink, Sql
 
 from streamling.errors import InvalidPipeline, StreamlingError, UserError, Where
 from streamling.spec.pipeline import PipelineSpec, Role, load_pipeline, read_pipeline
 from streamling.spec.pipeline.options import FileLetters, OnError
+from support.node_kinds import KINDS, KafkaSource, PluginSink, PrintSink, Sql
 
 ORDERS = """\
 name: shop

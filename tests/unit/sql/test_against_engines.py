@@ -22,7 +22,6 @@ from ruamel.yaml import YAML
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-from engine_tables import COLUMNS, TABLES, carried, spark_schema
 
 from streamling.plan.sql import SESSION_SETTINGS, compile_expression, compile_query, parse
 from streamling.plan.sql.epoch import number_rows
@@ -30,6 +29,7 @@ from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import Value
 from streamling.plan.sql.wide import comparison_key
 from streamling.plan.types import OPERATION_FIELD, STRING, Schema
+from support.engine_tables import COLUMNS, TABLES, carried, spark_schema
 
 pytestmark = pytest.mark.spark
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sql_samples import ORDERS, spark, type_of
 
 from streamling.errors import UserError
 from streamling.plan.sql import Expression, compile_expression
 from streamling.plan.types import INT64, U256, Field, Schema, decimal, decimal_arb
+from support.sql_samples import ORDERS, spark, type_of
 
 TEXTS = {
     # literals

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sql_samples import INPUTS, ORDERS, VIEWS, codes, columns, compiled, problems
 
 from streamling.errors import BugError
 from streamling.plan.sql import Function, Value, compile_expression, compile_query, parse
 from streamling.plan.types import FLOAT64, INT64, Field, Schema
+from support.sql_samples import INPUTS, ORDERS, VIEWS, codes, columns, compiled, problems
 
 TEXTS = {
     "SELECT a FROM pair": "SELECT `a`, `_gs_op` FROM `in_1`",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sql_samples import compiled, problems
+
+from support.sql_samples import compiled, problems
 
 ACCEPTED = """
 SELECT a, b FROM pair

@@ -6,12 +6,12 @@ import ast
 from pathlib import Path
 
 import pytest
-from sql_samples import codes, compiled, in_file, problems
 
 import streamling.plan.sql
 from streamling.errors import SQL_SYNTAX, UserError
 from streamling.plan.sql import Function, Parameter, Value, check_statement, parse
 from streamling.plan.types import INT64
+from support.sql_samples import codes, compiled, in_file, problems
 
 
 @pytest.mark.parametrize(

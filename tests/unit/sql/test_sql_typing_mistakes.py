@@ -10,9 +10,9 @@ pytest.importorskip("datafusion")
 
 import pyarrow as pa
 from datafusion import SessionContext
-from sql_samples import problems
 
 from streamling.plan.sql.dialect import tokenize
+from support.sql_samples import problems
 
 QUERIES = """
 SELECT a, b FROM pair

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from sql_samples import problems
+
+from support.sql_samples import problems
 
 QUERIES: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).parent / "wrong_queries.yaml")
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from postgres_server import Database
 
 from streamling.connector import Epoch, Json, Report, SinkContext, Slice, Task, kinds
 from streamling.formats.arrow import arrow_schema
@@ -16,6 +15,7 @@ from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
 from streamling.sinks.postgres.sink import PostgresSink
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
+from support.postgres_server import Database
 
 ITEMS = Schema((Field("id", INT64, nullable=False), Field("name", STRING), Field("score", INT64), OPERATION_FIELD))
 TASK = Task(0, 0)

@@ -19,6 +19,7 @@ import pytest
 
 from streamling.cli.main import main
 
+_DIRECTORY = Path(__file__).parents[1] / "unit" / "plan"
 # Reported for every node that cannot run yet or was not probed; these tests are not about them.
 PASSING = ("NOT_RUNNABLE", "SCHEMA_UNKNOWN")
 
@@ -73,7 +74,7 @@ def annotated(path: Path) -> AnnotatedPipeline:
 
 
 def files(directory: str) -> list[Path]:
-    return sorted((Path(__file__).parent / directory).iterdir())
+    return sorted((_DIRECTORY / directory).iterdir())
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 import psycopg
-from local_stack import LocalServer
 
 from streamling.dev.postgres import password
 from streamling.dev.postgres_program import USER
 from streamling.dev.stack import Stack
 from streamling.spec.settings.blocks import PostgresStateSettings
+from support.local_stack import LocalServer
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import trustme
 from cryptography.hazmat.primitives import serialization
-from kafka_broker import KafkaBroker
-from local_stack import local_stack
-from schema_registry import SchemaRegistry
 
 from streamling.dev.kafka import KafkaServer
 from streamling.dev.registry import RegistryServer
 from streamling.dev.server import HOST, Site
 from streamling.dev.stack import Stack
+from support.kafka_broker import KafkaBroker
+from support.local_stack import local_stack
+from support.schema_registry import SchemaRegistry
 
 USER, PASSWORD = "alice", "open sesame #1"
 

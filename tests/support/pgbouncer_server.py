@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import IO
 
 import trustme
-from postgres_server import Database, PostgresServer
 
 from streamling.dev.observer import Observer
 from streamling.dev.packages import install
 from streamling.dev.postgres import password
 from streamling.dev.postgres_program import USER
 from streamling.dev.processes import free_ports
+from support.postgres_server import Database, PostgresServer
 
 POOL_SIZE = 2
 # It answers at once; a busy machine may need longer.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from harness import PATIENCE_S, Child, Workspace
+from support.harness import PATIENCE_S, Child, Workspace
 
 # A process counts as dead after ten seconds; then its partitions are assigned again, and its epoch is recovered.
 PROGRESS_S = 180.0

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
-from answering import wait_for_answer
 
 from streamling.dev.observer import Observer
 from streamling.dev.packages import check_hash, install
 from streamling.dev.processes import free_ports
+from support.answering import wait_for_answer
 
 VERSION = "26.7.3-stable.1"
 SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from doubling_plugin import doubling
-from harness import Child, Workspace
-from kafka_broker import KafkaBroker
-
 from streamling.dev.topics import Message
+from support.doubling_plugin import doubling
+from support.harness import Child, Workspace
+from support.kafka_broker import KafkaBroker
 
 PARTITIONS, RATE = 4, 300
 PIPELINE = """\

@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
-import without_spark
-from warm_engine import WarmEngine
 
 import streamling
+from support import without_spark
+from support.warm_engine import WarmEngine
 
 Row = dict[str, Any]
 

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from doubling_plugin import doubling
-from harness import Child, Workspace
-from kafka_broker import KafkaBroker
-from postgres_server import Database
-
 from streamling.dev.topics import Message
 from streamling.testing.crash import VARIABLE
+from support.doubling_plugin import doubling
+from support.harness import Child, Workspace
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import Database
 
 SINKS = ("current", "audit")
 POINTS = (

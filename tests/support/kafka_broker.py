@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from local_stack import LocalServer
 
 from streamling.dev.stack import Stack
 from streamling.dev.topics import Message, Topics
+from support.local_stack import LocalServer
 
 # A topic that is compacted as soon as the broker looks at it.
 COMPACTING = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import httpx
-from local_stack import LocalServer
 
 from streamling.dev.stack import SERVERS, Stack
+from support.local_stack import LocalServer
 
 
 class SchemaRegistry(LocalServer):

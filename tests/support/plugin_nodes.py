@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from plugin_files import settings
 
 from streamling.connector import BadRow, Counted, Epoch, Processor, Runtime, SinkContext, TransformContext, kinds
 from streamling.engine.preparation import check
@@ -15,6 +14,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.plugin.nodes.sink import PluginSink
 from streamling.plugin.nodes.source import PluginSource
 from streamling.telemetry.metrics import Metrics
+from support.plugin_files import settings
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("_gs_op", pa.string(), False)])
 EPOCH = Epoch("e", 1, "a", "g", 0, 0, ())

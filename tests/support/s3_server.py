@@ -11,11 +11,11 @@ from typing import IO
 from urllib.parse import quote
 
 import httpx
-from answering import wait_for_answer
 
 from streamling.dev.observer import Observer
 from streamling.dev.packages import install
 from streamling.dev.processes import free_ports
+from support.answering import wait_for_answer
 
 VERSION = "3.7.1"
 BUCKET = "shop"

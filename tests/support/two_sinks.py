@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness import Row, Workspace
+from support.harness import Row, Workspace
 
 _SQL = """\
 sources:

@@ -1,0 +1,1 @@
+"""What tests share: servers, ways to run pipelines, doubles, sample data."""
