@@ -76,6 +76,7 @@ SETTINGS = {
             "schema_registry_password",
             "client_id",
             "consumer_group_id",
+            "session_timeout_ms",
             "lag_report_interval_ms",
         )
     ),
