@@ -320,7 +320,7 @@ def test_a_server_that_is_down_is_asked_again_and_not_for_long() -> None:
     assert (error.code, error.kind) == ("SCHEMA_NOT_FOUND", "transient error")
     assert "does not answer" in error.message
     assert "hidden" not in error.message
-    assert 1 <= time.monotonic() - started < 8
+    assert 0.2 <= time.monotonic() - started < 8
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:

@@ -102,7 +102,7 @@ def test_a_registry_lets_in_those_it_knows(trusting: SecureServers) -> None:
     topic = trusting.kafka.topic()
     trusting.register(f"{topic}-value", SCHEMA)
     for changes in ({"schema_registry_password": "hunter2"}, {"schema_registry_username": ""}):
-        with pytest.raises(PermanentError, match="says 401") as caught:
+        with pytest.raises(PermanentError, match="answers 401") as caught:
             with opened(trusting, topic, **changes):
                 pass
         assert caught.value.condition is SCHEMA_NOT_FOUND

@@ -141,7 +141,7 @@ def test_schemas_that_cannot_be_had_end_the_run_and_name_the_message(
     good = framed(id_, PLAIN, {"id": 1, "text": ""})
     for number, (bad, condition, words) in enumerate(
         [
-            (987654, SCHEMA_NOT_FOUND, "says 404 to /schemas/ids/987654"),
+            (987654, SCHEMA_NOT_FOUND, "answers 404 to /schemas/ids/987654"),
             (stranger, SCHEMA_OUTDATED, f"the schema id {stranger}, which is not a version of"),
             (odd, SCHEMA_UNUSABLE, "must be a record"),
         ]

@@ -86,7 +86,7 @@ def test_a_topic_keeps_its_number_of_partitions(kafka: KafkaBroker) -> None:
 
 def test_a_message_that_is_too_large_is_an_error(kafka: KafkaBroker) -> None:
     topic = kafka.topic(max_message_bytes="1000")
-    with pytest.raises(StreamlingError, match="did not take a message") as caught:
+    with pytest.raises(StreamlingError, match="refused a message") as caught:
         kafka.produce(topic, ["x" * 5000])
     assert caught.value.condition is TOPIC_FAILED
 
