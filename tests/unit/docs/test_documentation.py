@@ -172,3 +172,20 @@ def _reachable(page: Path, target: str, heading: str | None) -> bool:
 
 def _anchor(line: str) -> str:
     return re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+
+
+def test_modules_and_functions_that_the_architecture_names_exist() -> None:
+    """`module.py` followed by `function`, or by `Class.method`."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    files = [
+        path.relative_to(ROOT).as_posix() for place in ("src", "tests", "docs") for path in (ROOT / place).rglob("*.py")
+    ]
+    wrong = []
+    for name in set(re.findall(r"`([\w/]+\.py)`", text)):
+        if not any(file == name or file.endswith(f"/{name}") for file in files):
+            wrong.append(name)
+    for name, function in set(re.findall(r"`([\w/]+\.py)` `([\w.]+)`", text)):
+        sources = [(ROOT / file).read_text() for file in files if file.endswith(f"/{name}")]
+        if not any(all(re.search(rf"\b{part}\b", source) for part in function.split(".")) for source in sources):
+            wrong.append(f"{name} {function}")
+    assert wrong == []

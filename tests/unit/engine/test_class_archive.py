@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.process import archive
+from streamling.engine.process import archive, training
 from streamling.engine.process.archive import archive_path, find_archive
 from streamling.engine.process.jvm import flags
 
@@ -77,3 +77,40 @@ def test_a_start_uses_the_archive_only_if_it_is_there(java: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("")
     assert find_archive(java) == path
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What was started in the background."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(training.subprocess, "Popen", lambda command, **options: started.append(command))
+    return started
+
+
+def test_an_archive_that_is_missing_is_trained_in_the_background_once(java: Path, commands: list[list[str]]) -> None:
+    path = archive_path(java)
+    assert training.train_in_background(java, path)
+    assert not training.train_in_background(java, path), "the first one is under way"
+    assert [command[-2:] for command in commands] == [["setup", "--quiet"]]
+
+
+def test_an_archive_that_exists_is_not_trained_again(java: Path, commands: list[list[str]]) -> None:
+    path = archive_path(java)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert not training.train_in_background(java, path)
+    assert commands == []
+
+
+def test_a_training_that_has_died_does_not_prevent_another(java: Path, commands: list[list[str]]) -> None:
+    path = archive_path(java)
+    assert training.train_in_background(java, path)
+    touched(path.with_suffix(".training"))
+    assert training.train_in_background(java, path)
+    assert len(commands) == 2
+
+
+@pytest.mark.parametrize(("version", "unsafe"), [(17, False), (21, False), (25, True), (None, False)])
+def test_flags_are_those_the_java_knows(version: int | None, unsafe: bool) -> None:
+    """An older Java refuses to start with an option of a newer one."""
+    assert ("--sun-misc-unsafe-memory-access=allow" in flags(version)) is unsafe
