@@ -40,6 +40,7 @@ def test_the_connectors_of_the_guide_deliver_once_from_executors_through_a_crash
     assert "replaying it for: no sink, all have it" in finished.stderr
     with closing(sqlite3.connect(place.directory / "copy.db")) as copy:
         ids = [id_ for (id_,) in copy.execute("SELECT id FROM orders ORDER BY rowid")]
+        assert copy.execute("SELECT body FROM orders WHERE id = 20").fetchone() == ("order **",)
     assert ids == [n for n in range(1, ROWS + 1) if n not in (NOT_TEXT, SHORT, REFUSED)]
     letters = [
         json.loads(line)

@@ -124,7 +124,7 @@ def _node(node: _SkeletonNode, reads: _SkeletonNode | None) -> Iterator[str]:
         required = {name for name, field in kind.options.model_fields.items() if field.is_required()}
         filled |= {field: text.format(name=node.name) for field, text in _WRITTEN.items() if field in required}
     if kind.role is Role.SOURCE and kind.built_in:  # for sinks and transforms that need a key
-        filled["primary_key"] = "id"
+        filled.setdefault("primary_key", "id")
     fields = [(field.alias or name, field) for name, field in kind.options.model_fields.items() if name != "type"]
     # Required fields come first, those that all nodes share come last.
     common = NodeOptions.model_fields
