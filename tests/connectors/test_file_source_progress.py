@@ -509,6 +509,12 @@ def test_a_hundred_thousand_files_take_less_than_two_megabytes() -> None:
     assert not again.has_path(SourceFile("/data/in/late.csv", 1, 1))
 
 
+def test_files_from_before_1970_are_read_like_any_other() -> None:
+    """Copies without a time of their own have odd ones; a state that is empty has finished nothing."""
+    old, young = SourceFile("/data/old.csv", 10, -(10**12)), SourceFile("/data/young.csv", 10, LONG_AGO * 10**9)
+    assert sorted(file.path for file in ContinuousProgress(None).note_listing([old, young])) == [old.path, young.path]
+
+
 @pytest.mark.parametrize("make", [BoundedProgress, ContinuousProgress])
 def test_the_value_of_many_small_offers_costs_little_more_than_their_files(
     make: type[BoundedProgress] | type[ContinuousProgress],

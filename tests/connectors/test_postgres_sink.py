@@ -335,7 +335,7 @@ def test_the_first_refused_row_is_enough_where_it_ends_the_run(
         report = made.writer().write(LOOSE, TASK, [batch(rows)])
         assert [bad.row["id"] for bad in report.bad_rows] == [0]  # type: ignore[index, call-overload]
         made.abort(LOOSE)
-        assert "looking for" not in caplog.text
+        assert "searching for" not in caplog.text
     with sink(database, ", on_error: skip") as made:
         assert len(write(made, rows).bad_rows) == 300
         assert "searching for rejected rows, 200 of 300 so far" in caplog.text

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from support.harness import PATIENCE_S, Child, Workspace
 
-# A process counts as dead after ten seconds; then its partitions are assigned again, and its epoch is recovered.
+# A process counts as dead after three seconds; then its partitions are assigned again, and its epoch is recovered.
 PROGRESS_S = 180.0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from streamling.cli.excerpt import WIDTH, excerpt
 from streamling.cli.terminal import Fragment, print_styled, size
@@ -29,17 +31,24 @@ def attempt(
     """
     try:
         return action()
-    except BrokenPipeError:  # the reader of our output has closed it: not an error to show
-        raise
     except KeyboardInterrupt:
         if interrupted is None:
             raise
         return interrupted
     except Exception as error:  # the one place where every failure becomes a message and an exit code
+        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+            raise  # the reader of our output has closed it: not an error to show
         if amend is not None:
             amend(error)
         show(error, with_trace=with_trace)
         return 1
+
+
+def _is_closed(output: TextIO) -> bool:
+    """Whether the other end of the pipe is closed."""
+    poll = select.poll()
+    poll.register(output.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def show(error: BaseException, *, with_trace: bool = False) -> None:

@@ -49,6 +49,7 @@ class HttpServer:
         user: tuple[str, str] | None = None,
         headers: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
         classify: Classify = classify_status,
+        follow_redirects: bool = False,
     ) -> None:
         import httpx
 
@@ -60,7 +61,7 @@ class HttpServer:
             auth=user,
             verify=tls_context(),  # also for http://, which may be redirected to https://
             timeout=timeout,
-            follow_redirects=True,
+            follow_redirects=follow_redirects,
             headers=headers,
         )
 

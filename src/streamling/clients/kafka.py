@@ -90,6 +90,7 @@ def _is_permanent(error: Any) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._AUTHENTICATION,
+        KafkaError.INVALID_SESSION_TIMEOUT,
         KafkaError._INVALID_ARG,
     )
 

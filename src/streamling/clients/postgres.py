@@ -19,7 +19,6 @@ from streamling.clients.deadline import Deadline
 from streamling.clients.postgres_errors import Verdict, classify, hint_for, is_untrusted, message_of
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
-from streamling.retry import retry
 from streamling.spec.secret import Secret
 
 log = logging.getLogger(__name__)
@@ -332,28 +331,14 @@ def create_once(session: PostgresSession, create: Callable[[], object]) -> None:
 
     If another process creates the same names at the same moment, it is retried and finds them in place.
     """
-
-    def attempt() -> None:
+    for attempts_left in reversed(range(_CREATE_ATTEMPTS)):
         try:
             with session.transaction():
                 create()
-        except (RowRejected, PermanentError) as error:
-            if sqlstate(error) not in _CREATED_MEANWHILE:
+            return
+        except (RowRejected, PermanentError) as error:  # a transient error is the caller's to retry
+            if not attempts_left or sqlstate(error) not in _CREATED_MEANWHILE:
                 raise
-            raise _CreatedMeanwhile(error) from error
-
-    try:
-        retry(attempt, what="creating tables", attempts=_CREATE_ATTEMPTS, quiet=True)
-    except _CreatedMeanwhile as error:
-        raise error.original from error
-
-
-class _CreatedMeanwhile(TransientError):
-    """Another process has created the same thing at the same moment."""
-
-    def __init__(self, original: RowRejected | PermanentError) -> None:
-        super().__init__(SINK_FAILED, str(original))
-        self.original = original
 
 
 def table_exists(session: PostgresSession, table: PostgresTable) -> bool:

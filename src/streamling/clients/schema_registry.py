@@ -49,6 +49,7 @@ class SchemaRegistry:
             user=(user, password.reveal()) if user and password else None,
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
             classify=_classify,
+            follow_redirects=True,
         )
 
     def __enter__(self) -> SchemaRegistry:

@@ -102,12 +102,12 @@ def test_an_archive_that_exists_is_not_trained_again(java: Path, commands: list[
     assert commands == []
 
 
-def test_a_training_that_has_died_does_not_prevent_another(java: Path, commands: list[list[str]]) -> None:
-    path = archive_path(java)
-    assert training.train_in_background(java, path)
-    touched(path.with_suffix(".training"))
-    assert training.train_in_background(java, path)
-    assert len(commands) == 2
+def test_where_no_process_can_be_started_the_run_ends_as_usual(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(command: list[str], **options: object) -> None:
+        raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr(training.subprocess, "Popen", refuse)
+    assert not training.train_in_background(java, archive_path(java))
 
 
 @pytest.mark.parametrize(("version", "unsafe"), [(17, False), (21, False), (25, True), (None, False)])

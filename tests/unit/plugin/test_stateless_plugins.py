@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -312,7 +313,9 @@ def test_tags_of_counts_and_labels_of_the_plugin_are_kept(place: Place) -> None:
 
         def process_batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
             for id_ in rows.column("id").to_pylist():
-                self.context.metrics.record_count("seen", 1, {"parity": "odd" if id_ % 2 else "even"})
+                # Tags are pairs in any form, of values in any type.
+                tags = iter([("parity", "odd" if id_ % 2 else "even"), ("share", Decimal("0.5"))])
+                self.context.metrics.record_count("seen", 1, tags)
             return rows
 
     register_transform("own", Tagging)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from streamling.engine.process.java import java_home
@@ -44,8 +43,8 @@ sinks:
   nothing: {type: blackhole, from: both}
 """
 
-# A training that began longer ago than this has died.
-_TRAINING_S = 600.0
+# A minute on two idle cores; a machine that needs ten times that has other troubles.
+_TIMEOUT_S = 600.0
 _PLUGIN_SETTINGS = tuple(f"STREAMLING__PLUGIN__{key}" for key in ("PATH", "PREPROCESSOR_IDS", "SIDE_OUTPUT_IDS"))
 
 
@@ -68,7 +67,9 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
             "pipeline.yaml",
             *(["-v"] if verbose else ["-q"]),
         ]
-        result = subprocess.run(command, cwd=directory, env=environment, capture_output=not verbose, text=True)
+        result = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=not verbose, text=True, timeout=_TIMEOUT_S
+        )
     if result.returncode or not draft.exists():
         draft.unlink(missing_ok=True)
         raise PermanentError(JVM_FAILED, f"the training run failed:\n{(result.stderr or '')[-2000:]}")
@@ -77,32 +78,29 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
 
 
 def train_in_background(java: Path, path: Path) -> bool:
-    """Make the archive in a process of its own that outlives this one, at the lowest priority.
+    """Create the archive in a process that outlives this one, at the lowest priority. Tried once for an archive.
 
-    False: there is one, another process is making it, or there is no place for it.
+    False: the archive exists, it was tried before, or it is not possible here.
     """
     if path.exists():
-        return False
-    mark = path.with_suffix(".training")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if mark.exists() and time.time() - mark.stat().st_mtime < _TRAINING_S:
-            return False
-        mark.touch()
-    except OSError:  # a home that cannot be written to, as containers have it
         return False
     nice = ["nice", "-n", "19"] if shutil.which("nice") else []
     command = [*nice, sys.executable, "-m", "streamling.cli.main", "setup", "--quiet"]
     environment = dict(os.environ, JAVA_HOME=str(java_home(java)))
-    subprocess.Popen(
-        command,
-        cwd=path.parent,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".training").touch(exist_ok=False)
+        subprocess.Popen(
+            command,
+            cwd=path.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:  # tried before; a home that cannot be written to, as in containers; too many processes
+        return False
     return True
 
 

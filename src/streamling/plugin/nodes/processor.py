@@ -68,7 +68,7 @@ class StatelessTransform(Transform):
         )
         plugin = self._processor.instance().instance  # so that errors of `initialize` come before the first row
         if plugin.has("labels"):
-            set_labels(self._recorder, self._node, plugin.call("labels") or {})
+            set_labels(self._recorder, self._node, dict(plugin.call("labels") or {}))
 
     def processor(self) -> Processor:
         if self._processor is None:
@@ -162,8 +162,9 @@ class CountingRecorder(Recorder):
         self._counts: Counter[str] = Counter()
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
-        super().record_count(name, value, tags)
-        self._counts[json.dumps([name, dict(tags or {})], sort_keys=True)] += int(value)
+        texts = {str(key): str(text) for key, text in dict(tags or {}).items()}
+        super().record_count(name, value, texts)
+        self._counts[json.dumps([name, texts], sort_keys=True)] += int(value)
 
     def take(self) -> Counter[str]:
         counts, self._counts = self._counts, Counter()

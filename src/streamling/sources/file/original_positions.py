@@ -73,7 +73,8 @@ class Watermark:
     def __init__(self, stored: Mapping[str, Json], bucket: str) -> None:
         time, boundary, ahead = (stored.get(key) for key in ("last_modified_ms", "boundary_paths", "committed_ahead"))
         self._bucket = bucket
-        self._time = time if isinstance(time, int) else 0
+        # None: nothing is finished. Files may be older than 1970, where times are negative.
+        self._time: int | None = time if isinstance(time, int) else None
         self._boundary = [str(path) for path in boundary] if isinstance(boundary, list) else []
         entries = [entry for entry in ahead if isinstance(entry, dict)] if isinstance(ahead, list) else []
         self._ahead = [(_time(entry), str(entry["path"])) for entry in entries if "path" in entry]
@@ -84,12 +85,13 @@ class Watermark:
         for file in files:
             modified, path = file.modified_ns // _MS, _plain(file.path)
             at_boundary = modified == self._time and path in boundary
-            if modified < self._time or at_boundary or (modified, path) in ahead:
+            is_older = self._time is not None and modified < self._time
+            if is_older or at_boundary or (modified, path) in ahead:
                 yield file
 
     def finish(self, file: SourceFile) -> Undo:
         modified, time, boundary = file.modified_ns // _MS, self._time, self._boundary
-        if modified > time:
+        if time is None or modified > time:
             self._time, self._boundary = modified, [file.path]
         elif modified == time:
             boundary.append(file.path)
@@ -102,12 +104,11 @@ class Watermark:
         return undo
 
     def value(self) -> dict[str, Json]:
-        reached = [path for time, path in self._ahead if time == self._time]
-        ahead: list[Json] = [
-            {"last_modified_ms": time, "path": path} for time, path in self._ahead if time > self._time
-        ]
+        watermark = self._time or 0
+        reached = [path for time, path in self._ahead if time == watermark]
+        ahead: list[Json] = [{"last_modified_ms": time, "path": path} for time, path in self._ahead if time > watermark]
         return {
-            "last_modified_ms": self._time,
+            "last_modified_ms": watermark,
             "boundary_paths": [*self._boundary, *reached],
             "committed_ahead": ahead,
         }

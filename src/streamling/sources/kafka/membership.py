@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streamling.clients.kafka import client_settings, kafka_failure
+from streamling.clients.kafka import client_errors, client_settings, kafka_failure
 from streamling.errors import SOURCE_FAILED, PermanentError
 from streamling.spec.settings.blocks import KafkaSourceSettings
 
@@ -46,11 +46,14 @@ class Membership:
             "group.id": group,
             "enable.auto.commit": False,
             "session.timeout.ms": connection.session_timeout_ms,
+            # Three may be lost before the broker takes the process for dead.
+            "heartbeat.interval.ms": min(3000, connection.session_timeout_ms // 4),
             "topic.metadata.refresh.interval.ms": _METADATA_MS,
             # Members keep their partitions while others join and leave.
             "partition.assignment.strategy": "cooperative-sticky",
         }
-        self._consumer = Consumer({**client_settings(connection), **settings})
+        with client_errors(f"the group '{group}' cannot be used", SOURCE_FAILED):
+            self._consumer = Consumer({**client_settings(connection), **settings})
         self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget)
 
     def poll(self, seconds: float) -> None:

@@ -192,7 +192,8 @@ class KafkaSourceSettings(KafkaConnection):
     )
     session_timeout_ms: Int = Field(
         default=10_000,
-        ge=1,
+        ge=1000,
+        le=300_000,
         description="Time after which the partitions of a process that stopped responding are assigned to others.",
     )
     lag_report_interval_ms: Int = Field(default=60000, ge=1, description="Interval between updates of the lag metric.")
