@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 # The lock file names every package, with hashes; pip refuses anything else.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS := --config examples/demo.config.yaml
+WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile
 # 3.11 first: it is the version the tests run on. Newer ones are accepted.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -31,13 +32,13 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 # A file is tested by one worker, which has servers of its own. Files come in order of their names, those that start
 # Java before the many small ones of tests/unit, so that both workers have something to do until the end.
 test: $(VENV)/.archive ## run all tests
-	$(BIN)/python -m pytest -q --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q $(WORKERS) --no-loadscope-reorder
 
 check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not spark and not faults and not servers" tests/unit
+	$(BIN)/python -m pytest -q $(WORKERS) -m "not spark and not faults and not servers" tests/unit
 
 soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and again, and count their rows
 	$(BIN)/python tests/faults/soak.py --faults 10
