@@ -11,16 +11,16 @@ from collections.abc import Mapping
 import pytest
 
 from streamling.testing.crash import POINTS, VARIABLE
+from support.crash_places import all_places, places_at
 from support.harness import Workspace
 from support.two_sinks import FORMATS, assert_exact, assert_some_missing_none_doubled, write
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-# The points of a sink are tried at both sinks: between them one has the rows and the other does not.
-AT_SINKS = tuple(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in FORMATS)
+AT_SINKS = places_at(FORMATS)
 SMALL = {"EPOCH__ROWS": 100}
 LARGE = {"EPOCH__DRIVER_ROWS": 0, "EPOCH__ROWS": 20_000}
-PLACES = ("after-record", *AT_SINKS, "before-finalize", "after-finalize", "before-group-commit")
+PLACES = all_places(FORMATS)
 
 
 def test_every_point_of_the_protocol_is_tried() -> None:

@@ -14,19 +14,14 @@ from contextlib import contextmanager
 
 from streamling.dev.topics import Message
 from streamling.testing.crash import VARIABLE
+from support.crash_places import all_places
 from support.doubling_plugin import doubling
 from support.harness import Child, Workspace
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import Database
 
 SINKS = ("current", "audit")
-POINTS = (
-    "after-record",
-    *(f"{point}:{sink}" for point in ("after-write", "before-commit", "after-commit") for sink in SINKS),
-    "before-finalize",
-    "after-finalize",
-    "before-group-commit",
-)
+POINTS = all_places(SINKS)
 TABLES = ("public.current", "public.audit", "public._streamling_ledger", "streamling.state")
 PARTITIONS, KEYS, RATE = 4, 300, 80
 PIPELINE = """\

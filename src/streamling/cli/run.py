@@ -103,7 +103,9 @@ def _advise_setup() -> None:
 
     with suppress(StreamlingError):  # the run reports a missing Java itself
         if find_archive(find_java()) is None and TRAIN_VARIABLE not in os.environ:
-            log.info("there is no class archive for this Java: run `streamling setup` once to start twice as fast")
+            log.info(
+                "there is no class archive for this Java: run `streamling setup` once to save seconds at every start"
+            )
 
 
 def _prepare_later_starts() -> None:

@@ -65,12 +65,6 @@ class HttpServer:
             headers=headers,
         )
 
-    def __enter__(self) -> HttpServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._client.close()
 

@@ -39,6 +39,7 @@ class SchemaRegistry:
     def __init__(
         self, connection: KafkaConnection, *, timeout: float = _TIMEOUT_S, condition: Condition = SCHEMA_NOT_FOUND
     ) -> None:
+        self._condition = condition
         password = connection.schema_registry_password
         user = connection.schema_registry_username
         self._server = HttpServer(
@@ -86,7 +87,7 @@ class SchemaRegistry:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
         kind = answer.get("schemaType", "AVRO")
         if kind != "AVRO":
-            raise PermanentError(SCHEMA_NOT_FOUND, f"subject '{subject}' holds a schema of the type {kind}, not Avro")
+            raise PermanentError(self._condition, f"subject '{subject}' holds a schema of the type {kind}, not Avro")
         texts: dict[tuple[str, int], str] = {}
         self._collect(answer, texts)
         return RegisteredSchema(answer["id"], answer["version"], answer["schema"], tuple(texts.values()))

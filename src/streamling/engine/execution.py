@@ -160,14 +160,8 @@ class Execution:
         if not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
-        for node in prepared.connectors:
-            node.attach(Runtime(settings.application_id, store, self._metrics))
         stop = StopRequest()
-        # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
-        for source in prepared.sources.values():
-            source.join(stop.wake)
-        self._outlets = self._open_outlets(prepared, epoch_generation)
-        self._open_transforms(prepared, epoch_generation)
+        self._open_nodes(prepared, store, epoch_generation, stop)
         session = self._open_session(engine)
         workers = PythonWorkers(session)
         self._open_functions(session, prepared, workers)
@@ -206,6 +200,17 @@ class Execution:
             capacity.close()
             loop.stop_reading()
             delivery.close()
+
+    def _open_nodes(
+        self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
+    ) -> None:
+        for node in prepared.connectors:
+            node.attach(Runtime(self._settings.application_id, store, self._metrics))
+        # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
+        for source in prepared.sources.values():
+            source.join(stop.wake)
+        self._outlets = self._open_outlets(prepared, epoch_generation)
+        self._open_transforms(prepared, epoch_generation)
 
     def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
@@ -253,7 +258,6 @@ class Execution:
         retry(
             lambda: outlet.sink.open(context),
             what=f"opening sink '{outlet.name}'",
-            stopping=lambda: False,
             budget_s=_OPEN_BUDGET_S,
         )
 

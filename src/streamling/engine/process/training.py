@@ -67,9 +67,14 @@ def train(java: Path, path: Path, *, verbose: bool = False) -> None:
             "pipeline.yaml",
             *(["-v"] if verbose else ["-q"]),
         ]
-        result = subprocess.run(
-            command, cwd=directory, env=environment, capture_output=not verbose, text=True, timeout=_TIMEOUT_S
-        )
+        try:
+            result = subprocess.run(
+                command, cwd=directory, env=environment, capture_output=not verbose, text=True, timeout=_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            draft.unlink(missing_ok=True)
+            message = f"the training run did not end within {_TIMEOUT_S:.0f} s"
+            raise PermanentError(JVM_FAILED, message, cause=error) from error
     if result.returncode or not draft.exists():
         draft.unlink(missing_ok=True)
         raise PermanentError(JVM_FAILED, f"the training run failed:\n{(result.stderr or '')[-2000:]}")

@@ -82,7 +82,7 @@ class PostgresState:
         self._lock = threading.Lock()
         self._unanswered: dict[str, Any] | None = None
         budget_s = float(block.acquire_timeout_secs)
-        retry(self._prepare, what=f"opening {self._place}", stopping=lambda: False, budget_s=budget_s)
+        retry(self._prepare, what=f"opening {self._place}", budget_s=budget_s)
 
     def items(self) -> dict[str, Json]:
         with self._transaction():

@@ -37,7 +37,7 @@ class SqliteState:
                 path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             # The switch to WAL fails, instead of waiting, if another process opens the file at the same moment.
-            retry(self._prepare, what=f"opening {path}", stopping=lambda: False, budget_s=_BUSY_TIMEOUT_S)
+            retry(self._prepare, what=f"opening {path}", budget_s=_BUSY_TIMEOUT_S)
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             raise PermanentError(

@@ -77,4 +77,4 @@ def reset(store: StateStore) -> None:
 
 def ask_state(action: Callable[[], Result]) -> Result:
     """Call an open state store, with retries, even while stopping: what the sinks have must still be recorded."""
-    return retry(action, what="state backend", stopping=lambda: False, budget_s=_BUDGET_S)
+    return retry(action, what="state backend", budget_s=_BUDGET_S)
