@@ -86,7 +86,11 @@ class PostgresServer(LocalServer):
         self._paused: list[psutil.Process] = []
 
     def database(self, encoding: str | None = None) -> Database:
-        """A new one, empty; in UTF-8, or in an encoding with which text is sorted by bytes."""
+        """A new one, empty; in UTF-8, or in an encoding with which text is sorted by bytes.
+
+        A test that failed may have left the server stopped; then it is started.
+        """
+        self.start()
         name = f"test_{uuid.uuid4().hex[:12]}"
         more = f" ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'" if encoding else ""
         self._database("postgres").execute(f"CREATE DATABASE {name}{more}")

@@ -21,7 +21,6 @@ import psutil
 MARKER = "STREAMLING_DEV_MARKER"
 _QUIET_PORTS = range(20_000, 32_000)
 _POLL_SECONDS = 0.1
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +47,28 @@ def spawn(command: Sequence[str], *, directory: Path, log: Path, marker: str) ->
         setsid=True,
         setsigmask=(),
     )
-    started = _start_time(pid)
-    return Process(pid, started if started is not None else -1, marker)
+    entry = _entry(pid)
+    return Process(pid, entry.started if entry else -1, marker)
 
 
 def is_alive(process: Process) -> bool:
-    """Whether exactly this process runs, and not another one with its pid."""
-    with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)  # only its parent can remove a child that has ended
+    """Whether exactly this process runs, and not another one with its pid. The entry of an ended child is removed."""
     # A process loses its environment a moment before it closes its ports.
-    return _marker(process.pid) in (process.marker, "") and _start_time(process.pid) == process.started
+    entry = _entry(process.pid) if _marker(process.pid) in (process.marker, "") else None
+    if entry is None or entry.started != process.started:
+        return False
+    if entry.has_ended:
+        # Until its parent does this, the pid looks taken: Postgres would not start next to its own lock file.
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+    return not entry.has_ended
 
 
 def find(marker: str) -> Process | None:
     """The process with this marker, whichever command started it."""
     for pid in psutil.pids():
-        if _marker(pid) == marker and (started := _start_time(pid)) is not None:
-            return Process(pid, started, marker)
+        if _marker(pid) == marker and (entry := _entry(pid)) and not entry.has_ended:
+            return Process(pid, entry.started, marker)
     return None
 
 
@@ -113,15 +117,23 @@ def holder_of(port: int) -> str | None:
     return None
 
 
-def _start_time(pid: int) -> int | None:
-    """None if there is no such process, or only the entry of one that has ended."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the system's table of processes says about one of them."""
+
+    started: int
+    has_ended: bool
+
+
+def _entry(pid: int) -> _Entry | None:
+    """None if there is no such process. psutil counts from the epoch, which moves when the clock is set."""
     try:
-        process = psutil.Process(pid)
-        # The first thread may end long before the others, which keep files and ports open.
-        ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) and process.num_threads() <= 1
-        return None if ended else round((process.create_time() - psutil.boot_time()) * _TICKS_PER_SECOND)
-    except psutil.NoSuchProcess:
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    state, threads, started = facts[0], int(facts[17]), int(facts[19])
+    # The first thread may end long before the others, which keep files and ports open.
+    return _Entry(started, has_ended=state in "ZX" and threads <= 1)
 
 
 def _marker(pid: int) -> str | None:

@@ -19,7 +19,7 @@ import pytest
 
 from streamling.dev import memory, processes
 from streamling.dev.observer import Observer
-from streamling.dev.processes import MARKER
+from streamling.dev.processes import MARKER, is_alive, spawn
 from streamling.dev.stack import ServerState, ServerStatus, Stack
 from streamling.errors import (
     JAVA_NOT_FOUND,
@@ -201,12 +201,15 @@ def test_another_process_with_the_pid_of_a_server_is_left_alone(directory: Path)
         stranger.kill()
 
 
-def test_a_server_is_recognised_after_the_clock_was_set(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = web_stack(directory)
-    stack.up(["web"])
-    booted = psutil.boot_time()
-    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
-    assert status(stack).state is ServerState.RUNNING
+def test_a_killed_server_leaves_no_entry_in_the_table_of_processes(tmp_path: Path) -> None:
+    for delay in range(100):  # some of them see the process between the signal and its end
+        process = spawn(["sleep", "60"], directory=tmp_path, log=tmp_path / "log", marker=f"killed-{delay}")
+        time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        time.sleep(delay * 1e-5)
+        while is_alive(process):
+            pass
+        assert not psutil.pid_exists(process.pid)
 
 
 def test_two_commands_at_once_start_one_server(directory: Path) -> None:
