@@ -43,7 +43,7 @@ def test_a_killed_server_comes_back_with_what_was_committed(postgres: PostgresSe
 def test_a_server_whose_first_process_is_killed_starts_again(postgres: PostgresServer) -> None:
     database = filled(postgres)
     with database.connect():
-        first, *others = postgres._processes()
+        first, *others = postgres.processes()
         assert others
         first.kill()
         postgres.start()
@@ -54,7 +54,7 @@ def test_a_server_restarts_itself_when_one_of_its_processes_crashes(
     postgres: PostgresServer, shared_stack: Stack
 ) -> None:
     database = filled(postgres)
-    first = postgres._processes()[0].pid
+    first = postgres.processes()[0].pid
     with database.connect() as doomed:
         psutil.Process(doomed.info.backend_pid).send_signal(signal.SIGKILL)
         deadline = time.monotonic() + 60
@@ -65,7 +65,7 @@ def test_a_server_restarts_itself_when_one_of_its_processes_crashes(
             except psycopg.OperationalError:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-    assert postgres._processes()[0].pid == first
+    assert postgres.processes()[0].pid == first
     assert status(shared_stack) is ServerState.RUNNING
 
 
@@ -107,7 +107,7 @@ def test_the_password_is_readable_for_the_owner_only_and_in_no_command_line_or_l
     password, place = postgres.database().password, postgres.site.directory
     assert (place / "password").stat().st_mode & 0o777 == 0o600
     assert password not in (place / "server.log").read_text()
-    for process in postgres._processes():
+    for process in postgres.processes():
         assert password not in " ".join(process.cmdline())
     assert (place / "data").stat().st_mode & 0o777 == 0o700
 

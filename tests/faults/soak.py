@@ -4,22 +4,26 @@ Each round starts the pipeline, waits for a random moment and does something to 
 for a stop, suspends the process while another takes over. At the end the rows in both sinks are compared with the
 model. Exit code 1 if one is missing or doubled, or if a process ended in a way it should not.
 
-With `--instances` two processes share a topic and write files. With `--postgres` they keep tables and positions in
-Postgres, and faults of the database and the broker come to those of the processes.
+With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
+With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import random
 import secrets
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -35,6 +39,7 @@ from support.two_sinks import differences, write
 # More than the longest rounds can deliver at this rate; the last run has no rate and takes the rest at once.
 ROWS_PER_FAULT = 6000
 RATE = 300
+DISK_BYTES = 1 << 30
 Fault = Callable[[], str]
 
 
@@ -115,11 +120,18 @@ def shuffled(faults: Sequence[Callable[..., str]], rounds: int) -> list[Callable
 
 
 class Instances:
-    """What can be done to one of two processes."""
+    """What can be done to one of two processes, to their broker and to their topic."""
 
-    def __init__(self, pair: TwoInstances[IntoFiles] | TwoInstances[IntoTables]) -> None:
-        self._pair = pair
-        self.faults: list[Fault] = [self.kill, self.terminate, self.suspend]
+    def __init__(self, pair: TwoInstances[Any], kafka: KafkaBroker) -> None:
+        self._pair, self._kafka = pair, kafka
+        self.faults: list[Fault] = [
+            self.kill,
+            self.terminate,
+            self.suspend,
+            self.freeze_broker,
+            self.add_partition,
+            self.other_application,
+        ]
 
     def kill(self) -> str:
         number = self._chosen()
@@ -137,6 +149,20 @@ class Instances:
         self._pair.suspend(number, more_s)
         return f"instance {number}, {more_s:.1f} s longer than until the other had all"
 
+    def freeze_broker(self) -> str:
+        return frozen(self._kafka)
+
+    def add_partition(self) -> str:
+        return f"now {self._pair.target.add_partition()}"
+
+    def other_application(self) -> str:
+        """It has the same group by mistake."""
+        for number in (0, 1):
+            self._pair.at_work(number)
+        finished = self._pair.target.start(APPLICATION_ID="other_app").wait().failed()
+        assert "test_app" in finished.stderr, f"the first application is not named\n{finished.stderr[-4000:]}"
+        return "refused"
+
     def soak(self, rounds: int) -> list[str]:
         with self._pair.running():
             for number in (0, 1):
@@ -149,8 +175,9 @@ class Instances:
                 else:
                     self._pair.progress()
                 after = "at once the next" if hurried else f"all there after {time.monotonic() - began:.0f} s"
-                print(f"{number:>3} {fault.__name__:<16}{told}; {after}", flush=True)
-        return self._pair.target.differences()
+                print(f"{number:>3} {fault.__name__:<18}{told}; {after}", flush=True)
+        problems: list[str] = self._pair.target.differences()
+        return problems
 
     def _chosen(self, *, busy: bool = False) -> int:
         number = random.randrange(2)
@@ -159,15 +186,48 @@ class Instances:
         return number
 
 
+class InstancesIntoFiles(Instances):
+    """The same, and what can be done to the disk they write to."""
+
+    def __init__(self, pair: TwoInstances[IntoFiles], kafka: KafkaBroker) -> None:
+        super().__init__(pair, kafka)
+        self._files = pair.target
+        self.faults += [self.send_large, self.make_topic_anew]
+        if os.path.ismount(self._files.disk):
+            self.faults.append(self.fill_disk)
+        else:
+            print("without a full disk: only root can mount one", flush=True)
+
+    def send_large(self) -> str:
+        count = random.randint(500, 4000)
+        self._files.send_large(count, 8000)
+        return f"{count} rows of 8 KB"
+
+    def make_topic_anew(self) -> str:
+        self._files.make_topic_anew(self._pair.until)
+        self._pair.progress_after("topic")
+        return "with more messages than before"
+
+    def fill_disk(self) -> str:
+        seconds = random.uniform(1, 10)
+        filler = self._files.disk / "filler"
+        with filler.open("wb") as file, suppress(OSError):
+            while True:
+                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), 1 << 16)
+        time.sleep(seconds)
+        filler.unlink()
+        return f"{seconds:.1f} s"
+
+
 class InstancesIntoTables(Instances):
-    """The same, and what can be done to the servers they use."""
+    """The same, and what can be done to the database they use."""
 
     def __init__(self, pair: TwoInstances[IntoTables], kafka: KafkaBroker, postgres: PostgresServer) -> None:
-        super().__init__(pair)
-        self._tables, self._kafka, self._postgres = pair.target, kafka, postgres
+        super().__init__(pair, kafka)
+        self._tables, self._postgres = pair.target, postgres
         self._points = itertools.cycle(random.sample(POINTS, len(POINTS)))
-        servers = [self.kill_postgres, self.stop_postgres, self.restart_broker, self.lock, self.disconnect]
-        self.faults += [self.crash, self.crash, *servers]
+        servers = [self.kill_postgres, self.stop_postgres, self.freeze_postgres, self.restart_broker]
+        self.faults += [self.crash, self.crash, *servers, self.lock, self.disconnect]
 
     def crash(self) -> str:
         number, point = random.randrange(2), f"{next(self._points)}@{random.randint(1, 3)}"
@@ -176,15 +236,18 @@ class InstancesIntoTables(Instances):
 
     def kill_postgres(self) -> str:
         self._postgres.kill()
-        return self._back(self._postgres)
+        return back(self._postgres)
 
     def stop_postgres(self) -> str:
         self._postgres.shut_down_at_once()
-        return self._back(self._postgres)
+        return back(self._postgres)
+
+    def freeze_postgres(self) -> str:
+        return frozen(self._postgres)
 
     def restart_broker(self) -> str:
         random.choice([self._kafka.stop, self._kafka.kill])()
-        return self._back(self._kafka)
+        return back(self._kafka)
 
     def lock(self) -> str:
         table, seconds = random.choice(TABLES), random.uniform(1, 12)
@@ -201,17 +264,38 @@ class InstancesIntoTables(Instances):
             self._tables.database.rows("SELECT pg_terminate_backend(%s)", pid)
         return f"{len(backend_pids)} connections"
 
-    @staticmethod
-    def _back(server: LocalServer) -> str:
-        seconds = random.uniform(0, 5)
-        time.sleep(seconds)
-        server.start()
-        return f"{seconds:.1f} s away"
+
+def back(server: LocalServer) -> str:
+    seconds = random.uniform(0, 5)
+    time.sleep(seconds)
+    server.start()
+    return f"{seconds:.1f} s away"
+
+
+def frozen(server: LocalServer) -> str:
+    seconds = random.uniform(1, 12)
+    server.pause()
+    time.sleep(seconds)
+    server.resume()
+    return f"{seconds:.1f} s"
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """A file system of its own there, if this user may mount one."""
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", place], check=False)
+    try:
+        yield
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def soak_instances(place: Workspace, rounds: int) -> list[str]:
-    with local_stack() as stack:
-        return Instances(TwoInstances(place, IntoFiles(place, KafkaBroker(stack)))).soak(rounds)
+    with local_stack() as stack, small_disk(place.directory / "disk"):
+        kafka = KafkaBroker(stack)
+        return InstancesIntoFiles(TwoInstances(place, IntoFiles(place, kafka)), kafka).soak(rounds)
 
 
 def soak_postgres(place: Workspace, rounds: int) -> list[str]:

@@ -24,6 +24,8 @@ SINKS = ("current", "audit")
 POINTS = all_places(SINKS)
 TABLES = ("public.current", "public.audit", "public._streamling_ledger", "streamling.state")
 PARTITIONS, KEYS, RATE = 4, 300, 80
+# The keys of partition p, if it was added later, begin at p * ADDED: a key stays in its partition.
+ADDED = 1000
 PIPELINE = """\
 sources:
   events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}}}
@@ -48,6 +50,7 @@ class IntoTables:
         self._place, self._kafka, self.database = place, kafka, database
         self._spark = spark
         self._topic = kafka.topic(partitions=PARTITIONS)
+        self._partitions = PARTITIONS
         self._random = random.Random(seed)
         self._sent: list[tuple[int, str]] = []  # key and operation of change n
         self._settings = {
@@ -66,28 +69,35 @@ class IntoTables:
         place.write(PIPELINE.format(topic=self._topic, doubled=doubled), plugin=doubling("n"))
         database.execute("CREATE TABLE audit (id bigint, n bigint)")
 
-    def start(self, crash: str | None = None) -> Child:
+    def start(self, crash: str | None = None, **settings: object) -> Child:
         environment = {VARIABLE: crash} if crash else {}
-        return self._place.start(environment=environment, spark=self._spark, **self._settings)
+        return self._place.start(environment=environment, spark=self._spark, **{**self._settings, **settings})
+
+    def add_partition(self) -> int:
+        """Returns the number of partitions. New keys go to the new one."""
+        self._kafka.add_partition(self._topic, self._partitions + 1)
+        self._partitions += 1
+        return self._partitions
 
     @contextmanager
     def producing(self) -> Iterator[None]:
         with self._kafka.producing(self._topic, self._changes(), RATE):
             yield
         # The last change of each partition is not a deletion: when it has arrived, so have all before it.
-        self._kafka.produce(self._topic, [self._change(partition, "c") for partition in range(PARTITIONS)])
+        self._kafka.produce(self._topic, [self._change(self._key(p, 0), "c") for p in range(self._partitions)])
 
     def arrival(self) -> Callable[[], bool]:
         last: dict[int, int] = {}
         for n in reversed(range(len(self._sent))):
             id_, operation = self._sent[n]
             if operation != "d":
-                last.setdefault(id_ % PARTITIONS, n)
-            if len(last) == PARTITIONS:
+                last.setdefault(_partition(id_), n)
+            if len(last) == self._partitions:
                 break
 
         def arrived() -> bool:
-            held = dict(self.database.rows(f"SELECT mod(id, {PARTITIONS}), max(n) FROM audit GROUP BY 1"))
+            partition = f"CASE WHEN id < {ADDED} THEN mod(id, {PARTITIONS}) ELSE id / {ADDED} END"
+            held = dict(self.database.rows(f"SELECT {partition}, max(n) FROM audit GROUP BY 1"))
             return all(held.get(partition, -1) >= n for partition, n in last.items())
 
         return arrived
@@ -122,12 +132,21 @@ class IntoTables:
 
     def _changes(self) -> Iterator[Message]:
         while True:
-            yield self._change(self._random.randrange(KEYS), self._random.choice("cuud"))
+            partition, number = self._random.randrange(self._partitions), self._random.randrange(KEYS // PARTITIONS)
+            yield self._change(self._key(partition, number), self._random.choice("cuud"))
+
+    @staticmethod
+    def _key(partition: int, number: int) -> int:
+        return number * PARTITIONS + partition if partition < PARTITIONS else partition * ADDED + number
 
     def _change(self, id_: int, operation: str) -> Message:
         payload = json.dumps({"id": id_, "n": len(self._sent)}).encode()
         self._sent.append((id_, operation))
-        return Message(payload, headers=(("dbz.op", operation.encode()),), partition=id_ % PARTITIONS)
+        return Message(payload, headers=(("dbz.op", operation.encode()),), partition=_partition(id_))
+
+
+def _partition(id_: int) -> int:
+    return id_ % PARTITIONS if id_ < ADDED else id_ // ADDED
 
 
 def _some(numbers: Counter[int]) -> str:

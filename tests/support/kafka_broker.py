@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamling.dev.stack import Stack
 from streamling.dev.topics import Message, Topics
@@ -71,6 +71,14 @@ class KafkaBroker(LocalServer):
         admin = self._admin()  # its requests end with it
         for done in admin.delete_records([TopicPartition(topic, partition, before)]).values():
             done.result(20)
+
+    def add_partition(self, topic: str, count: int) -> None:
+        """So that it has this many; returns when messages can be sent to all of them."""
+        admin = self._admin()
+        for done in admin.create_partitions([NewPartitions(topic, count)]).values():
+            done.result(20)
+        while self.topics.partitions(topic) != count:
+            time.sleep(0.1)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})

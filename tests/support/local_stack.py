@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 import streamling
 from streamling.dev.processes import free_ports
@@ -24,6 +27,7 @@ class LocalServer:
 
     def __init__(self, stack: Stack, name: str) -> None:
         self._stack, self._name = stack, name
+        self._paused: list[psutil.Process] = []
         (self._port,) = free_ports(1)
         self.start()
 
@@ -45,6 +49,26 @@ class LocalServer:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def pause(self) -> None:
+        """Every process of it stands still: connections stay, nobody answers."""
+        self._paused = self.processes()
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._paused = []
+
+    def processes(self) -> list[psutil.Process]:
+        """First the one that would start others."""
+        (status,) = self._stack.status([self._name])
+        process = psutil.Process(status.pid)
+        return [process, *process.children(recursive=True)]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._paused:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
 
 @contextmanager

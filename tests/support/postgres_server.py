@@ -83,7 +83,6 @@ class PostgresServer(LocalServer):
 
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, "postgres")
-        self._paused: list[psutil.Process] = []
 
     def database(self, encoding: str | None = None) -> Database:
         """A new one, empty; in UTF-8, or in an encoding with which text is sorted by bytes.
@@ -103,30 +102,11 @@ class PostgresServer(LocalServer):
     def kill(self) -> None:
         """As a power cut does: every process of it, the first one before it could start others."""
         self.pause()
-        self._paused = self._processes()
+        first = self._paused[0]
+        self._paused = [first, *first.children(recursive=True)]
         self._signal(signal.SIGKILL)
         while any(_lives(process) for process in self._paused):
             time.sleep(0.05)
-
-    def pause(self) -> None:
-        """Every process of it stands still: connections stay, nobody answers."""
-        self._paused = self._processes()
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-        self._paused = []
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._paused:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-
-    def _processes(self) -> list[psutil.Process]:
-        """First the one that would start others."""
-        (first,) = [one.pid for one in self._stack.status() if one.server == "postgres"]
-        process = psutil.Process(first)
-        return [process, *process.children(recursive=True)]
 
     def _database(self, name: str) -> Database:
         return Database("127.0.0.1", self._port, USER, password(self.site), name)

@@ -17,7 +17,7 @@ PROGRESS_S = 180.0
 class Target(Protocol):
     """A pipeline that reads a topic, and what it writes to."""
 
-    def start(self) -> Child: ...
+    def start(self, **settings: object) -> Child: ...
 
     def producing(self) -> AbstractContextManager[None]:
         """Messages are sent while this lasts."""
@@ -99,6 +99,18 @@ class TwoInstances(Generic[AnyTarget]):
     def progress(self) -> None:
         """What was sent by now arrives, through whichever process: so both have worked, or one in place of both."""
         self.until(self.target.arrival(), "what was sent")
+
+    def progress_after(self, error: str) -> None:
+        """The same, where processes may end with an error; those are started again."""
+        arrived, deadline = self.target.arrival(), time.monotonic() + PROGRESS_S
+        while not arrived():
+            assert time.monotonic() < deadline, self._describe("never saw: what was sent")
+            for number, child in enumerate(self._both):
+                if child.process.poll() is not None:
+                    finished = child.wait()
+                    assert finished.code == 1 and error in finished.stderr, self._describe("one has ended")
+                    self._both[number] = self.target.start()
+            time.sleep(0.3)
 
     def until(self, condition: Callable[[], bool], what: str, *, fatal: bool = True) -> None:
         deadline = time.monotonic() + PROGRESS_S
