@@ -42,8 +42,9 @@ check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 
 soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and again, and count their rows
 	$(BIN)/python tests/faults/soak.py --faults 10
-	$(BIN)/python tests/faults/soak.py --faults 6 --instances
+	$(BIN)/python tests/faults/soak.py --faults 30 --instances
 	$(BIN)/python tests/faults/soak.py --faults 60 --postgres
+	$(BIN)/python tests/faults/endurance.py --epochs 5000
 
 bench: $(VENV)/.archive ## measure
 	$(BIN)/python -m bench

@@ -74,8 +74,8 @@ class Child:
     def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], name: str) -> None:
         self._began = time.monotonic()
         self.marker = uuid.uuid4().hex
-        self._stdout, self._stderr = cwd / f"{name}.out", cwd / f"{name}.err"
-        with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
+        self._stdout, self.stderr_path = cwd / f"{name}.out", cwd / f"{name}.err"
+        with self._stdout.open("wb") as out, self.stderr_path.open("wb") as err:
             self.process = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -92,7 +92,7 @@ class Child:
 
     @property
     def stderr(self) -> str:
-        return self._stderr.read_text(errors="replace")
+        return self.stderr_path.read_text(errors="replace")
 
     @property
     def epochs(self) -> int:
