@@ -10,6 +10,7 @@ import pytest
 from streamling.engine.process import archive, training
 from streamling.engine.process.archive import archive_path, find_archive
 from streamling.engine.process.jvm import flags
+from streamling.errors import PermanentError
 
 
 @pytest.fixture
@@ -108,6 +109,21 @@ def test_where_no_process_can_be_started_the_run_ends_as_usual(java: Path, monke
 
     monkeypatch.setattr(training.subprocess, "Popen", refuse)
     assert not training.train_in_background(java, archive_path(java))
+
+
+def test_a_training_that_hangs_is_an_error_and_leaves_no_file(
+    java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hanging = tmp_path / "python"
+    hanging.write_text('#!/bin/sh\ntouch "$STREAMLING_TRAIN_ARCHIVE"\nexec sleep 60\n')
+    hanging.chmod(0o755)
+    monkeypatch.setattr(training.sys, "executable", str(hanging))
+    monkeypatch.setattr(training, "_make_base_archive", lambda java: None)
+    monkeypatch.setattr(training, "_TIMEOUT_S", 0.5)
+    path = archive_path(java)
+    with pytest.raises(PermanentError, match="did not end within"):
+        training.train(java, path)
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(("version", "unsafe"), [(17, False), (21, False), (25, True), (None, False)])

@@ -100,3 +100,10 @@ def test_a_refusal_passes_or_stays(status: int, code: str, kind: type[Streamling
 def test_a_server_of_another_kind_is_noticed(body: str) -> None:
     with answering(200, body) as seen, pytest.raises(PermanentError, match="does not answer like ClickHouse"):
         ask(seen.url)
+
+
+def test_a_password_is_not_sent_where_a_server_points_to() -> None:
+    with answering(200, ROWS) as other, answering(307, "Moved.", Location=other.url) as seen:
+        with pytest.raises(PermanentError, match="answers 307"):
+            ask(seen.url)
+    assert other == []
