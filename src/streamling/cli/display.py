@@ -128,10 +128,9 @@ class Display:
                 left[name] = (extent.total - extent.done) / speed
         if extents and (speed := self._rate("done", now, sum(e.done for e in extents.values()))):
             left[""] = sum(e.total - e.done for e in extents.values()) / speed
-        if final_word is not None:  # the averages of the whole run
-            seconds = max(snapshot.seconds, 0.001)
-            rate = snapshot.rows / seconds
-            rates = {node.name: (node.throughput or 0) / seconds for node in snapshot.nodes}
+        if final_word is not None:  # averages
+            rate = snapshot.per_second(snapshot.rows)
+            rates = {node.name: snapshot.per_second(node.throughput or 0) for node in snapshot.nodes}
         word = final_word or _WORDS.get(snapshot.phase, snapshot.phase.value)
         return View(self._file, snapshot, word, rates, rate, left, self._node_places())
 

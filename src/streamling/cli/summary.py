@@ -32,6 +32,8 @@ class RunReport:
     rows: int
     epochs: int
     seconds: float
+    start_seconds: float
+    """The part of `seconds` before the first row could be read."""
     written: Mapping[str, int]
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Where the rows of a sink are, by sink name; sinks without a place are left out."""
@@ -49,7 +51,8 @@ class RunReport:
 
     @property
     def rows_per_second(self) -> float:
-        return self.rows / self.seconds if self.seconds else 0.0
+        """The average since the start."""
+        return self.rows / max(self.seconds - self.start_seconds, 0.001)
 
     @property
     def has_nothing_new(self) -> bool:
@@ -59,16 +62,17 @@ class RunReport:
 
 def report_of(summary: Summary, progress: Progress, settings: Settings, config: str | None = None) -> RunReport:
     """`config`: the option of the command line, which a reset of the same state needs too."""
-    plan = progress.plan
+    plan, snapshot = progress.plan, progress.snapshot()
     sinks = [node.spec for node in plan.nodes if node.spec.role is Role.SINK] if plan is not None else []
     option = f" --config {shlex.quote(config)}" if config else ""
     return RunReport(
         rows=summary.rows,
         epochs=summary.epochs,
         seconds=summary.seconds,
+        start_seconds=snapshot.start_seconds,
         written=summary.written,
         outputs={spec.name: place for spec in sinks if (place := place_of(spec)) is not None},
-        set_aside=sum(node.rejected for node in progress.snapshot().nodes),
+        set_aside=sum(node.rejected for node in snapshot.nodes),
         state=place_of_state(settings),
         resumes=settings.state_backend.backend_type is not BackendType.IN_MEMORY,
         stopped=listen().received is not None,
@@ -85,11 +89,12 @@ def log_report(report: RunReport) -> None:
     """Log the summary, if there is no table."""
     sinks = ", ".join(f"{name} {rows:,}" for name, rows in report.written.items())
     log.info(
-        "%s: %s in %s, %.1f s, %.0f rows/s",
+        "%s: %s in %s, %.1f s (start %.1f s), %.0f rows/s",
         report.word,
         number_of(report.rows, "row"),
         number_of(report.epochs, "epoch"),
         report.seconds,
+        report.start_seconds,
         report.rows_per_second,
         extra={"fields": {"summary": _fields(report)}},
     )
@@ -102,7 +107,8 @@ def log_report(report: RunReport) -> None:
 
 def block(report: RunReport) -> Iterator[list[Fragment]]:
     """A few lines below the table, whose first line says already whether the run is done or was stopped."""
-    pace = f"{clock(report.seconds)}, {speed(report.rows_per_second)} rows/s"
+    start = f"start {report.start_seconds:.1f} s"
+    pace = f"{clock(report.seconds)} ({start}), {speed(report.rows_per_second)} rows/s"
     amount = f"{number_of(report.rows, 'row')} in {number_of(report.epochs, 'epoch')}"
     yield _labelled("read", "bold", f"{amount}, {pace}")
     if report.has_nothing_new:
@@ -128,4 +134,9 @@ def _labelled(label: str, style: str, text: str) -> list[Fragment]:
 
 def _fields(report: RunReport) -> dict[str, object]:
     fields = {name: value for name, value in asdict(report).items() if name not in _TEXT_ONLY}
-    return {**fields, "seconds": round(report.seconds, 3), "rows_per_second": round(report.rows_per_second, 1)}
+    rounded = {
+        "seconds": round(report.seconds, 3),
+        "start_seconds": round(report.start_seconds, 3),
+        "rows_per_second": round(report.rows_per_second, 1),
+    }
+    return fields | rounded

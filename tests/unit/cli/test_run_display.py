@@ -29,7 +29,14 @@ NODES = (
 
 def view(*nodes: NodeProgress, bounded: bool = True, **more: object) -> View:
     snapshot = Snapshot(
-        Phase.RUNNING, nodes or NODES, epochs=42, rows=1_234_567, last_epoch_ms=812.4, seconds=3725, bounded=bounded
+        Phase.RUNNING,
+        nodes or NODES,
+        epochs=42,
+        rows=1_234_567,
+        last_epoch_ms=812.4,
+        seconds=3725,
+        start_seconds=5,
+        bounded=bounded,
     )
     given: dict[str, object] = {"rates": {"orders": 12_345.6}, "rate": 12_345.6, "left": {"": 62.0}, **more}
     return View("orders.yaml", snapshot, "running", **given)  # type: ignore[arg-type]

@@ -55,9 +55,11 @@ def test_the_place_of_a_node_is_shown_without_secrets(plan: Plan) -> None:
 def test_a_report_knows_where_everything_is(plan: Plan) -> None:
     progress = Progress()
     progress.set_plan(plan)
+    progress.set_running({}, {}, bounded=True)
     progress.count_rows("files", rejected=2)
     report = report_of(Summary(3, 100, {"files": 98}, 2.0), progress, Settings())
-    assert (report.rows_per_second, report.set_aside, report.state, report.resumes) == (50, 2, "./state.db", True)
+    assert (report.set_aside, report.state, report.resumes) == (2, "./state.db", True)
+    assert report.rows_per_second == 100 / (2.0 - report.start_seconds)
     assert report.outputs["files"] == "out/orders"
     forgetful = Settings(state_backend=StateBackend(backend_type=BackendType.IN_MEMORY))
     assert not report_of(Summary(3, 100, {}, 2.0), progress, forgetful).resumes
@@ -67,6 +69,7 @@ REPORT = RunReport(
     rows=12_345,
     epochs=3,
     seconds=61.4,
+    start_seconds=11.4,
     written={"files": 12_000, "screen": 5},
     outputs={"files": "out/orders"},
     set_aside=7,
@@ -77,7 +80,7 @@ REPORT = RunReport(
 
 def test_the_block_says_it_in_a_few_lines() -> None:
     assert ["".join(text for text, _ in line) for line in block(REPORT)] == [
-        "read       12,345 rows in 3 epochs, 0:01:01, 201 rows/s",
+        "read       12,345 rows in 3 epochs, 0:01:01 (start 11.4 s), 247 rows/s",
         "written    files   12,000 rows  out/orders",
         "           screen       5 rows",
         "set aside  7 rows",
@@ -88,7 +91,7 @@ def test_the_block_says_it_in_a_few_lines() -> None:
 def test_a_run_without_anything_new_says_so_and_how_to_start_over(capfd: pytest.CaptureFixture[str]) -> None:
     again = replace(REPORT, rows=0, epochs=0, written={"files": 0}, set_aside=0)
     assert ["".join(text for text, _ in line) for line in block(again)] == [
-        "read       0 rows in 0 epochs, 0:01:01, 0 rows/s",
+        "read       0 rows in 0 epochs, 0:01:01 (start 11.4 s), 0 rows/s",
         "           nothing new: the sources have only rows that earlier runs have processed",
         "written    files  0 rows  out/orders",
         "state      ./state.db; to start over: streamling state reset",
@@ -111,9 +114,9 @@ def test_json_logs_have_the_numbers_as_fields(capfd: pytest.CaptureFixture[str])
     out, err = capfd.readouterr()
     assert out == ""
     first, *_ = (json.loads(line) for line in err.splitlines())
-    assert first["message"] == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
+    assert first["message"] == "done: 12,345 rows in 3 epochs, 61.4 s (start 11.4 s), 247 rows/s"
     assert first["summary"]["written"] == {"files": 12_000, "screen": 5}
-    assert first["summary"]["rows_per_second"] == 201.1
+    assert first["summary"]["rows_per_second"] == 246.9
     assert "reset_command" not in first["summary"]
 
 
@@ -121,7 +124,7 @@ def test_text_logs_have_the_lines_they_always_had(capfd: pytest.CaptureFixture[s
     start_logging(format_="text", level="info")
     log_report(REPORT)
     done, written, aside = (line.split("INFO    ")[1] for line in capfd.readouterr().err.splitlines())
-    assert done == "done: 12,345 rows in 3 epochs, 61.4 s, 201 rows/s"
+    assert done == "done: 12,345 rows in 3 epochs, 61.4 s (start 11.4 s), 247 rows/s"
     assert written == "written: files 12,000, screen 5"
     assert aside == "set aside: 7 rows"
 

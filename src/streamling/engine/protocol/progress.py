@@ -60,8 +60,14 @@ class Snapshot:
     last_epoch_ms: float | None
     seconds: float
     """Since the run began."""
+    start_seconds: float
+    """The part of `seconds` in which the run started: until rows could be read."""
     bounded: bool
     """All sources end by themselves: the sum of their extents is the whole work."""
+
+    def per_second(self, count: int) -> float:
+        """The average since the start."""
+        return count / max(self.seconds - self.start_seconds, 0.001)
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -75,6 +81,7 @@ class Progress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began = time.monotonic()
+        self._started: float | None = None
         self._phase = Phase.STARTING
         self._nodes: dict[str, NodeProgress] = {}
         self._plan: Plan | None = None
@@ -93,8 +100,17 @@ class Progress:
                 replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
                 for id_, node in self._nodes.items()
             )
-            seconds = time.monotonic() - self._began
-            return Snapshot(self._phase, nodes, self._epochs, self._rows, self._last_epoch_ms, seconds, self._bounded)
+            now = time.monotonic()
+            return Snapshot(
+                phase=self._phase,
+                nodes=nodes,
+                epochs=self._epochs,
+                rows=self._rows,
+                last_epoch_ms=self._last_epoch_ms,
+                seconds=now - self._began,
+                start_seconds=(self._started or now) - self._began,
+                bounded=self._bounded,
+            )
 
     @property
     def plan(self) -> Plan | None:
@@ -119,6 +135,7 @@ class Progress:
     ) -> None:
         with self._lock:
             self._phase = Phase.RUNNING
+            self._started = time.monotonic()
             self._bounded = bounded
             self._extents = extents
             self._troubled = troubled
