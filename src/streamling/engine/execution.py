@@ -211,6 +211,7 @@ class Execution:
             source.join(stop.wake)
         self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
+        self._metrics.start()
 
     def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
