@@ -211,7 +211,6 @@ class Execution:
             source.join(stop.wake)
         self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
-        self._metrics.start()
 
     def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
@@ -224,7 +223,7 @@ class Execution:
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf)
+        session = engine.session(conf, meanwhile=self._metrics.start)
         ship_plugins(session.sparkContext)
         return session
 

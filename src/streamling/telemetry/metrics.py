@@ -1,7 +1,7 @@
 """The metrics of a run: counts, gauges and latencies. The OpenTelemetry SDK aggregates them (`instruments.py`).
 
-The SDK takes about 50 ms to import. It is imported by `Metrics.start`, which a run calls while Java boots, or else by
-the first recording: commands that run no pipeline, and the Python workers of Spark, do without it.
+The SDK takes about 50 ms to import. It is imported by `Metrics.start`, which a thread calls while Java opens the Spark
+session, or else by the first recording: commands that run no pipeline, and the Python workers of Spark, do without it.
 """
 
 from __future__ import annotations
