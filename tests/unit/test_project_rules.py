@@ -120,18 +120,31 @@ def python(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 def test_validating_imports_neither_spark_nor_arrow_nor_colours(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(VALID)
+    heavy = "{'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy', 'rich', 'opentelemetry'}"
     script = (
         "import sys; from streamling.cli.main import main; code = main(['validate', 'x.yaml']); "
-        "print(code, sorted({'pyspark', 'pyarrow', 'py4j', 'pandas', 'numpy', 'rich'} & set(sys.modules)))"
+        f"print(code, sorted({heavy} & set(sys.modules)))"
     )
     result = python(script, tmp_path)
     assert result.stdout == "0 []\n", result.stderr
 
 
 def test_what_launches_java_imports_nothing_heavy(tmp_path: Path) -> None:
-    heavy = "{'typer', 'rich', 'pydantic', 'sqlglot', 'pyspark', 'pyarrow'}"
+    heavy = "{'typer', 'rich', 'pydantic', 'sqlglot', 'pyspark', 'pyarrow', 'opentelemetry'}"
     result = python(f"import sys, streamling.cli.main; print(sorted({heavy} & set(sys.modules)))", tmp_path)
     assert result.stdout == "[]\n", result.stderr
+
+
+def test_counting_in_a_worker_does_not_need_the_telemetry_library(tmp_path: Path) -> None:
+    """Libraries are not shipped to the hosts of a cluster."""
+    script = (
+        "import sys; sys.modules['opentelemetry'] = None; "
+        "from streamling.plugin.nodes.processor import ProcessCounts; counts = ProcessCounts(); "
+        "counts.count('seen', 2, {}); counts.gauge('depth', 1, {}); counts.latency('elapsed', 1, {}); "
+        "print(dict(counts.take()))"
+    )
+    result = python(script, tmp_path)
+    assert (result.stdout, result.stderr) == ("{'[\"seen\", {}]': 2}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ class Execution:
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf)
+        session = engine.session(conf, meanwhile=self._metrics.start)
         ship_plugins(session.sparkContext)
         return session
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from streamling.connector import Json, KeyValues
 from streamling.errors import STATE_UNREADABLE, UserError
-from streamling.telemetry.metrics import Metrics
+from streamling.telemetry.metrics import Metrics, Recording, Tags
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Tags = Mapping[str, str] | Iterable[tuple[str, str]]
 
 OUTPUT_ROWS = "output_rows"
 """The count of the rows that a node outputs."""
@@ -80,29 +79,26 @@ class State:
 class Recorder:
     """Metrics of one node. Names get the prefix `streamling_`, series the node's labels."""
 
-    def __init__(self, metrics: Metrics, labels: Mapping[str, str]) -> None:
+    def __init__(self, metrics: Recording, labels: Mapping[str, str]) -> None:
         self._metrics = metrics
         self.labels = dict(labels)
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
         """Add to a count. `output_rows` is ignored: the runtime counts every row itself."""
         if name != OUTPUT_ROWS:
-            self._metrics.count(name, value, self._with_labels(tags))
+            self._metrics.count(name, value, self.labels, tags)
 
     def record_gauge(self, name: str, value: float, tags: Tags | None = None) -> None:
-        self._metrics.gauge(name, value, self._with_labels(tags))
+        self._metrics.gauge(name, value, self.labels, tags)
 
     def record_latency(self, name: str, value: float | timedelta, tags: Tags | None = None) -> None:
         """Milliseconds, or a duration."""
         milliseconds = value.total_seconds() * 1000 if isinstance(value, timedelta) else value
-        self._metrics.latency(name, milliseconds, self._with_labels(tags))
+        self._metrics.latency(name, milliseconds, self.labels, tags)
 
     record_count_w_tags = record_count
     record_gauge_w_tags = record_gauge
     record_latency_w_tags = record_latency
-
-    def _with_labels(self, tags: Tags | None) -> dict[str, str]:
-        return {**dict(tags or {}), **self.labels}
 
 
 class _MemoryState:

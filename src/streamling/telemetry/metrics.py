@@ -1,26 +1,32 @@
-"""The metrics of a run, kept in this process; exporters read snapshots.
+"""The metrics of a run: counts, gauges and latencies. The OpenTelemetry SDK aggregates them (`instruments.py`).
 
-Recording is best effort: it never blocks for long, never raises, and may be called from any thread.
+The SDK takes about 50 ms to import. It is imported by `Metrics.start`, which a thread calls while Java opens the Spark
+session, or else by the first recording: commands that run no pipeline, and the Python workers of Spark, do without it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+    from streamling.telemetry.instruments import Instruments
 
 log = logging.getLogger(__name__)
 
 PREFIX = "streamling_"
 """Prefix of the name of every metric."""
 
-BOUNDS_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""Upper bounds of the latency buckets."""
-
 Labels = tuple[tuple[str, str], ...]
+Tags = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class MetricKind(Enum):
@@ -34,70 +40,95 @@ class Measurement:
     """One time series at one moment.
 
     value     the sum of a count, the last value of a gauge, the sum of a latency in ms
-    samples   how often it was recorded
-    buckets   of a latency: samples per bucket, one more than `BOUNDS_MS`
+    buckets   of a latency: samples per bucket, one more than `instruments.BOUNDS_MS`
     """
 
     name: str
     kind: MetricKind
     labels: Labels
     value: float
-    samples: int
     buckets: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class _Series:
-    value: float = 0.0
-    samples: int = 0
-    buckets: list[int] = field(default_factory=list)
+class Recording(ABC):
+    """Recording is best effort: it never raises, never waits for another system, and works from any thread.
 
-
-class Metrics:
-    """All time series of a process, by name, kind and labels."""
+    A recording that is not valid is dropped; the first one of each name is logged as a warning.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._series: dict[tuple[str, MetricKind, Labels], _Series] = {}
+        self._warned: set[str] = set()
 
-    def count(self, name: str, value: float, labels: Mapping[str, str]) -> None:
-        self._record(MetricKind.COUNT, name, value, labels)
+    def count(self, name: str, value: float, labels: Mapping[str, str], tags: Tags | None = None) -> None:
+        """Add to a count, which never falls. Labels replace tags of the same name."""
+        self._try(MetricKind.COUNT, name, value, labels, tags)
 
-    def gauge(self, name: str, value: float, labels: Mapping[str, str]) -> None:
-        self._record(MetricKind.GAUGE, name, value, labels)
+    def gauge(self, name: str, value: float, labels: Mapping[str, str], tags: Tags | None = None) -> None:
+        self._try(MetricKind.GAUGE, name, value, labels, tags)
 
-    def latency(self, name: str, milliseconds: float, labels: Mapping[str, str]) -> None:
-        self._record(MetricKind.LATENCY, name, milliseconds, labels)
+    def latency(self, name: str, milliseconds: float, labels: Mapping[str, str], tags: Tags | None = None) -> None:
+        self._try(MetricKind.LATENCY, name, milliseconds, labels, tags)
+
+    @abstractmethod
+    def _record(self, kind: MetricKind, name: str, value: float, labels: dict[str, str]) -> None:
+        """Record a finite value, which is negative only if it is that of a gauge. May raise."""
+
+    def _try(
+        self, kind: MetricKind, name: str, value: float, labels: Mapping[str, str], tags: Tags | None = None
+    ) -> None:
+        try:
+            number = float(value)
+            if not math.isfinite(number) or (number < 0 and kind is not MetricKind.GAUGE):
+                raise ValueError(f"{number} is not a valid value of a {kind.value}")
+            self._record(kind, name, number, _as_text({**dict(tags or {}), **labels}))
+        except Exception as error:  # plugins may pass anything
+            self._warn_once(str(name), error)
+
+    def _warn_once(self, name: str, error: Exception) -> None:
+        level = logging.DEBUG if name in self._warned else logging.WARNING
+        self._warned.add(name)
+        log.log(level, "a recording of the metric '%s' is dropped: %s", name, error)
+
+
+class Metrics(Recording):
+    """All time series of a run, by name, kind and labels.
+
+    `readers` makes the SDK's readers that get the metrics in addition to `snapshot`: an exporter is one of them.
+    """
+
+    def __init__(self, readers: Callable[[], Sequence[MetricReader]] = tuple) -> None:
+        super().__init__()
+        self._readers = readers
+        self._starting = threading.Lock()
+        self._instruments: Instruments | None = None
+
+    def start(self) -> None:
+        """Import and set up the SDK now, so that the first recording need not wait for it."""
+        self._started()
 
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
         """Remove a gauge of something that this process no longer owns."""
-        with self._lock:
-            self._series.pop((f"{PREFIX}{name}", MetricKind.GAUGE, _sort_labels(labels)), None)
+        if self._instruments is not None:
+            self._instruments.forget(f"{PREFIX}{name}", _as_text(labels))
 
     def snapshot(self) -> tuple[Measurement, ...]:
         """Every series, sorted by name and labels."""
-        with self._lock:
-            measurements = [
-                Measurement(name, kind, labels, series.value, series.samples, tuple(series.buckets))
-                for (name, kind, labels), series in self._series.items()
-            ]
-        return tuple(sorted(measurements, key=lambda m: (m.name, m.kind.value, m.labels)))
+        if self._instruments is None:
+            return ()
+        return tuple(sorted(self._instruments.read(), key=lambda m: (m.name, m.kind.value, m.labels)))
 
-    def _record(self, kind: MetricKind, name: str, value: float, labels: Mapping[str, str]) -> None:
-        try:
-            key = (f"{PREFIX}{name}", kind, _sort_labels(labels))
-            number = float(value)
-        except (TypeError, ValueError, AttributeError) as error:
-            log.debug("metric %s is not recorded: %s", name, error)
-            return
-        with self._lock:
-            series = self._series.setdefault(key, _Series())
-            series.samples += 1
-            series.value = number if kind is MetricKind.GAUGE else series.value + number
-            if kind is MetricKind.LATENCY:
-                series.buckets = series.buckets or [0] * (len(BOUNDS_MS) + 1)
-                series.buckets[bisect_left(BOUNDS_MS, number)] += 1
+    def _record(self, kind: MetricKind, name: str, value: float, labels: dict[str, str]) -> None:
+        self._started().record(kind, f"{PREFIX}{name}", value, labels)
+
+    def _started(self) -> Instruments:
+        if self._instruments is None:
+            with self._starting:
+                if self._instruments is None:
+                    from streamling.telemetry.instruments import Instruments
+
+                    self._instruments = Instruments(self._readers())
+        return self._instruments
 
 
-def _sort_labels(labels: Mapping[str, str]) -> Labels:
-    return tuple(sorted((str(key), str(value)) for key, value in labels.items()))
+def _as_text(labels: Mapping[str, str]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in labels.items()}

@@ -316,6 +316,8 @@ def test_tags_of_counts_and_labels_of_the_plugin_are_kept(place: Place) -> None:
                 # Tags are pairs in any form, of values in any type.
                 tags = iter([("parity", "odd" if id_ % 2 else "even"), ("share", Decimal("0.5"))])
                 self.context.metrics.record_count("seen", 1, tags)
+            self.context.metrics.record_count_w_tags("batches", 1, {"size": "small"})
+            self.context.metrics.record_count("broken", "no number")  # type: ignore[arg-type]
             return rows
 
     register_transform("own", Tagging)
@@ -327,6 +329,8 @@ def test_tags_of_counts_and_labels_of_the_plugin_are_kept(place: Place) -> None:
         ("odd", "billing", 2),
         ("even", "billing", 1),
     }
+    (batches,) = [metric for metric in place.metrics.snapshot() if metric.name == "streamling_batches"]
+    assert (dict(batches.labels)["size"], batches.value) == ("small", 1)
     transform.close()
 
 

@@ -26,12 +26,15 @@ class Engine:
         self._session: SparkSession | None = None
         self._opening = threading.Lock()
 
-    def session(self, conf: Mapping[str, str]) -> SparkSession:
-        """The session; waits for Java. The settings of the first call apply to all pipelines."""
+    def session(self, conf: Mapping[str, str], *, meanwhile: Callable[[], object]) -> SparkSession:
+        """The session; waits for Java. The settings of the first call apply to all pipelines.
+
+        If the session must be opened, a thread calls `meanwhile` while Java is busy with it.
+        """
         with self._opening:
             if self._session is None:
                 with spark_errors(None):
-                    self._session = open_session(self._jvm, conf)
+                    self._session = open_session(self._jvm, conf, meanwhile=meanwhile)
             return self._session
 
     def cause(self, error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,12 @@ def size_in_bytes(size: str) -> int:
     return int(parts.group(1)) * 1024 ** "bkmgt".index(parts.group(2) or "b") if parts else _RESERVED_BYTES * 4
 
 
-def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
-    """Open the session on a launched JVM. A thread warms up Spark's parser and optimizer on an idle core meanwhile."""
+def open_session(jvm: Jvm, conf: Mapping[str, str], *, meanwhile: Callable[[], object] = lambda: None) -> SparkSession:
+    """Open the session on a launched JVM.
+
+    Java takes about a second for it. Threads use that: one warms up Spark's parser and optimizer on an idle core, and
+    one calls `meanwhile`.
+    """
     check_reachable(conf["spark.master"])
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
@@ -117,6 +121,7 @@ def open_session(jvm: Jvm, conf: Mapping[str, str]) -> SparkSession:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     warm = threading.Thread(target=_warm_up, args=(SparkContext._jvm,), name="warm-up", daemon=True)
     warm.start()
+    threading.Thread(target=meanwhile, name="meanwhile", daemon=True).start()
     session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     if not is_local(conf["spark.master"]):
         from streamling.engine.process.shipping import (

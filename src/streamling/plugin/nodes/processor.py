@@ -27,14 +27,14 @@ from streamling.connector import (
 )
 from streamling.errors import STATE_UNREADABLE, StreamlingError, UserError
 from streamling.plan.types import Schema
-from streamling.plugin.context import PluginContext, Recorder, Tags
+from streamling.plugin.context import PluginContext, Recorder
 from streamling.plugin.loading import find_again
 from streamling.plugin.nodes.group import set_labels
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, PluginOrigin
 from streamling.spec.pipeline import NodeSpec
 from streamling.telemetry.labels import node_labels
-from streamling.telemetry.metrics import Metrics
+from streamling.telemetry.metrics import MetricKind, Metrics, Recording
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ class StatelessProcessor:
             bad: list[BadRow] = []
             with own.lock:  # tasks of one executor have processes of their own; in the driver there may be threads
                 results = process([own.instance], [to_plugin(batch, self.input_schema, self.name)], bad)
-                counts = own.recorder.take()
+                counts = own.counts.take()
             yield from bad
             yield from (Counted(series, count) for series, count in counts.items())
             for result in results:
@@ -127,18 +127,18 @@ class StatelessProcessor:
     def _make_instance(self) -> ProcessInstance:
         from streamling.formats.exchange import exchange_schema
 
-        recorder = CountingRecorder()
+        counts = ProcessCounts()
         target = find_again(self.plugin, PluginKind.TRANSFORM, self.origin).target
         context = PluginContext(
             self.node,
             application_id=self.application,
             input_schema=exchange_schema(self.input_schema),
             store=_no_state,
-            metrics=recorder,
+            metrics=Recorder(counts, {}),
         )
         instance = Instance(target(context, dict(self.options)), node=self.name, described=self.described)
         instance.call("initialize")
-        return ProcessInstance(instance, recorder, threading.Lock())
+        return ProcessInstance(instance, counts, threading.Lock())
 
     def end(self) -> None:
         """Close the instance of this process, if there is one."""
@@ -151,30 +151,29 @@ class StatelessProcessor:
                 return  # the run ends anyway
 
 
-class CountingRecorder(Recorder):
-    """Counts go back to the driver with the rows they belong to; gauges and latencies stay in this process.
+class ProcessCounts(Recording):
+    """Counts go back to the driver with the rows they belong to. Gauges and latencies of processors are not collected.
 
     A series is the name and the tags of a count, as JSON.
     """
 
     def __init__(self) -> None:
-        super().__init__(Metrics(), {})
+        super().__init__()
         self._counts: Counter[str] = Counter()
-
-    def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
-        texts = {str(key): str(text) for key, text in dict(tags or {}).items()}
-        super().record_count(name, value, texts)
-        self._counts[json.dumps([name, texts], sort_keys=True)] += int(value)
 
     def take(self) -> Counter[str]:
         counts, self._counts = self._counts, Counter()
         return counts
 
+    def _record(self, kind: MetricKind, name: str, value: float, labels: dict[str, str]) -> None:
+        if kind is MetricKind.COUNT:
+            self._counts[json.dumps([name, labels], sort_keys=True)] += int(value)
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessInstance:
     instance: Instance
-    recorder: CountingRecorder
+    counts: ProcessCounts
     lock: threading.Lock
 
 

@@ -1,0 +1,158 @@
+"""The instruments of the OpenTelemetry SDK, one per metric, and the reader behind `Metrics.snapshot`.
+
+The environment variables of the SDK change neither names nor buckets: whatever they could set is set here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider, ObservableGauge
+from opentelemetry.sdk.metrics.export import (
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    Metric,
+    MetricReader,
+    NumberDataPoint,
+    Sum,
+)
+from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+
+from streamling.telemetry.metrics import Labels, Measurement, MetricKind
+
+BOUNDS_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000)
+"""Upper bounds of the latency buckets."""
+
+# By default the SDK adds up all series of a metric beyond the 2,000th: a topic may have more partitions.
+_SERIES = sys.maxsize
+_VIEWS = (
+    View(instrument_type=Counter, aggregation_cardinality_limit=_SERIES),
+    View(instrument_type=ObservableGauge, aggregation_cardinality_limit=_SERIES),
+    View(
+        instrument_type=Histogram,
+        aggregation=ExplicitBucketHistogramAggregation(BOUNDS_MS),
+        aggregation_cardinality_limit=_SERIES,
+    ),
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,254}")
+
+
+class Instruments:
+    """Made with the first recording of their names, which the SDK compares without case; the first spelling stays."""
+
+    def __init__(self, readers: Sequence[MetricReader]) -> None:
+        self._reader = InMemoryMetricReader()
+        self._provider = MeterProvider(
+            [self._reader, *readers],
+            resource=Resource.get_empty(),
+            exemplar_filter=AlwaysOffExemplarFilter(),
+            shutdown_on_exit=False,  # it would keep the metrics of every run until the process ends
+            views=_VIEWS,
+        )
+        self._meter = self._provider.get_meter("streamling")
+        self._counters: dict[str, metrics.Counter] = {}
+        self._histograms: dict[str, metrics.Histogram] = {}
+        self._gauges: dict[str, _GaugeValues] = {}
+        self._creating_gauge = threading.Lock()
+
+    def record(self, kind: MetricKind, name: str, value: float, labels: dict[str, str]) -> None:
+        """Raises if the name is not valid."""
+        if kind is MetricKind.COUNT:
+            self._counter(name).add(value, labels)
+        elif kind is MetricKind.LATENCY:
+            self._histogram(name).record(value, labels)
+        else:
+            self._gauge(name).set(value, labels)
+
+    def forget(self, name: str, labels: dict[str, str]) -> None:
+        gauge = self._gauges.get(name.lower())
+        if gauge is not None:
+            gauge.forget(labels)
+
+    def read(self) -> Iterator[Measurement]:
+        """Every series now."""
+        data = self._reader.get_metrics_data()
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    yield from _measurements(metric)
+
+    def _counter(self, name: str) -> metrics.Counter:
+        counter = self._counters.get(name)
+        if counter is None:
+            counter = self._meter.create_counter(_checked(name))
+            _keep_spelling(counter, name)
+            self._counters[name] = counter
+        return counter
+
+    def _histogram(self, name: str) -> metrics.Histogram:
+        histogram = self._histograms.get(name)
+        if histogram is None:
+            histogram = self._meter.create_histogram(_checked(name), unit="ms")
+            _keep_spelling(histogram, name)
+            self._histograms[name] = histogram
+        return histogram
+
+    def _gauge(self, name: str) -> _GaugeValues:
+        key = name.lower()
+        if key not in self._gauges:
+            with self._creating_gauge:
+                if key not in self._gauges:
+                    values = _GaugeValues()
+                    gauge = self._meter.create_observable_gauge(_checked(name), [values.observe])
+                    _keep_spelling(gauge, name)
+                    self._gauges[key] = values
+        return self._gauges[key]
+
+
+class _GaugeValues:
+    """The values of a gauge by labels. The SDK asks for them whenever it reads, so that a series can be removed: a
+    gauge that is set through the SDK keeps all its series."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[Labels, float] = {}
+
+    def set(self, value: float, labels: dict[str, str]) -> None:
+        with self._lock:
+            self._values[_key(labels)] = value
+
+    def forget(self, labels: dict[str, str]) -> None:
+        with self._lock:
+            self._values.pop(_key(labels), None)
+
+    def observe(self, _: CallbackOptions) -> list[Observation]:
+        with self._lock:
+            return [Observation(value, dict(labels)) for labels, value in self._values.items()]
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("a name consists of ASCII letters, digits and _ . / -, at most 255 with the prefix")
+    return name
+
+
+def _keep_spelling(instrument: metrics.Instrument, name: str) -> None:
+    """The SDK turns names into lower case."""
+    if isinstance(instrument, Counter | Histogram | ObservableGauge):
+        instrument.name = name
+
+
+def _measurements(metric: Metric) -> Iterator[Measurement]:
+    for point in metric.data.data_points:
+        labels = _key(point.attributes or {})
+        if isinstance(point, HistogramDataPoint):
+            yield Measurement(metric.name, MetricKind.LATENCY, labels, point.sum, tuple(point.bucket_counts))
+        elif isinstance(point, NumberDataPoint):
+            kind = MetricKind.COUNT if isinstance(metric.data, Sum) else MetricKind.GAUGE
+            yield Measurement(metric.name, kind, labels, point.value)
+
+
+def _key(labels: Mapping[str, object]) -> Labels:
+    return tuple(sorted((key, str(value)) for key, value in labels.items()))
