@@ -44,6 +44,7 @@ from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state import MemoryState, StateStore, generation
 from streamling.engine.protocol.steps import EpochSteps
 from streamling.errors import STATE_MOVED, Fenced
+from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import INT64, Field, Schema
@@ -310,7 +311,7 @@ class Rig:
             outlets=outlets,
             stop=self.stop,
         )
-        bad_rows = BadRows(plan, "app", progress)
+        bad_rows = BadRows(plan, "app", progress, letter_stores(plan, Settings()))
         listeners = [*self.sources.values(), *self.sinks.values()]
         return EpochLoop(context, EpochSteps(context, self.dataflow, InOrder(), bad_rows, listeners, progress))
 

@@ -17,10 +17,11 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows, RejectStage
+from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
+from streamling.letters.letter import RejectStage
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
 from streamling.testing.crash import crash_point

@@ -13,12 +13,13 @@ from streamling.connector import Epoch, Sink, Slice, Source, Transform
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
-from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage
+from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Delivery, Outlet
 from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
+from streamling.letters.letter import RejectStage
 from streamling.testing.crash import crash_point
 
 log = logging.getLogger(__name__)
