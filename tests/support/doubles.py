@@ -228,6 +228,9 @@ class NumberDataflow:
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         return
 
+    def compute_unread(self, results: NumberResults, wanted: Sequence[PlannedNode]) -> None:
+        return
+
 
 class StubWorkers(PythonWorkers):
     """Workers without a session: `start` calls what it was given."""

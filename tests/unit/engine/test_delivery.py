@@ -431,7 +431,7 @@ def test_a_transactional_sink_has_to_say_which_rows_it_rejects() -> None:
     sink = Picky(transactional=True)
     sink.write = lambda epoch, task, batches: Report(1, 1, (BadRow("odd", "odd", {}),))
     chosen, plan = picky(sink)
-    with pytest.raises(BugError, match="gave a bad row without its index"):
+    with pytest.raises(BugError, match="a bad row has no index"):
         flush(chosen, plan=plan)
     assert "commit" not in sink.calls
 
