@@ -27,7 +27,7 @@ from ruamel.yaml import YAML
 
 from streamling.cli.app import TEXT_TYPE, load_command
 from streamling.cli.commands import COMMANDS
-from streamling.connector.kinds import all_kinds, built_in_kinds, kinds
+from streamling.connector.kinds import built_in_kinds, kinds
 from streamling.errors import CONDITIONS
 from streamling.plan.sql.functions import FAMILIES
 from streamling.spec.field_words import ANY, default_of, type_of
@@ -39,8 +39,8 @@ from streamling.spec.settings.environment_only import RuntimeLimits, variable_of
 DOCS = Path(__file__).resolve().parent
 
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
-WITHOUT_EFFECT = ("telemetry", "on_error", "dead_letter", "parallelism")
-# except in kinds that tell bad rows from others, and in these.
+WITHOUT_EFFECT = ("telemetry", "parallelism")
+# except in these kinds.
 WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"))
 
 # The settings that do something today, in the order of the page.
@@ -192,15 +192,12 @@ def _about(model: type[NodeOptions]) -> list[str]:
 def _fields(role: Role, type_: str) -> list[str]:
     model, idle = kinds()[role, type_], _without_effect(role, type_)
     named = ", ".join(f"`{name}`" for name in idle if name in model.model_fields)
-    only = " `on_error` may only be `fail`." if "on_error" in idle else ""
-    note = f"Accepted, without effect yet: {named}.{only}"
+    note = f"Accepted, without effect yet: {named}."
     return [*_field_table(model, idle), *_inner_maps(model, idle), "", note]
 
 
 def _without_effect(role: Role, type_: str) -> tuple[str, ...]:
-    kind = next(kind for kind in all_kinds() if (kind.role, kind.name) == (role, type_))
-    working = {"on_error", "dead_letter"} if kind.sets_aside else set()
-    working |= {"parallelism"} if (role, type_) in WIDE else set()
+    working = {"parallelism"} if (role, type_) in WIDE else set()
     return tuple(name for name in WITHOUT_EFFECT if name not in working)
 
 

@@ -44,6 +44,7 @@ from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state import MemoryState, StateStore, generation
 from streamling.engine.protocol.steps import EpochSteps
 from streamling.errors import STATE_MOVED, Fenced
+from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import INT64, Field, Schema
@@ -227,6 +228,9 @@ class NumberDataflow:
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         return
 
+    def compute_unread(self, results: NumberResults, wanted: Sequence[PlannedNode]) -> None:
+        return
+
 
 class StubWorkers(PythonWorkers):
     """Workers without a session: `start` calls what it was given."""
@@ -310,7 +314,7 @@ class Rig:
             outlets=outlets,
             stop=self.stop,
         )
-        bad_rows = BadRows(plan, "app", progress)
+        bad_rows = BadRows(plan, "app", progress, letter_stores(plan, Settings()))
         listeners = [*self.sources.values(), *self.sinks.values()]
         return EpochLoop(context, EpochSteps(context, self.dataflow, InOrder(), bad_rows, listeners, progress))
 

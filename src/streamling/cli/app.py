@@ -24,6 +24,7 @@ streamling pipeline.yaml --validate   check it and print a JSON report
 streamling plan pipeline.yaml         show its graph, columns and guarantees
 streamling explain SQL_TYPES          explain an error code
 streamling state list                 list the stored positions of sources
+streamling dlq list                   list rows that could not be delivered
 streamling dev up                     start Kafka, a registry and Postgres
 streamling doctor                     show what is installed or missing
 """

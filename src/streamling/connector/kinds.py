@@ -38,8 +38,6 @@ class Kind:
     """Looks up the columns of a source in the outside world, where the file does not declare them."""
     compiled: bool = False
     """The planner turns the node into a query; nothing has to be built."""
-    sets_aside: bool = False
-    """It reports bad rows (BadRow), so `on_error` may be other than `fail`."""
     samples: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Field values for a first pipeline: for optional fields, or where the usual value would not work."""
 

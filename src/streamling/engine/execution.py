@@ -30,6 +30,7 @@ from streamling.engine.protocol.progress import HasTrouble, Progress
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
+from streamling.letters.store import LetterStore, letter_stores
 from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
@@ -75,6 +76,7 @@ class Execution:
         self._nodes: dict[str, NodeSpec] = {}
         self._loop: EpochLoop | None = None
         self._outlets: list[Outlet] = []
+        self._letters: dict[str, LetterStore] = {}
         self._began = time.monotonic()
         self.stop: StopRequest | None = None
         """Set once rows may be in flight, so that a stop has something to wait for. Any thread may read it."""
@@ -120,12 +122,13 @@ class Execution:
         self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
         self._progress.set_plan(prepared.plan)
         self._nodes = _nodes_by_name(prepared.plan)
+        self._letters = letter_stores(prepared.plan, self._settings)
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
             self._run_loop(engine, prepared, store, on_failure)
         finally:
-            close_all(prepared.connectors)
+            close_all([*prepared.connectors, *self._letters.values()])
             store.close()
 
     def _claim(self, store: StateStore, prepared: PreparedPipeline) -> None:
@@ -162,6 +165,7 @@ class Execution:
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
         self._open_nodes(prepared, store, epoch_generation, stop)
+        self._open_letters()
         session = self._open_session(engine)
         workers = PythonWorkers(session)
         self._open_functions(session, prepared, workers)
@@ -180,7 +184,7 @@ class Execution:
             outlets=self._outlets,
             stop=stop,
         )
-        bad_rows = BadRows(plan, settings.application_id, self._progress)
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         dataflow = Dataflow(
             session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
         )
@@ -261,6 +265,10 @@ class Execution:
             budget_s=_OPEN_BUDGET_S,
         )
 
+    def _open_letters(self) -> None:
+        for node, letters in self._letters.items():
+            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=_OPEN_BUDGET_S)
+
     def _open_transforms(self, prepared: PreparedPipeline, epoch_generation: str) -> None:
         plan = prepared.plan
         for ref, transform in prepared.transforms.items():
@@ -332,8 +340,8 @@ def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
-def close_all(nodes: Sequence[Source | Transform | Sink]) -> None:
-    """Close all nodes at the same time: some wait for plugin code that does not answer, each up to its own limit."""
+def close_all(nodes: Sequence[Source | Transform | Sink | LetterStore]) -> None:
+    """Close everything at the same time: some wait for plugin code that does not answer, each up to its own limit."""
     threads = [threading.Thread(target=ignore_errors, args=(node.close,), name="close", daemon=True) for node in nodes]
     for thread in threads:
         thread.start()

@@ -28,7 +28,6 @@ from streamling.plugin.preprocessing import preprocess
 from streamling.plugin.side_outputs import add_side_outputs, check_side_outputs
 from streamling.spec.connections import shared_connections, unused_connections
 from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_file_order, load_pipeline, pipeline_text
-from streamling.spec.pipeline.options import FileLetters, OnError
 from streamling.spec.settings import Settings
 
 # A healthy schema registry or database answers in milliseconds; a user who runs a check should not wait for longer.
@@ -149,10 +148,3 @@ def _not_runnable(plan: Plan) -> Iterator[UserError]:
         if not kinds.kind_of(node.spec).runs:
             message = "this kind of node can be validated but not run in this version"
             yield node.spec.error(NOT_RUNNABLE, message, "type")
-        if node.spec.options.on_error is not OnError.FAIL and not kinds.kind_of(node.spec).sets_aside:
-            policy = node.spec.options.on_error.value
-            message = f"on_error '{policy}' is not available for this kind of node in this version"
-            yield node.spec.error(NOT_RUNNABLE, message, "on_error")
-        elif not isinstance(node.spec.options.dead_letter, FileLetters | None):
-            message = "only dead_letter type 'file' works in this version"
-            yield node.spec.error(NOT_RUNNABLE, message, "dead_letter", "type")

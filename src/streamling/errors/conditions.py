@@ -307,6 +307,16 @@ SINK_FAILED = condition(
     "A sink could not write its rows.",
     "The cause is the message of the target system. Positions did not move: the next run replays the epoch.",
 )
+TOO_MANY_BAD_ROWS = condition(
+    "TOO_MANY_BAD_ROWS",
+    "An epoch has more bad rows than `dead_letter.max` of the node.",
+    "Fix the cause, or raise the limit. Positions did not move: the next run replays the epoch.",
+)
+LETTERS_FAILED = condition(
+    "LETTERS_FAILED",
+    "Dead letters could not be stored or read.",
+    "The cause is the message of the destination. Positions did not move past a row that is not stored.",
+)
 TABLE_UNFIT = condition(
     "TABLE_UNFIT",
     "An existing table does not fit the rows of a sink: a column is missing, too narrow or of another type, or the "

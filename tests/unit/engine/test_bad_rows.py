@@ -13,9 +13,12 @@ import pytest
 
 from streamling.connector import BadRow, Epoch, Json, Report, Slice
 from streamling.engine.protocol import bad_rows as module
-from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage, rejection
+from streamling.engine.protocol.bad_rows import BadRows, Rejects, rejection
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import PermanentError, UserError
+from streamling.letters.letter import RejectStage
+from streamling.letters.store import letter_stores
+from streamling.spec.settings import Settings
 from support.doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -28,7 +31,10 @@ def bad(row: int, **fields: Any) -> BadRow:
 def dealing(more: str) -> tuple[BadRows, Progress]:
     plan, progress = plan_of(["numbers"], ["out"], more=more), Progress()
     progress.set_plan(plan)
-    return BadRows(plan, "app", progress), progress
+    stores = letter_stores(plan, Settings())
+    for store in stores.values():
+        store.open()
+    return BadRows(plan, "app", progress, stores), progress
 
 
 def kept(path: Path) -> BadRows:
@@ -103,6 +109,7 @@ def test_a_letter_tells_where_the_row_stood_and_what_it_was(tmp_path: Path) -> N
         "source": {"node": "numbers", "file": "a.csv", "row": 3},
         "epoch": 7,
         "timestamp": "2023-11-14T22:13:20.123Z",
+        "now_us": 1_700_000_000_123_456,
         "status": "open",
     }
 

@@ -32,9 +32,11 @@ from streamling.engine.data.steps.write import WriteStep
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import SOURCE_FAILED, SPARK_FAILED, TransientError
+from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.retry import retry
 from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
 from support.doubles import LedgerSink
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -99,7 +101,7 @@ def dataflow(plan: Plan, transform: Transform, sink: LedgerSink) -> Dataflow:
         sources={"numbers": source},
         transforms={"big": transform},
         sinks={"out": sink},
-        bad_rows=BadRows(plan, "app", progress),
+        bad_rows=BadRows(plan, "app", progress, letter_stores(plan, Settings())),
         retry=lambda action, what: retry(action, what=what, stopping=lambda: False, sleep=lambda seconds: None),
     )
 

@@ -20,14 +20,17 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.data.spark_errors import ProcessLost
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows, RejectStage
+from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.delivery import Delivery, Outlet, gravest
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import NodeProgress, Progress
 from streamling.errors import SINK_FAILED, SPARK_FAILED, BugError, PermanentError, TransientError
+from streamling.letters.letter import RejectStage
+from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
 from support.doubles import LedgerSink, plan_of
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -71,7 +74,7 @@ def flush(
         outlets=chosen,
         stop=stop or StopRequest(),
         progress=progress,
-        bad_rows=bad_rows(plan, "app", progress),
+        bad_rows=bad_rows(plan, "app", progress, letter_stores(plan, Settings())),
     )
     try:
         delivery.flush(RESULTS, chosen)
@@ -428,7 +431,7 @@ def test_a_transactional_sink_has_to_say_which_rows_it_rejects() -> None:
     sink = Picky(transactional=True)
     sink.write = lambda epoch, task, batches: Report(1, 1, (BadRow("odd", "odd", {}),))
     chosen, plan = picky(sink)
-    with pytest.raises(BugError, match="gave a bad row without its index"):
+    with pytest.raises(BugError, match="a bad row has no index"):
         flush(chosen, plan=plan)
     assert "commit" not in sink.calls
 

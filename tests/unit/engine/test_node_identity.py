@@ -47,7 +47,7 @@ def test_progress_counts_each_of_them(plan: Plan) -> None:
 def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
     progress = Progress()
     progress.set_plan(plan)
-    rows = BadRows(plan, "app", progress)
+    rows = BadRows(plan, "app", progress, {})
     assert (rows.policy("numbers"), rows.policy(TABLE)) == (OnError.SKIP, OnError.FAIL)
     rows.count("numbers", 3, [BadRow("decode_error", "no number", {})])
     assert [node.rejected for node in progress.snapshot().nodes] == [3, 0, 0]

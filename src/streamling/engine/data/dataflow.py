@@ -8,6 +8,7 @@ sink allows it. Readers, processors, writers, queries and the order of rows are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from streamling.engine.data.intake import Intake
 from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.results import NodeRows, Results
-from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
@@ -30,6 +31,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql.values import identifier
 from streamling.retry import Retry
 from streamling.spec.pipeline import Role
+from streamling.spec.pipeline.options import OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,19 +88,60 @@ class Dataflow:
         """The rows of all nodes that the wanted sinks need. On return queries are analysed but not computed, and
         processors of this process have run. A step that fails transiently is retried alone. Raises EpochTooLarge."""
         # A transform that stores dead letters runs in any case: they may be all that an interrupted epoch lacks.
-        storing = [node for node in self._processing_nodes() if self._bad_rows.keeps_letters_of(node.id)]
+        storing = [node for node in self._rejecting_nodes() if self._bad_rows.keeps_letters_of(node.id)]
         needed = self._upstream([*wanted, *storing])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
         results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
+        results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
         try:
             for node in self._plan.nodes:
                 if node.id in needed and node.spec.role is not Role.SINK:
-                    results.add(self._compute_node(node, results, intakes, needed))
+                    self._add_rows(node, results)
         except BaseException:
             results.release()
             raise
         return results
+
+    def _add_rows(self, node: PlannedNode, results: Results) -> None:
+        if results.build is None:
+            raise AssertionError(node)
+        while True:
+            try:
+                results.add(results.build(node))
+                return
+            except RowFailure:
+                found = self.leave_out_bad_rows(results)
+                if not (self._tolerates(node) and self._queries[node.id].leave_out_bad_rows(results)) and not found:
+                    raise
+
+    def leave_out_bad_rows(self, results: Results) -> bool:
+        """After a RowFailure: find the rows at fault of the queries whose `on_error` is not `fail`, and make the rows
+        of the nodes behind them anew. False: no such row was found."""
+        changed: set[str] = set()
+        found = False
+        for node in self._plan.nodes:
+            if not results.has(node.id) or results.rows(node.id).in_process or results.build is None:
+                continue  # rows that are in this process have been computed
+            if any(self._plan.node(ref).id in changed for ref in node.inputs):
+                results.add(results.build(node))
+                changed.add(node.id)
+            if self._tolerates(node) and self._queries[node.id].leave_out_bad_rows(results):
+                results.add(results.build(node))
+                changed.add(node.id)
+                found = True
+        return found
+
+    def compute_unread(self, results: Results, wanted: Sequence[PlannedNode]) -> None:
+        """Compute queries that store dead letters and that no wanted sink reads: letters may be all that lacks."""
+        read = self._upstream(wanted)
+        for node in self._plan.nodes:
+            if self._tolerates(node) and self._bad_rows.keeps_letters_of(node.id) and node.id not in read:
+                self._retry(results.rows(node.id).compute, f"node '{node.spec.name}'")
+
+    def _tolerates(self, node: PlannedNode) -> bool:
+        """Whether a query goes on without the rows that it cannot compute."""
+        return node.id in self._queries and self._bad_rows.policy(node.id) is not OnError.FAIL
 
     def _compute_node(
         self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]
@@ -130,12 +173,15 @@ class Dataflow:
         """The reports of sources and transforms for an epoch that every sink has, with ways to get all bad rows."""
         epoch = results.epoch.id
         rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
-        for node in self._processing_nodes():
-            if self._bad_rows.keeps_letters_of(node.id):
+        for node in self._rejecting_nodes():
+            if node.id in self._processes and self._bad_rows.keeps_letters_of(node.id):
                 self._retry(partial(results.ensure_report, node), f"node '{node.spec.name}'")
             reports = self._reports.of(epoch, node.id)
-            if reports:
-                rejects[node.id] = Rejects(combine(reports.values()))
+            if reports or (node.id in self._queries and self._bad_rows.keeps_letters_of(node.id)):
+                report = combine(reports.values())
+                if node.id in self._queries:
+                    report = replace(report, rows=results.row_counts.get(node.id, 0))
+                rejects[node.id] = Rejects(report)
         return rejects
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
@@ -154,9 +200,9 @@ class Dataflow:
         complete = known and all(report.complete for report in reports.values())
         return Rejects(report, None if complete else find_all)
 
-    def _processing_nodes(self) -> list[PlannedNode]:
-        """The transforms that have a processor."""
-        return [node for node in self._plan.transforms if node.id in self._processes]
+    def _rejecting_nodes(self) -> list[PlannedNode]:
+        """The transforms that can reject rows: those with a processor, and queries that go on without them."""
+        return [node for node in self._plan.transforms if node.id in self._processes or self._tolerates(node)]
 
     def _upstream(self, nodes: Iterable[PlannedNode]) -> set[str]:
         """The nodes and everything they read, directly or indirectly."""

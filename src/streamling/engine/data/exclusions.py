@@ -1,4 +1,4 @@
-"""Rows of an epoch that a sink has rejected; they are left out when it writes the epoch again."""
+"""Rows of an epoch that a node has rejected; they are left out when it gets the epoch again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Exclusions:
-    """Row numbers among the rows of the sink's input, from 0."""
+    """Row numbers among the rows of the node's input, from 0."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -23,12 +23,16 @@ class Exclusions:
     def __bool__(self) -> bool:
         return bool(self._numbers)
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(self._numbers)
+
     def add(self, bad_rows: Sequence[BadRow]) -> None:
         """Exclude rows that a writer has rejected. It numbers the rows it got, which lack the earlier exclusions."""
         numbers = set(self._numbers)
         for bad in bad_rows:
             if bad.index is None:
-                raise BugError(INTERNAL, "a transactional sink gave a bad row without its index", node=self._node)
+                raise BugError(INTERNAL, "a bad row has no index", node=self._node)
             numbers.add(self._original(bad.index))
         self._numbers = sorted(numbers)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamling.connector import Epoch
+from streamling.connector import BadRow, Epoch, Report
+from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
@@ -46,6 +48,9 @@ class Results:
         self.collected_bytes = 0
         """The most bytes that this process has collected of one node."""
         self._rows: dict[str, NodeRows] = {}
+        self.build: Callable[[PlannedNode], NodeRows] | None = None
+        """Makes the rows of a node anew, from those of its inputs."""
+        self._left_out: dict[tuple[str, str], Exclusions] = {}
         self._persisted: list[DataFrame] = []
 
     def add(self, rows: NodeRows) -> None:
@@ -53,6 +58,19 @@ class Results:
 
     def rows(self, node: str) -> NodeRows:
         return self._rows[node]
+
+    def has(self, node: str) -> bool:
+        return node in self._rows
+
+    def left_out(self, query: str, input_: str) -> Exclusions:
+        """The rows of an input that a query cannot compute."""
+        return self._left_out.setdefault((query, input_), Exclusions(query))
+
+    def add_bad_rows(self, node: str, bad_rows: Sequence[BadRow]) -> None:
+        """Add rows that a query cannot compute to the report of its node."""
+        before = self.reports.of(self.epoch.id, node).get(0, Report())
+        more = replace(before, rejected=before.rejected + len(bad_rows), bad_rows=(*before.bad_rows, *bad_rows))
+        self.reports.add(self.epoch.id, node, more)
 
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
@@ -68,6 +86,7 @@ class Results:
         for frame in self._persisted:
             frame.unpersist()
         self._rows.clear()
+        self.build = None
         self._persisted.clear()
         self.reports.forget(self.epoch.id)
 
@@ -136,14 +155,15 @@ class NodeRows:
     def in_process(self) -> bool:
         return self._table is not None
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in this process, in order. Raises EpochTooLarge."""
+    def batches(self, *, limited: bool = True) -> Iterator[pa.RecordBatch]:
+        """The rows in this process, in order. Raises EpochTooLarge, unless they need not be held: `limited=False`."""
         name, schema = self.node.spec.name, arrow_schema(self.schema)
         rows = size = 0
         for batch in self._raw_batches():
             rows += batch.num_rows
             size += batch.nbytes
-            self._check(size)
+            if limited:
+                self._check(size)
             yield cast_batch(batch, schema, name)
         self._results.row_counts[self.node.id] = rows
         self._results.collected_bytes = max(self._results.collected_bytes, size)

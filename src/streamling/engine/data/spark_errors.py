@@ -25,22 +25,22 @@ from streamling.errors import (
 
 _MARK = "<<streamling>>"
 
-# Error conditions caused by a row whose values cannot be computed.
-_ROW_CONDITIONS = (
-    "CAST_INVALID_INPUT",
-    "CAST_OVERFLOW",
-    "DIVIDE_BY_ZERO",
-    "REMAINDER_BY_ZERO",
-    "ARITHMETIC_OVERFLOW",
-    "BINARY_ARITHMETIC_OVERFLOW",
-    "NUMERIC_VALUE_OUT_OF_RANGE",
-    "INVALID_ARRAY_INDEX",
-    "INVALID_REGEXP_REPLACE",
-    "INVALID_PARAMETER_VALUE",
-    "CANNOT_PARSE_TIMESTAMP",
-    "DATETIME_OVERFLOW",
-    "USER_RAISED_EXCEPTION",
-)
+# Error conditions caused by a row whose values cannot be computed, and the reason codes of such rows.
+_ROW_CONDITIONS = {
+    "CAST_INVALID_INPUT": "cast_error",
+    "CAST_OVERFLOW": "cast_error",
+    "DIVIDE_BY_ZERO": "arithmetic_error",
+    "REMAINDER_BY_ZERO": "arithmetic_error",
+    "ARITHMETIC_OVERFLOW": "arithmetic_error",
+    "BINARY_ARITHMETIC_OVERFLOW": "arithmetic_error",
+    "NUMERIC_VALUE_OUT_OF_RANGE": "arithmetic_error",
+    "INVALID_ARRAY_INDEX": "function_error",
+    "INVALID_REGEXP_REPLACE": "function_error",
+    "INVALID_PARAMETER_VALUE": "function_error",
+    "CANNOT_PARSE_TIMESTAMP": "function_error",
+    "DATETIME_OVERFLOW": "function_error",
+    "USER_RAISED_EXCEPTION": "function_error",
+}
 
 # Spark gives none of these a condition. It has retried the task on other executors before it reports them.
 _LOST_PROCESSES = (
@@ -56,6 +56,13 @@ _NO_PROGRAM, _NO_WORKER, _AFTER_WORKER = "Cannot run program", "Error from pytho
 
 class ProcessLost(TransientError):
     """A process that computed rows was lost: a retry uses another one, unless the rows themselves end it."""
+
+
+class RowFailure(PermanentError):
+    """A row cannot be computed. Spark does not report which one."""
+
+    reason = "function_error"
+    """The reason code of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +169,16 @@ def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
     own = _decode_error(failure.message)
     if own is not None:
         return own
-    if failure.condition.startswith(_ROW_CONDITIONS):
-        return PermanentError(
+    reason = next((code for name, code in _ROW_CONDITIONS.items() if failure.condition.startswith(name)), None)
+    if reason is not None:
+        row_failure = RowFailure(
             DATA_ERROR,
             f"a row cannot be computed: {_message_of(failure.message)}",
             node=node,
-            hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE",
+            hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE, or set on_error of the transform",
         )
+        row_failure.reason = reason
+        return row_failure
     memory = out_of_memory(failure.message)
     if memory is not None and failure.condition != "PYTHON_EXCEPTION":
         return PermanentError(SPARK_FAILED, f"Java ran out of memory: {memory}", node=node, hint=memory_hint())

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import chain
 
 from streamling.connector import BadRow, Epoch, Json, Report
-from streamling.engine.protocol.dead_letters import LetterBox, letter
 from streamling.engine.protocol.progress import Progress
-from streamling.errors import DATA_ERROR, PermanentError
+from streamling.errors import DATA_ERROR, TOO_MANY_BAD_ROWS, PermanentError
+from streamling.letters.letter import Letter, LetterBatch, RejectStage
+from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline.options import OnError
 
@@ -24,12 +24,6 @@ log = logging.getLogger(__name__)
 
 # Bad input must be noticed, but must not flood the log.
 _REMIND_S = 60.0
-
-
-class RejectStage(StrEnum):
-    DECODE = "decode"
-    TRANSFORM = "transform"
-    WRITE = "write"
 
 
 def rejection(node: str, bad: BadRow) -> PermanentError:
@@ -55,22 +49,21 @@ class Rejects:
 class BadRows:
     """Applies the `on_error` of every node to its bad rows."""
 
-    def __init__(self, plan: Plan, application: str, progress: Progress) -> None:
+    def __init__(self, plan: Plan, application: str, progress: Progress, stores: Mapping[str, LetterStore]) -> None:
+        """`stores`: by node, for those with `on_error: dead_letter`."""
         self._application = application
         self._progress = progress
         self._nodes = {n.id: n.spec for n in plan.nodes}
-        self._boxes = {
-            id_: LetterBox(node) for id_, node in self._nodes.items() if node.options.on_error is OnError.DEAD_LETTER
-        }
+        self._stores = stores
         self._warnings = {id_: _Warnings(node.name) for id_, node in self._nodes.items()}
 
     @property
     def keeps_letters(self) -> bool:
-        return bool(self._boxes)
+        return bool(self._stores)
 
     def keeps_letters_of(self, node: str) -> bool:
         """Whether the bad rows of a node become dead letters."""
-        return node in self._boxes
+        return node in self._stores
 
     def policy(self, node: str) -> OnError:
         return self._nodes[node].options.on_error
@@ -87,31 +80,42 @@ class BadRows:
         It is idempotent: called again for the same epoch and node with the same rows, it stores the same letters.
         """
         stored = self.store_letters(epoch, node, stage, rejects.bad_rows())
-        self.count(node, stored if node in self._boxes else rejects.report.rejected, rejects.report.bad_rows)
+        self.count(node, stored if node in self._stores else rejects.report.rejected, rejects.report.bad_rows)
 
     def count(self, node: str, rejected: int, first: Iterable[BadRow]) -> None:
         """Count skipped or stored rows, and log skipped ones; `first` may be some of them."""
-        if node not in self._boxes:
+        if node not in self._stores:
             self._warnings[node].add(first, rejected)
         if rejected:
             self._progress.count_rows(node, rejected=rejected)
 
     def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:
         """Store rows as dead letters, durable on return, if the node's `on_error` says so. Returns how many."""
-        box = self._boxes.get(node)
-        if box is None:
+        store = self._stores.get(node)
+        if store is None:
             return 0
+        spec = self._nodes[node]
+        batch = LetterBatch(spec, stage, epoch, self._application)
         first = next(rows, None)
         if first is None:
-            box.remove(epoch, stage)
+            store.remove(batch)
             return 0
-        spec, count = self._nodes[node], 0
-        with box.file(epoch, stage) as file:
-            for count, bad in enumerate(chain([first], rows), start=1):
-                file.write(letter(bad, spec, stage, epoch, self._application, among=file.id, ordinal=count))
+        count = store.put(batch, _letters(batch, chain([first], rows)))
         became = "1 row became a dead letter" if count == 1 else f"{count} rows became dead letters"
-        log.warning("%s: %s, in %s", spec.described(), became, file.path)
+        log.warning("%s: %s, in %s", spec.described(), became, store.place)
         return count
+
+
+def _letters(batch: LetterBatch, rows: Iterable[BadRow]) -> Iterator[Letter]:
+    """Raises PermanentError if there are more than the node's `dead_letter.max`: then nothing is stored."""
+    destination = batch.node.options.dead_letter
+    limit = destination.max if destination is not None else None
+    for ordinal, bad in enumerate(rows, start=1):
+        if limit is not None and ordinal > limit:
+            message = f"an epoch has more than {limit} bad rows ('dead_letter.max'); the last: {bad.message}"
+            hint = "fix the cause, or raise 'dead_letter.max'; positions have not moved"
+            raise PermanentError(TOO_MANY_BAD_ROWS, message, node=batch.node.name, hint=hint)
+        yield batch.letter(bad, ordinal)
 
 
 class _Warnings:

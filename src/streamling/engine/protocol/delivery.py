@@ -15,12 +15,13 @@ from streamling.connector import BadRow, Report, Sink
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
-from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows, RejectStage
+from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
+from streamling.letters.letter import RejectStage
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
 from streamling.testing.crash import crash_point
@@ -49,6 +50,8 @@ class Outlet:
     offered: int = 0
     bad_rows: tuple[BadRow, ...] = ()
     """Rows of the current epoch that the sink rejects."""
+    delivered: str = ""
+    """The id of the last epoch that it has."""
     trouble: str | None = None
     """Why the sink does not accept the current epoch, while its write is retried."""
 
@@ -112,7 +115,8 @@ class Delivery:
                     # Stop the retries of the other sinks and log every failure: the first error must not wait for a
                     # sink that retries forever.
                     self._failed.set()
-                    if not isinstance(error, EpochTooLarge):  # the loop cuts the epoch: nothing to report
+                    # The loop cuts the epoch, or finds the row and reports it.
+                    if not isinstance(error, EpochTooLarge | RowFailure):
                         log.error("sink %s failed; the other sinks finish the epoch if they can: %s", names, error)
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
@@ -172,6 +176,7 @@ class Delivery:
         outlet.arrived += arrived
         self._progress.count_rows(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
         outlet.offered += epoch.rows
+        outlet.delivered = epoch.id
         crash_point("after-commit", node.ref)
 
     def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> list[Report]:

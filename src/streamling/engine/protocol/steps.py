@@ -13,12 +13,15 @@ from streamling.connector import Epoch, Sink, Slice, Source, Transform
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
-from streamling.engine.protocol.bad_rows import BadRows, Rejects, RejectStage
+from streamling.engine.data.results import Results
+from streamling.engine.data.spark_errors import RowFailure
+from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Delivery, Outlet
 from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
+from streamling.letters.letter import RejectStage
 from streamling.testing.crash import crash_point
 
 log = logging.getLogger(__name__)
@@ -83,7 +86,7 @@ class EpochSteps:
         wanted = [outlet.node for outlet in outlets]
         results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes)  # 3
         try:
-            self._delivery.flush(results, outlets)  # 4
+            self._flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, intakes)
             row_counts, collected_bytes = dict(results.row_counts), results.collected_bytes
             self._uncollected_bytes += collected_bytes
@@ -95,8 +98,22 @@ class EpochSteps:
             if source.node in intakes:
                 source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
         self._dataflow.count(rejects)
-        self._progress.count_node_rows(row_counts | {node: reject.report.rows for node, reject in rejects.items()})
+        known = {node: reject.report.rows for node, reject in rejects.items() if reject.report.rows or node in intakes}
+        self._progress.count_node_rows(row_counts | known)
         return rows
+
+    def _flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
+        """Rows that a query cannot compute may become known here: then the sinks that lack the epoch get it without
+        them, if `on_error` of the query allows it."""
+        epoch, wanted = results.epoch, [outlet.node for outlet in outlets]
+        while True:
+            try:
+                self._delivery.flush(results, [outlet for outlet in outlets if outlet.delivered != epoch.id])
+                self._dataflow.compute_unread(results, wanted)
+                return
+            except RowFailure:
+                if not self._dataflow.leave_out_bad_rows(results):
+                    raise
 
     def _handle_rejects(
         self,

@@ -166,7 +166,7 @@ def node_kind(registration: Registration) -> Kind:
     )
     options = dict(getattr(registration.target, "sample_options", {}))
     samples = {"options": options} if options else {}
-    return Kind(role, registration.id, model, _build, sets_aside=True, samples=samples)
+    return Kind(role, registration.id, model, _build, samples=samples)
 
 
 def plugin_node(node: NodeSpec) -> PluginNode:

@@ -165,4 +165,4 @@ def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
     return PostgresSink(node, connection_options(settings.postgres_connection(node.name), common), write_options)
 
 
-register(Kind(Role.SINK, "postgres", PostgresOptions, _build, sets_aside=True))
+register(Kind(Role.SINK, "postgres", PostgresOptions, _build))

@@ -140,4 +140,4 @@ def _build(node: NodeSpec, settings: Settings) -> FileSource:
     )
 
 
-register(Kind(Role.SOURCE, "file", FileSourceOptions, _build, probe=_probe, sets_aside=True))
+register(Kind(Role.SOURCE, "file", FileSourceOptions, _build, probe=_probe))

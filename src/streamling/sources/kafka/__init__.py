@@ -377,4 +377,4 @@ def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Expres
     return compile_expression(condition, columns, node=node.name, locate=node.text_locator("filter"))
 
 
-register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, _build, probe=_probe, sets_aside=True))
+register(Kind(Role.SOURCE, "kafka", KafkaSourceOptions, _build, probe=_probe))

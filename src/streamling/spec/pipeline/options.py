@@ -111,11 +111,18 @@ class OnError(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+MaxLetters = Annotated[
+    int | None,
+    Field(ge=1, description="Most bad rows of one epoch; with more the run ends. Default: no limit."),
+]
+
+
 class FileLetters(Options):
     """Dead letters as JSON lines in a local directory."""
 
     type: Literal["file"] = Field(description="Kind of destination.")
     path: str = Field(min_length=1, description="Local directory, created if missing.")
+    max: MaxLetters = None
 
     @field_validator("path")
     @classmethod
@@ -130,6 +137,7 @@ class KafkaLetters(Options):
 
     type: Literal["kafka"] = Field(description="Kind of destination.")
     topic: TopicName = Field(description="Topic, created if missing.")
+    max: MaxLetters = None
 
 
 class PostgresLetters(Options):
@@ -140,6 +148,7 @@ class PostgresLetters(Options):
     schema_: str = Field(
         default="streamling", alias="schema", min_length=1, description="Postgres schema, created if missing."
     )
+    max: MaxLetters = None
 
 
 DeadLetter = Annotated[FileLetters | KafkaLetters | PostgresLetters, Field(discriminator="type")]

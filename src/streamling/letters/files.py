@@ -1,0 +1,106 @@
+"""Dead letters in a directory: JSON lines, one file per node, stage and epoch, and `resolved.jsonl` with what became of
+letters."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from streamling.disk import disk_errors, local_path, safe_name, sync_directory
+from streamling.errors import INVALID_VALUE, LETTERS_FAILED, PermanentError
+from streamling.letters.letter import Letter, LetterBatch, LetterStatus, from_json
+from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline.options import FileLetters
+
+_RESOLVED = "resolved.jsonl"
+
+
+class LetterFiles:
+    def __init__(self, node: NodeSpec, destination: FileLetters) -> None:
+        self.place = destination.path
+        self._node = node
+        self._directory = local_path(destination.path)
+        self._latest: dict[str, tuple[str, Path]] = {}
+        """By stage: the last epoch that has a file, and the file."""
+
+    def open(self) -> None:
+        file = next((p for p in (self._directory, *self._directory.parents) if p.is_file()), None)
+        if file is not None:
+            message = f"'dead_letter.path' must be a directory, '{file}' is a file"
+            raise self._node.error(INVALID_VALUE, message, "dead_letter", "path")
+
+    def put(self, batch: LetterBatch, letters: Iterator[Letter]) -> int:
+        name = f"{safe_name(self._node.ref)}-{batch.epoch.number:08d}-{batch.id[:12]}.jsonl"
+        count = 0
+        with disk_errors(self._node, "dead_letter"):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            draft, path = self._directory / f".{name}.{os.getpid()}", self._directory / name
+            try:
+                # Invalid text, such as half of a surrogate pair, is written as a JSON escape.
+                with draft.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+                    for letter in letters:
+                        stream.write(letter.to_line() + "\n")
+                        count += 1
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                draft.rename(path)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_directory(self._directory)
+        self._latest[batch.stage] = (batch.epoch.id, path)
+        return count
+
+    def remove(self, batch: LetterBatch) -> None:
+        written, path = self._latest.pop(batch.stage, ("", None))
+        if path is not None and written == batch.epoch.id:
+            with disk_errors(self._node, "dead_letter"):
+                path.unlink(missing_ok=True)
+                sync_directory(self._directory)
+
+    def read(self) -> Iterator[Letter]:
+        with disk_errors(self._node, "dead_letter"):
+            status = {line["id"]: line["status"] for line in self._lines(self._directory / _RESOLVED)}
+            for path in sorted(self._directory.glob("*.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
+                if path.name == _RESOLVED:
+                    continue
+                for number, content in enumerate(self._lines(path), start=1):
+                    letter = self._letter(content, path, number)
+                    yield letter.with_status(LetterStatus(status.get(letter.id, letter.status)))
+
+    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
+        with disk_errors(self._node, "dead_letter"), (self._directory / _RESOLVED).open("a", encoding="utf-8") as file:
+            # A line that a full disk has cut must not swallow the next one.
+            lines = [json.dumps({"id": letter.id, "status": status.value}) for letter in letters]
+            file.write("\n" * bool(file.tell()) + "\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(self._directory)
+
+    def close(self) -> None: ...
+
+    def _lines(self, path: Path) -> Iterator[dict[str, str]]:
+        if not path.exists():
+            return
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    content = json.loads(line)
+                except ValueError:
+                    if path.name == _RESOLVED:
+                        continue
+                    raise self._unreadable(path, number) from None
+                yield content
+
+    def _letter(self, content: object, path: Path, number: int) -> Letter:
+        try:
+            return from_json(content)  # type: ignore[arg-type]
+        except (KeyError, TypeError, ValueError):
+            raise self._unreadable(path, number) from None
+
+    def _unreadable(self, path: Path, number: int) -> PermanentError:
+        message = f"line {number} of {path} is not a dead letter"
+        return PermanentError(LETTERS_FAILED, message, node=self._node.name, hint="move the file elsewhere")

@@ -1,0 +1,193 @@
+"""Dead letters in a compacted topic: the key is the id, and the last message of a key counts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from streamling.clients.kafka import REQUEST_SECONDS, client_errors, client_settings
+from streamling.errors import LETTERS_FAILED, PermanentError, StreamlingError, TransientError
+from streamling.letters.letter import Letter, LetterBatch, LetterStatus, from_json
+from streamling.spec.pipeline import NodeSpec
+from streamling.spec.pipeline.options import KafkaLetters
+from streamling.spec.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# The longest message: a letter has the payload of a message in base64, and more.
+_MESSAGE_BYTES = 64 << 20
+_FLUSH_SECONDS = 30.0
+_GROUP = "streamling-dead-letters"
+
+
+class LetterTopic:
+    def __init__(self, node: NodeSpec, destination: KafkaLetters, settings: Settings) -> None:
+        self._topic = destination.topic
+        self._node = node
+        self._connection = settings.kafka_sink
+        self.place = f"topic {self._topic}"
+        self._producer: Any = None
+        self._latest: dict[str, tuple[str, set[str]]] = {}
+        """By stage: the last epoch of which this process has stored letters, and their ids."""
+
+    def open(self) -> None:
+        if self._partitions() is not None:
+            log.debug("%s exists", self.place)
+            return
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        config = {"cleanup.policy": "compact", "max.message.bytes": str(_MESSAGE_BYTES)}
+        # Without numbers the broker takes its own defaults.
+        wanted = NewTopic(self._topic, num_partitions=-1, replication_factor=-1, config=config)
+        with self._errors("cannot be created"):
+            admin = AdminClient(client_settings(self._connection))  # keep it: its requests end with it
+            (creation,) = admin.create_topics([wanted], request_timeout=REQUEST_SECONDS).values()
+            try:
+                creation.result(REQUEST_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            except TimeoutError as error:
+                raise self._failure("cannot be created: the broker does not answer") from error
+
+    def put(self, batch: LetterBatch, letters: Iterator[Letter]) -> int:
+        ids: set[str] = set()
+
+        def messages() -> Iterator[tuple[str, str | None]]:
+            for letter in letters:
+                ids.add(letter.id)
+                yield letter.id, letter.to_line()
+            yield from ((id_, None) for id_ in self._earlier(batch) - ids)
+
+        self._send(messages())
+        self._latest[batch.stage] = (batch.epoch.id, ids)
+        return len(ids)
+
+    def remove(self, batch: LetterBatch) -> None:
+        if earlier := self._earlier(batch):
+            self._send((id_, None) for id_ in earlier)
+        self._latest.pop(batch.stage, None)
+
+    def read(self) -> Iterator[Letter]:
+        letters: dict[str, Letter] = {}
+        for key, value in self._messages():
+            if value is None:
+                letters.pop(key, None)
+                continue
+            try:
+                letters[key] = from_json(json.loads(value))
+            except (KeyError, TypeError, ValueError):
+                log.warning("%s has a message that is not a dead letter, with the key %r", self.place, key)
+        yield from letters.values()
+
+    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
+        self._send((letter.id, letter.with_status(status).to_line()) for letter in letters)
+
+    def close(self) -> None:
+        self._producer = None
+
+    def _earlier(self, batch: LetterBatch) -> set[str]:
+        """The letters of this process for an earlier attempt of the same epoch."""
+        epoch, ids = self._latest.get(batch.stage, ("", set()))
+        return ids if epoch == batch.epoch.id else set()
+
+    def _send(self, messages: Iterator[tuple[str, str | None]]) -> None:
+        from confluent_kafka import Producer
+
+        errors: list[Any] = []
+        with self._errors("cannot be written"):
+            if self._producer is None:
+                limits = {"enable.idempotence": True, "compression.type": "lz4", "message.max.bytes": _MESSAGE_BYTES}
+                times = {"message.timeout.ms": int(_FLUSH_SECONDS * 1000)}
+                self._producer = Producer({**client_settings(self._connection), **limits, **times})
+            for key, text in messages:
+                value = None if text is None else text.encode(errors="backslashreplace")
+                self._produce(key, value, errors)
+                if errors:
+                    break
+            left = self._producer.flush(_FLUSH_SECONDS)
+            if errors or left:
+                self._producer = None  # it would send what is left together with the next letters
+            if errors:
+                raise self._refusal(errors[0])
+        if left:
+            raise self._failure(f"has not stored {left} letters within {_FLUSH_SECONDS:.0f} s")
+
+    def _refusal(self, error: Any) -> Exception:
+        from confluent_kafka import KafkaError, KafkaException
+
+        if error.code() not in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
+            other: Exception = KafkaException(error)
+            return other
+        return PermanentError(
+            LETTERS_FAILED,
+            f"{self.place} does not accept a dead letter: {error.str()}",
+            node=self._node.name,
+            hint="raise 'max.message.bytes' of the topic",
+        )
+
+    def _produce(self, key: str, value: bytes | None, errors: list[Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        def note(error: Any, message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key=key.encode(), on_delivery=note)
+                self._producer.poll(0)
+                return
+            except BufferError:  # it holds as much as it may: wait until some is stored
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise self._refusal(error.args[0]) from error
+
+    def _messages(self) -> Iterator[tuple[str, bytes | None]]:
+        """What is on the topic now, each partition in order."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+        partitions = self._partitions()
+        if partitions is None:
+            return
+        own = {"group.id": _GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+        with self._errors("cannot be read"):
+            consumer = Consumer({**client_settings(self._connection), **own})
+            try:
+                consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in partitions])
+                left = set(partitions)
+                while left:
+                    message = consumer.poll(REQUEST_SECONDS)
+                    if message is None:
+                        raise self._failure("cannot be read: the broker does not answer")
+                    if message.error() is None:
+                        yield (message.key() or b"").decode(errors="replace"), message.value()
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        left.discard(message.partition())
+                    else:
+                        raise KafkaException(message.error())
+            finally:
+                consumer.close()
+
+    def _partitions(self) -> list[int] | None:
+        """None if there is no such topic."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        with self._errors("cannot be looked up"):
+            admin = AdminClient(client_settings(self._connection))
+            metadata = admin.list_topics(self._topic, timeout=REQUEST_SECONDS).topics[self._topic]
+            if metadata.error is None:
+                return sorted(metadata.partitions)
+            if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise KafkaException(metadata.error)
+
+    def _errors(self, what: str) -> Any:
+        return client_errors(f"dead letters of '{self._node.name}': {self.place} {what}", LETTERS_FAILED)
+
+    def _failure(self, what: str) -> StreamlingError:
+        return TransientError(LETTERS_FAILED, f"{self.place} {what}", node=self._node.name)

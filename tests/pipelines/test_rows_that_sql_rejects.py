@@ -1,0 +1,91 @@
+"""Rows that a query cannot compute: the others arrive, in order, and these are skipped or stored with their reason."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.harness import Workspace
+
+pytestmark = pytest.mark.spark
+
+# Of 1,500 rows, three cannot be computed by the first query, and one by the second.
+PIPELINE = """\
+sources:
+  numbers:
+    type: generator
+    rows: 1500
+    primary_key: id
+    columns:
+      id: id
+      text: "case when id = 17 then 'seventeen' when id = 1321 then '' else cast(id as string) end"
+      part: "case when id = 500 then 0 else 1 end"
+transforms:
+  parsed:
+    type: sql
+    primary_key: id
+    sql: SELECT id, cast(text AS BIGINT) AS n, 100 / part AS share FROM numbers
+    {tolerant}
+  shifted:
+    type: sql
+    primary_key: id
+    sql: SELECT id, n, CAST(n * 4294967296 * CASE WHEN n = 1100 THEN 1000000000 ELSE 1 END AS BIGINT) AS big FROM parsed
+    {tolerant}
+sinks:
+  first: {{type: file, from: parsed, path: first, format: parquet}}
+  second: {{type: file, from: shifted, path: second, format: parquet}}
+"""
+LETTERS = "on_error: dead_letter\n    dead_letter: {type: file, path: letters}"
+BAD = [17, 500, 1321]
+
+
+def letters(place: Workspace) -> list[dict[str, Any]]:
+    files = sorted((place.directory / "letters").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def ids(place: Workspace, sink: str) -> list[int]:
+    return [n for table in place.tables(sink, "parquet") for n in table["id"].to_pylist()]
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0], ids=["small", "large"])
+def test_all_other_rows_arrive_in_order_and_these_become_letters(place: Workspace, driver_rows: int) -> None:
+    place.write(PIPELINE.format(tolerant=LETTERS))
+    finished = place.run(EPOCH__DRIVER_ROWS=driver_rows).succeeded()
+    assert "set aside: 4 rows" in finished.stderr
+    assert ids(place, "first") == [n for n in range(1500) if n not in BAD]
+    assert ids(place, "second") == [n for n in range(1500) if n not in (*BAD, 1100)]
+    found = {letter["row"]["id"]: letter for letter in letters(place)}
+    assert {id_: (letter["node"], letter["reason_code"]) for id_, letter in found.items()} == {
+        17: ("parsed", "cast_error"),
+        500: ("parsed", "arithmetic_error"),
+        1321: ("parsed", "cast_error"),
+        1100: ("shifted", "arithmetic_error"),
+    }
+    assert found[17]["row"] == {"id": 17, "text": "seventeen", "part": 1, "_gs_op": "i"}
+    assert (found[17]["stage"], found[17]["node_type"]) == ("transform", "transform")
+    assert "seventeen" in found[17]["reason_text"]
+
+
+def test_skipped_rows_are_counted_and_the_first_of_each_reason_is_named(place: Workspace) -> None:
+    place.write(PIPELINE.format(tolerant="on_error: skip"))
+    finished = place.run().succeeded()
+    assert len(ids(place, "second")) == 1496
+    assert "node 'parsed' skipped 1 row (cast_error)" in finished.stderr
+    assert "set aside: 4 rows" in finished.stderr
+    assert letters(place) == []
+
+
+def test_without_the_option_the_run_ends_and_says_what_can_be_done(place: Workspace) -> None:
+    place.write(PIPELINE.format(tolerant="on_error: fail"))
+    finished = place.run().failed()
+    assert "a row cannot be computed" in finished.stderr
+    assert "on_error" in finished.stderr
+
+
+def test_more_bad_rows_than_allowed_end_the_run(place: Workspace) -> None:
+    place.write(PIPELINE.format(tolerant=LETTERS.replace("letters}", "letters, max: 2}")))
+    assert "an epoch has more than 2 bad rows ('dead_letter.max')" in place.run().failed().stderr
+    assert letters(place) == []
