@@ -40,6 +40,7 @@ NEEDED = {
     "psutil": ">=7",
     "datafusion": ">=50",
     "psycopg": ">=3.3",
+    "opentelemetry-sdk": ">=1.45,<2",
     "pgpq": ">=0.12",
 }
 """The packages that a run or `streamling dev` imports, as pyproject.toml declares them."""

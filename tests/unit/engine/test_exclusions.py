@@ -81,6 +81,6 @@ def test_whatever_is_rejected_in_whatever_round_the_others_are_left(sizes: list[
 
 
 def test_a_rejected_row_without_a_number_is_a_bug_of_the_sink() -> None:
-    with pytest.raises(BugError, match="gave a bad row without its index") as caught:
+    with pytest.raises(BugError, match="a bad row has no index") as caught:
         Exclusions("out").add(bad(None))
     assert caught.value.node == "out"
