@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -198,13 +200,65 @@ def test_a_crash_before_the_log_leaves_nothing_to_be_seen(target: Path) -> None:
     assert visible(target) == []
 
 
-def test_what_a_crash_left_unlogged_is_removed_when_it_is_a_day_old(target: Path) -> None:
-    written(file_sink(target), epoch(1, 0, 1, id_="dead" * 8), "a")
+def test_what_a_dead_process_left_unlogged_is_removed_by_the_next_one(target: Path) -> None:
+    dead = file_sink(target)
+    written(dead, epoch(1, 0, 1), "a")
+    (Path(dead.writer().staging) / ".draft-of-a-log-entry").write_text("{")
+    dead.close()  # a process that ends releases its lock
     file_sink(target)
-    (staged,) = (target / "_streamling").rglob("*.jsonl")
-    os.utime(staged.parent, (0, 0))
+    hidden = [path.name for path in (target / "_streamling").rglob("*") if path.is_file()]
+    assert hidden == [".lock"]
+
+
+def test_no_clock_makes_a_process_dead(target: Path) -> None:
+    slow, first = file_sink(target), epoch(1, 0, 1)
+    report = written(slow, first, "a")
+    for path in (target / "_streamling").rglob("*"):
+        os.utime(path, (0, 0))
     file_sink(target)
-    assert not list((target / "_streamling").rglob("*.jsonl"))
+    assert slow.commit(first, [report]) == 1
+    assert visible(target) == ["a"]
+
+
+def test_a_retry_leaves_the_file_of_a_logged_epoch_as_it_is(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, first = file_sink(target), epoch(1, 0, 4)
+    report = written(out, first, "a", "b", "c", "d")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", _full_disk)
+        with pytest.raises(TransientError):
+            out.commit(first, [report])
+    out.abort(first)
+
+    def killed() -> Iterator[pa.RecordBatch]:
+        yield rows(["a", "b"])
+        raise Died
+
+    with pytest.raises(Died):
+        out.writer().write(first, Task(0, 0), killed())
+    again = file_sink(target)
+    assert again.applied(first.slices) is Applied.YES
+    assert visible(target) == ["a", "b", "c", "d"]
+
+
+def test_a_commit_without_its_staged_files_is_not_logged(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    report = written(out, first, "a")
+    shutil.rmtree(out.writer().staging)
+    with pytest.raises(TransientError, match="staged files are gone") as caught:
+        out.commit(first, [report])
+    assert not isinstance(caught.value, Fenced)
+    out.abort(first)
+    assert delivered(out, first, "a") == 1
+    assert visible(target) == ["a"]
+
+
+def test_a_staging_root_that_is_not_there_ends_the_run(target: Path) -> None:
+    """On a cluster whose hosts do not share the directory, for instance."""
+    out = file_sink(target)
+    shutil.rmtree(target / "_streamling")
+    with pytest.raises(PermanentError, match="there is no directory") as caught:
+        written(out, epoch(1, 0, 1), "a")
+    assert "the same storage for all hosts" in str(caught.value.hint)
 
 
 # Two owners
@@ -230,6 +284,23 @@ def test_an_abandoned_epoch_cannot_be_committed_any_more(target: Path) -> None:
         slow.commit(theirs, [report])
     assert delivered(next_, epoch(1, 0, 9, id_="again" * 6), "a") == 1
     assert visible(target) == ["a"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_writer_whose_epoch_is_abandoned_meanwhile_is_fenced(target: Path, late: bool) -> None:
+    slow, next_ = file_sink(target), file_sink(target)
+    theirs = epoch(1, 0, 9)
+
+    def suspended() -> Iterator[pa.RecordBatch]:
+        yield rows(["x"])
+        next_.abandon(theirs)
+        if late:
+            delivered(next_, epoch(1, 0, 5, id_="again" * 6), "a")
+        yield rows(["y"])
+
+    with pytest.raises(Fenced) as caught:
+        slow.writer().write(theirs, Task(0, 0), suspended())
+    assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
 
 
 def test_an_epoch_that_was_committed_in_the_meantime_cannot_be_abandoned(target: Path) -> None:
@@ -372,7 +443,7 @@ def test_a_path_that_cannot_be_a_directory_is_permanent(tmp_path: Path, path: st
 def test_a_disk_that_fails_is_an_error_of_ours(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 1)
     staging = Path(out.writer().staging)
-    staging.rmdir()
+    shutil.rmtree(staging)
     staging.write_text("no directory any more")
     with pytest.raises(PermanentError, match="out"):
         written(out, first, "a")

@@ -61,8 +61,8 @@ def _hex(column: pa.Array) -> pa.Array:
     return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
 
 
-def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema, columns: Schema) -> Encoder:
-    """`schema`: the Arrow schema of the batches; `columns`: their types in the pipeline."""
+def open_encoder(format_: str, file: IO[bytes], schema: pa.Schema, columns: Schema, node: str) -> Encoder:
+    """`schema`: the Arrow schema of the batches; `columns`: their types in the pipeline; `node`: for errors."""
     match format_:
         case "parquet":
             return _Parquet(file, schema)
