@@ -407,6 +407,64 @@ def test_json_is_one_object_per_line(target: Path) -> None:
     assert file.read_text().splitlines()[1] == '{"id":null,"name":"ü","price":null,"day":null,"at":null,"_gs_op":"d"}'
 
 
+TIMES = {
+    "at": pa.array([0, 2**63 - 1, -(2**63)], pa.timestamp("us", "UTC")),
+    "local": pa.array([0, 2**63 - 1, None], pa.timestamp("us")),
+    "day": pa.array([0, 2**31 - 1, -(2**31)], pa.date32()),
+    "_gs_op": pa.array(["i"] * 3),
+}
+
+
+def test_json_writes_every_time(target: Path) -> None:
+    read_back(target, "json", TIMES)
+    (file,) = target.glob("*.jsonl")
+    assert [list(json.loads(line).values()) for line in file.read_text().splitlines()[1:]] == [
+        ["294247-01-10T04:00:54.775807Z", "294247-01-10T04:00:54.775807", "5881580-07-11", "i"],
+        ["-290308-12-21T19:59:05.224192Z", None, "-5877641-06-23", "i"],
+    ]
+
+
+def test_csv_writes_every_time(target: Path) -> None:
+    read_back(target, "csv", TIMES)
+    (file,) = target.glob("*.csv")
+    assert file.read_text().splitlines() == [
+        '"at","local","day","_gs_op"',
+        '"1970-01-01 00:00:00.000000Z","1970-01-01 00:00:00.000000","1970-01-01","i"',
+        '"294247-01-10 04:00:54.775807Z","294247-01-10 04:00:54.775807","5881580-07-11","i"',
+        '"-290308-12-21 19:59:05.224192Z",,"-5877641-06-23","i"',
+    ]
+
+
+FLOATS = pa.struct([("x", pa.list_(pa.float32()))])
+NON_FINITE = {
+    "NaN": (pa.array([1.0, None, float("nan")]), "nan"),
+    "infinity": (pa.array([1.0, None, float("-inf")], pa.float32()), "-inf"),
+    "nested": (pa.array([{"x": [1.0]}, None, {"x": [2.0, None, float("inf")]}], FLOATS), "{'x': [2.0, None, inf]}"),
+    "in a map": (pa.array([[("k", 1.0)], None, [("k", float("nan"))]], pa.map_(pa.string(), pa.float64())), "nan"),
+}
+
+
+@pytest.mark.parametrize("case", NON_FINITE)
+def test_json_refuses_numbers_that_it_does_not_have(target: Path, case: str) -> None:
+    column, value = NON_FINITE[case]
+    columns = {"id": pa.array([1, 2, 3]), "price": column, "_gs_op": pa.array(["i"] * 3)}
+    out = file_sink(target)
+    with pytest.raises(PermanentError, match="column 'price' is") as caught:
+        out.writer().write(epoch(1, 0, 3), Task(0, 0), [pa.RecordBatch.from_pydict(columns).slice(1)])
+    assert (caught.value.code, caught.value.node) == ("DATA_ERROR", "out")
+    assert value in caught.value.message
+    assert '{"id":3,' in caught.value.message
+    written(out, epoch(1, 0, 3), "finite")
+
+
+def test_csv_and_parquet_keep_numbers_that_are_not_finite(target: Path) -> None:
+    columns = {"x": pa.array([float("nan"), float("inf"), -0.0]), "_gs_op": pa.array(["i"] * 3)}
+    assert str(read_back(target / "parquet", "parquet", columns).column("x").to_pylist()) == "[nan, inf, -0.0]"
+    read_back(target / "csv", "csv", columns)
+    (file,) = (target / "csv").glob("*.csv")
+    assert [line.split(",")[0] for line in file.read_text().splitlines()[1:]] == ["nan", "inf", "-0"]
+
+
 def test_several_batches_make_one_file(target: Path) -> None:
     for format_ in ("parquet", "csv", "json"):
         out, first = file_sink(target / format_, format_), epoch(1, 0, 3)
