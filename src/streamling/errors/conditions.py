@@ -203,6 +203,11 @@ SCHEMA_UNUSABLE = condition(
     "The schema of a source was found, but it cannot be mapped to columns.",
     "The message names the part of the schema that cannot be mapped.",
 )
+TYPE_INFERRED = condition(
+    "TYPE_INFERRED",
+    "The type that the first values of a csv or json column suggest would change some of them, so another one is used.",
+    "Set the type of the column in `schema` of the source. Without it the column may be text or a decimal.",
+)
 NOT_RUNNABLE = condition(
     "NOT_RUNNABLE",
     "The node is valid, but this version cannot run it yet.",

@@ -1,14 +1,16 @@
 """Rows as JSON text, column by column: one object per row, columns in order, nulls included, no spaces.
 
 Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO text with an
-offset only if the type has a zone. The form of a value depends only on its type. Decimals with more digits than Spark's
-are text columns: the logical type is needed to write those of up to 76 digits as numbers.
+offset only if the type has a zone; years have four digits or more. The form of a value depends only on its type.
+Decimals with more digits than Spark's are text columns: the logical type is needed to write those of up to 76 digits as
+numbers.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from decimal import Decimal
@@ -17,9 +19,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamling.formats.time_text import time_text, time_texts
 from streamling.plan.types import DataType, Schema
 
 _escape = json.encoder.encode_basestring
+_ZERO_FRACTION = r"\.0+(Z?)$"
 Render = Callable[[Any], str]
 
 
@@ -49,7 +53,12 @@ def _exact(digits: str) -> float | str:
 def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:
     """Each value as JSON text; None for null."""
     plain, render = _prepare(array, logical)
-    return [None if value is None else render(value) for value in plain.to_pylist()]
+    try:
+        values = plain.to_pylist()
+    except (OverflowError, ValueError):  # a time inside of a list, struct or map: Python's years end at 9999
+        values = plain.cast(_with_numbers(plain.type)).to_pylist()
+        render = _renderer(plain.type, logical, numbers=True)
+    return [None if value is None else render(value) for value in values]
 
 
 def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
@@ -72,28 +81,51 @@ def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Rende
 
 
 def _iso(array: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
-    text = array.cast(pa.string())
-    text = pc.replace_substring(text, " ", "T", max_replacements=1)
-    return pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
+    text = pc.replace_substring(time_texts(array), " ", "T", max_replacements=1)
+    return pc.replace_substring_regex(text, _ZERO_FRACTION, r"\1")
 
 
 def _number(text: str) -> str:
-    return text if math.isfinite(float(text)) else "null"
+    if not math.isfinite(float(text)):
+        return "null"
+    return text if "." in text or "e" in text else f"{text}.0"  # like a double: a whole number is a float too
 
 
-def _renderer(type_: pa.DataType, logical: DataType | None) -> Render:
-    """A function that writes the Python values that pyarrow gives for this type."""
+def _with_numbers(type_: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of dates and timestamps."""
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
+        return pa.int64()
+    if pa.types.is_struct(type_):
+        return pa.struct([f.with_type(_with_numbers(f.type)) for f in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_with_numbers(type_.key_type), _with_numbers(type_.item_type))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(_with_numbers(type_.value_type))
+    return type_
+
+
+def _iso_number(number: int, type_: pa.DataType) -> str:
+    return re.sub(_ZERO_FRACTION, r"\1", time_text(number, type_).replace(" ", "T", 1))
+
+
+def _renderer(type_: pa.DataType, logical: DataType | None, *, numbers: bool = False) -> Render:
+    """A function that writes the Python values that pyarrow gives for this type; `numbers` as in `_with_numbers`."""
+    if numbers and (pa.types.is_timestamp(type_) or pa.types.is_date(type_)):
+        return lambda value: f'"{_iso_number(value, type_)}"'
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
-        fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name)))) for f in type_]
+        fields = [
+            (f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), numbers=numbers)))
+            for f in type_
+        ]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
-        item = _nullable(_renderer(type_.item_type, logical.item if logical else None))
+        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, numbers=numbers))
         return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        element = _nullable(_renderer(type_.value_type, logical.item if logical else None))
+        element = _nullable(_renderer(type_.value_type, logical.item if logical else None, numbers=numbers))
         return lambda value: "[" + ",".join(map(element, value)) + "]"
     if logical is not None and logical.kind == "decimal" and logical.wide:
         return str

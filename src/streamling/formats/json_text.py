@@ -50,7 +50,8 @@ def _whole(digits: str) -> int | Decimal:
     return int(digits) if digits != "-0" else _MinusZero()
 
 
-def _fraction(digits: str) -> Decimal | float:
+def fraction(digits: str) -> Decimal | float:
+    """A number with a fraction or an exponent, with all digits."""
     try:
         return Decimal(digits)
     except InvalidOperation:
@@ -61,7 +62,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not valid JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=fraction, parse_constant=_no_constant)
 
 
 def _shallow(text: str) -> str:

@@ -25,6 +25,7 @@ class Discovery:
 
     schema: Schema
     primary_key: Key = ()
+    cautions: tuple[Caution, ...] = ()
 
 
 @runtime_checkable

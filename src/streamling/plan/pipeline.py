@@ -230,6 +230,7 @@ class _Planner:
         if isinstance(discovery, StreamlingError):
             raise discovery
         if discovery is not None:
+            self.cautions.extend(discovery.cautions)
             return discovery.schema
         declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
         if declared is None:

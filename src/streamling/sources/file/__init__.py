@@ -9,13 +9,15 @@ arrive late are read, wherever their name or time would sort them.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.connector import Discovery, Kind, register
-from streamling.errors import StreamlingError
-from streamling.plan.types import DataType
+from streamling.errors import PRIMARY_KEY, TYPE_INFERRED, Caution, StreamlingError
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import FLOAT64, DataType, Schema
 from streamling.plan.written_columns import DeclaredColumns
 from streamling.sources.file.listing import matches
 from streamling.sources.file.source import FileSource
@@ -24,6 +26,9 @@ from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Keyed, Options, Parallel, SourceOptions
 from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from streamling.sources.file.guesses import Change
 
 SCHEMES = ("s3", "s3a", "gs")
 _IN_TEXT = frozenset(
@@ -99,6 +104,15 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
             raise invalid_value(f"has the unsupported scheme '{scheme[1]}'; accepted: {accepted} and local paths")
         return path
 
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        inferred = self.format not in ("parquet", "avro")
+        for name in self.own_key if inferred else ():
+            column = columns.get(name)
+            if column is not None and column.type == FLOAT64 and name not in (self.schema_ or {}):
+                message = f"the key column '{name}' is float64 by its values; different numbers may be equal as floats"
+                hint = f"set the type of '{name}' in 'schema' of the source, for instance string or decimal(38,9)"
+                yield node.error(PRIMARY_KEY, message, "primary_key", hint=hint)
+
     @property
     def ends(self) -> bool:
         return isinstance(self.mode, Bounded)
@@ -113,8 +127,9 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
         raise TypeError(options)
     from streamling.sources.file.columns import columns_of
 
+    changes: list[Change] = []
     try:
-        return Discovery(columns_of(options.path, options.format, options.schema_ or {}))
+        columns = columns_of(options.path, options.format, options.schema_ or {}, changes.append)
     except StreamlingError as error:
         raise type(error)(
             error.condition,
@@ -123,6 +138,18 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             where=node.locate("path"),
             hint=error.hint,
         ) from error
+    return Discovery(columns, cautions=tuple(_caution(node, change) for change in changes))
+
+
+def _caution(node: NodeSpec, change: Change) -> Caution:
+    from streamling.formats.arrow import logical_type
+
+    inferred, type_ = (logical_type(type_, change.column) for type_ in (change.inferred, change.type))
+    if type_ == inferred:
+        message = f"column '{change.column}' is {type_}, and rows like the one with {change.example} are bad rows"
+    else:
+        message = f"column '{change.column}' is {type_}: as {inferred}, {change.example} would be another value"
+    return node.caution(TYPE_INFERRED, message, "path", hint="set the type of the column in 'schema' of the source")
 
 
 def _build(node: NodeSpec, settings: Settings) -> FileSource:
@@ -137,6 +164,7 @@ def _build(node: NodeSpec, settings: Settings) -> FileSource:
         format_=options.format,
         poll_s=poll_s,
         parallelism=options.parallelism,
+        declared=frozenset(options.schema_ or ()),
     )
 
 
