@@ -143,7 +143,8 @@ PLUGIN_FAILED = condition(
 )
 NAME_CLASH = condition(
     "NAME_CLASH",
-    "Two nodes have the same name; upper and lower case count as the same.",
+    "Two nodes have the same name, where upper and lower case count as the same, or names that would share keys in the "
+    "state, such as `a` and `a:b`.",
     "Rename one of them.",
 )
 NODE_NOT_FOUND = condition(
