@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -26,6 +26,7 @@ from streamling.connector import (
     Applied,
     Epoch,
     Guarantee,
+    Json,
     Kind,
     Placement,
     Report,
@@ -191,6 +192,19 @@ class FileSink(Sink):
         if applied is Applied.NO:
             self._unstage(epoch)  # no process can commit it any more
         return applied
+
+    def ledger(self) -> Mapping[str, Json]:
+        with disk_errors(self._node):
+            return self._head().positions
+
+    def rewind(self, positions: Mapping[str, Json]) -> None:
+        with disk_errors(self._node):
+            while True:
+                head = self._head()
+                rewound = {**head.positions, **positions}
+                mark = secrets.token_hex(16)
+                if self._directory.log.append(CommitEntry(head.number + 1, mark, head.epoch, rewound)):
+                    return
 
     def writer(self) -> FileWriter:
         return FileWriter(self._name, str(self._directory.staging), self._options.format, self._directory.columns)
