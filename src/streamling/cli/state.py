@@ -31,7 +31,7 @@ app = new_app()
 streamling state list                        how far the sources have read
 streamling state show numbers:generator      one position in full
 streamling state reset --yes                 make the next run start over
-streamling state rewind --to out             continue from what a target has, after it has lost commits
+streamling state rewind --to out             continue from what a target has
 """,
 )
 def state() -> None:
@@ -116,9 +116,9 @@ def rewind(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Continue from the positions that a sink has in its target, after the target or the state has lost commits.
+    """Continue from the positions in the target of a sink.
 
-    The next run repeats the rows that were lost. Stop the pipeline first.
+    For a target or a state that has lost commits: the next run repeats what was lost. Stop the pipeline first.
     """
     from streamling.cli.state_rewind import rewind_positions
 
