@@ -76,6 +76,8 @@ def _describe(rewind: Rewind, prepared: PreparedPipeline, sinks: Mapping[str, Si
                 "they will be there TWICE" if sinks[node.ref].doubles else "they have the same keys and replace them"
             )
             yield f"sink '{name}': has these rows already ({repeated}); {effect}"
+        elif node.ref in sinks and sinks[node.ref].ledger() is None:
+            yield f"sink '{name}': does not show its ledger and is not rewound; give it a new name before the next run"
         elif node.ref in sinks:
             yield f"sink '{name}': its ledger agrees, nothing changes"
         else:
