@@ -40,6 +40,8 @@ _ROW_REASONS = {
     "22003": "value_too_large",
     "54000": "value_too_large",
 }
+# A row refers to one that is not there, or others refer to one that is deleted.
+_FOREIGN_KEY = ("23503", "23001")
 _UNTRUSTED = "certificate verify failed"
 # A refused connection has no SQLSTATE. These messages of the server are permanent errors; all others are transient.
 _PERMANENT_MESSAGES = (
@@ -80,6 +82,11 @@ def is_untrusted(text: str) -> bool:
 def hint_for(state: str | None) -> str | None:
     """What to do about a permanent error, where its SQLSTATE tells."""
     return (_HINTS.get(state) or _HINTS.get(state[:2])) if state else None
+
+
+def is_foreign_key(state: str) -> bool:
+    """Whether a row is rejected because of a row of this or another table that refers to it, or that it refers to."""
+    return state in _FOREIGN_KEY
 
 
 def reject_reason(state: str) -> str:

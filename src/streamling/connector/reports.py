@@ -32,6 +32,8 @@ class BadRow:
     """The row as the node got it, if there was one."""
     index: int | None = None
     """For writers: the index of the row among the rows that the writer got, from 0."""
+    cause: str = ""
+    """What the target says is wrong, without values: the same for rows that are rejected in the same way."""
 
     @property
     def bytes(self) -> int:

@@ -56,7 +56,8 @@ STATE_MOVED = condition(
     "STATE_MOVED",
     "Another process with the same application id has moved the stored positions, or the positions recorded by a "
     "sink differ from those in the state.",
-    "Stop the other process, or give this one its own `application_id`. A sink that was removed from the pipeline and "
+    "Stop the other process, or give this one its own `application_id`. If a database has lost its last commits, as in "
+    "a failover, `streamling state rewind` continues from what it has. A sink that was removed from the pipeline and "
     "added again needs a new name.",
 )
 SETTING_INVALID = condition(
@@ -141,9 +142,16 @@ PLUGIN_FAILED = condition(
     "The code of a plugin raised an error.",
     "The message names the plugin, the method and the line. Positions did not move: the next run replays the epoch.",
 )
+ALL_ROWS_REJECTED = condition(
+    "ALL_ROWS_REJECTED",
+    "A sink has rejected many rows in a row in the same way, and accepted none.",
+    "The target does not fit the rows, as after a change of its table: fix it and start again, and the rows are "
+    "written. `epoch.max_same_rejects` is the limit.",
+)
 NAME_CLASH = condition(
     "NAME_CLASH",
-    "Two nodes have the same name; upper and lower case count as the same.",
+    "Two nodes have the same name, where upper and lower case count as the same, or names that would share keys in the "
+    "state, such as `a` and `a:b`.",
     "Rename one of them.",
 )
 NODE_NOT_FOUND = condition(

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from streamling.connector import (
     Applied,
     Epoch,
     Guarantee,
+    Json,
     Kind,
     Placement,
     Report,
@@ -220,6 +221,19 @@ class FileSink(Sink):
         if applied is Applied.NO:
             self._directory.staging.remove_everywhere(epoch.id)  # no process can commit it any more
         return applied
+
+    def ledger(self) -> Mapping[str, Json]:
+        with disk_errors(self._node):
+            return self._directory.log.head().positions
+
+    def rewind(self, positions: Mapping[str, Json]) -> None:
+        with disk_errors(self._node):
+            while True:
+                head = self._directory.log.head()
+                rewound = {**head.positions, **positions}
+                mark = secrets.token_hex(16)
+                if self._directory.log.append(CommitEntry(head.number + 1, mark, head.epoch, rewound)):
+                    return
 
     def writer(self) -> FileWriter:
         directory = self._directory

@@ -10,7 +10,7 @@ batch     `batch_size` rows, the window of `deduplicate`                      `r
 round     for order: no round writes two rows of one key                      `rounds`
 portion   for time: what one statement can write before its timeout           `portions`
 chunk     for memory: what is encoded at once for COPY                        `statements`
-half      to search: halved until the row that the server rejects is found    `sink`
+half      to search: halved until the row that the server rejects is found    `search`
 """
 
 from __future__ import annotations

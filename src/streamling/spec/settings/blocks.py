@@ -311,3 +311,9 @@ class EpochSettings(SettingBlock):
         ge=1,
         description="Time after which the unchanged record of another process counts as abandoned, and is taken over.",
     )
+    max_same_rejects: Int = Field(
+        default=1000,
+        ge=0,
+        description="The run ends if a sink rejects so many rows in a row in the same way, in whole epochs without an "
+        "accepted row: the target is wrong then. 0: no limit.",
+    )
