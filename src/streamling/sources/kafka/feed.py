@@ -1,0 +1,257 @@
+"""The consumer of a source in the driver: one for all its partitions, however many there are.
+
+The driver reads part after part, each of one partition. Messages of other partitions that arrive meanwhile are kept for
+the parts after it, up to a number of bytes; what was dropped is fetched again. A consumer per partition would need a
+connection and four threads for each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import methodcaller
+from typing import Any
+
+from streamling.sources.kafka.consumers import open_consumer, watermarks
+from streamling.sources.kafka.position import Position
+from streamling.spec.settings.blocks import KafkaConnection
+
+# Messages of other partitions that are kept.
+_KEPT_BYTES = 32 << 20
+# How long the broker waits for messages before it answers. Partitions that are added to the consumer, or move in it,
+# wait for the answer; the default is half a second.
+_FETCH_WAIT_MS = 100
+# Received at once while no part is read.
+_LISTEN_MESSAGES = 1000
+# How long a check of positions may take. A live broker answers within milliseconds.
+_CHECK_S = 5.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A partition that the consumer reads. `at`: where the next part has to begin to get the waiting messages."""
+
+    at: int
+    received: int
+    messages: list[Any] = field(default_factory=list)
+    kept_bytes: int = 0
+
+
+class Feed:
+    """Reads the partitions of one source. The consumer is opened when it is first needed."""
+
+    def __init__(self, connection: KafkaConnection, group: str, topic: str) -> None:
+        self._connection = connection
+        self._group = group
+        self._topic = topic
+        self._consumer: Any = None
+        self._followed: dict[int, _Followed] = {}
+        self._kept_bytes = 0
+        self._partitions: set[int] = set()
+        """All partitions that the consumer has read."""
+        self._lock = threading.RLock()
+
+    def cursor(self, partition: int, first: int) -> FeedCursor:
+        with self._lock:
+            self._follow({partition: Position(first)})
+        return FeedCursor(self, partition)
+
+    def has_news(self, offsets: Mapping[int, int]) -> bool:
+        """Whether a partition has received something after its offset. Sends no request, and does not wait."""
+        with self._lock:
+            self._follow({number: Position(offset) for number, offset in offsets.items()})
+            if not self._has_news(offsets):
+                self._receive(_LISTEN_MESSAGES, 0, None)
+            return self._has_news(offsets)
+
+    def find_truncated(self, positions: Mapping[int, Position]) -> frozenset[int]:
+        """Those partitions whose log no longer has what it had up to these offsets: a new leader had fewer messages.
+
+        The client asks the leader for the end of the epoch of each position.
+        """
+        with self._lock:
+            self._unfollow(positions)
+            self._follow(positions)
+            deadline = time.monotonic() + _CHECK_S
+            while time.monotonic() < deadline and any(self._is_unanswered(n, p) for n, p in positions.items()):
+                self._receive(_LISTEN_MESSAGES, _FETCH_WAIT_MS / 1000, None)
+            truncated = frozenset(number for number in positions if self._is_reset(number))
+            self._unfollow(truncated)
+            return truncated
+
+    def keep_only(self, partitions: Collection[int]) -> None:
+        """Stop reading other partitions."""
+        with self._lock:
+            self._unfollow([number for number in self._followed if number not in partitions])
+
+    def reset(self) -> None:
+        """Close the consumer. The next read opens another one."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+            self._followed = {}
+            self._kept_bytes = 0
+            self._partitions = set()
+        if consumer is not None:
+            consumer.close()
+
+    # Called by the cursors
+
+    def consume(self, partition: int, count: int, seconds: float) -> list[Any]:
+        with self._lock:
+            followed = self._followed[partition]
+            if not followed.messages:
+                self._receive(count, seconds, partition)
+            messages = followed.messages
+            followed.messages = messages[count:]
+            if not followed.messages:
+                self._kept_bytes -= followed.kept_bytes
+                followed.kept_bytes = 0
+            return messages[:count]
+
+    def seek(self, partition: int, offset: int) -> None:
+        with self._lock:
+            self._unfollow([partition])
+            self._follow({partition: Position(offset)})
+
+    def watermarks(self, partition: int) -> tuple[int, int]:
+        return watermarks(self._consumer, self._topic, partition)
+
+    def keep(self, partition: int, at: int, beyond: list[Any]) -> None:
+        with self._lock:
+            if followed := self._followed.get(partition):
+                followed.at = at
+                followed.messages = beyond + followed.messages
+
+    # With the lock held
+
+    def _follow(self, positions: Mapping[int, Position]) -> None:
+        from confluent_kafka import TopicPartition
+
+        moved = {n: position for n, position in positions.items() if not self._is_at(n, position.offset)}
+        if not moved:
+            return
+        self._unfollow(moved)
+        if self._consumer is None:
+            more = {"fetch.wait.max.ms": _FETCH_WAIT_MS}
+            self._consumer = open_consumer(self._connection, self._group, self._topic, more)
+        places = [
+            TopicPartition(self._topic, number, position.offset)
+            if position.leader_epoch is None
+            else TopicPartition(self._topic, number, position.offset, leader_epoch=position.leader_epoch)
+            for number, position in moved.items()
+        ]
+        self._consumer.incremental_assign(places)
+        self._followed.update({n: _Followed(position.offset, position.offset) for n, position in moved.items()})
+        self._partitions.update(moved)
+
+    def _unfollow(self, partitions: Iterable[int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        left = [number for number in partitions if number in self._followed]
+        if left:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in left])
+            self._kept_bytes -= sum(self._followed.pop(number).kept_bytes for number in left)
+
+    def _is_at(self, partition: int, offset: int) -> bool:
+        followed = self._followed.get(partition)
+        return followed is not None and followed.at == offset
+
+    def _is_unanswered(self, partition: int, position: Position) -> bool:
+        followed = self._followed.get(partition)
+        return followed is not None and not followed.messages and followed.received == position.offset
+
+    def _is_reset(self, partition: int) -> bool:
+        """Whether the client has rejected the offset. It is set to report an error instead of choosing another one."""
+        from confluent_kafka import KafkaError
+
+        followed = self._followed.get(partition)
+        errors = [message.error() for message in followed.messages] if followed else []
+        return any(error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET for error in errors)
+
+    def _has_news(self, offsets: Mapping[int, int]) -> bool:
+        return any(
+            _is_news(message, at)
+            for number, at in offsets.items()
+            if (followed := self._followed.get(number)) is not None
+            for message in followed.messages
+        )
+
+    def _receive(self, count: int, seconds: float, wanted: int | None) -> None:
+        """Receive messages and sort them by partition. Those of `wanted` are about to be read."""
+        received = self._consumer.consume(count, seconds)
+        if len(self._partitions) == 1 and received:
+            self._add(min(self._partitions), received, wanted)
+            return
+        for number, messages in groupby(received, methodcaller("partition")):
+            self._add(number, list(messages), wanted)
+        if self._kept_bytes > _KEPT_BYTES:
+            self._drop_surplus(wanted)
+
+    def _add(self, partition: int, messages: list[Any], wanted: int | None) -> None:
+        followed = self._followed.get(partition)
+        if followed is None and wanted is not None and messages[0].error() is not None:
+            followed = self._followed[wanted]  # an event of the consumer as a whole: the reader reports it
+        if followed is None or not messages:
+            return
+        if messages[0].error() is None and messages[0].offset() < followed.received:  # from before a seek
+            messages = [m for m in messages if m.error() is not None or m.offset() >= followed.received]
+        followed.messages += messages
+        followed.received = max([followed.received, *map(_offset_after, messages[-1:])])
+        if partition != wanted:
+            size = sum(map(len, messages))
+            followed.kept_bytes += size
+            self._kept_bytes += size
+
+    def _drop_surplus(self, wanted: int | None) -> None:
+        """Stop reading the partitions with most messages: they are fetched again when their turn comes."""
+        largest = sorted(self._followed, key=lambda number: -self._followed[number].kept_bytes)
+        for number in largest:
+            if self._kept_bytes <= _KEPT_BYTES // 2:
+                return
+            if number != wanted:
+                self._unfollow([number])
+
+
+class FeedCursor:
+    """A partition of a feed, while a part of it is read."""
+
+    def __init__(self, feed: Feed, partition: int) -> None:
+        self._feed = feed
+        self._partition = partition
+
+    def consume(self, count: int, seconds: float) -> list[Any]:
+        return self._feed.consume(self._partition, count, seconds)
+
+    def seek(self, offset: int) -> None:
+        self._feed.seek(self._partition, offset)
+
+    def watermarks(self) -> tuple[int, int]:
+        return self._feed.watermarks(self._partition)
+
+    def keep(self, at: int, beyond: list[Any]) -> None:
+        self._feed.keep(self._partition, at, beyond)
+
+    def drop(self) -> None:
+        self._feed.reset()
+
+
+def _is_news(message: Any, at: int) -> bool:
+    """Whether it shows that the log goes on after an offset. The end of the log at the offset itself is not news."""
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    return error is None or error.code() != KafkaError._PARTITION_EOF or message.offset() > at
+
+
+def _offset_after(message: Any) -> int:
+    offset: int | None = message.offset()
+    if offset is None:
+        return 0
+    return offset + 1 if message.error() is None else offset
+
+
+FEEDS: dict[str, Feed] = {}
+"""The feeds of the sources of this process, by their id. Executors have none: they open consumers for single parts."""
