@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamling.dev.stack import Stack
 from streamling.dev.topics import Message, Topics
@@ -65,6 +65,12 @@ class KafkaBroker(LocalServer):
     def consume(self, topic: str, count: int | None = None) -> Sequence[Message]:
         """What is on the topic now, each partition in order; with a count that many, however long it takes."""
         return list(itertools.islice(self.topics.read(topic, follow=count is not None), count))
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """The topic has so many partitions from now on."""
+        admin = self._admin()
+        for done in admin.create_partitions([NewPartitions(topic, count)]).values():
+            done.result(20)
 
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         """As retention does: messages before an offset are no longer there."""

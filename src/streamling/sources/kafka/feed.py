@@ -49,14 +49,23 @@ class Feed:
         self._topic = topic
         self._consumer: Any = None
         self._followed: dict[int, _Followed] = {}
+        self._expected: dict[int, int] = {}
         self._kept_bytes = 0
         self._partitions: set[int] = set()
         """All partitions that the consumer has read."""
         self._lock = threading.RLock()
 
+    def expect(self, offsets: Mapping[int, int]) -> None:
+        """These partitions will be read next, from these offsets: they are added to the consumer together."""
+        with self._lock:
+            self._expected = dict(offsets)
+
     def cursor(self, partition: int, first: int) -> FeedCursor:
         with self._lock:
-            self._follow({partition: Position(first)})
+            self._expected.pop(partition, None)
+            if not self._is_at(partition, first):
+                offsets = {**self._expected, partition: first}
+                self._follow({number: Position(offset) for number, offset in offsets.items()})
         return FeedCursor(self, partition)
 
     def has_news(self, offsets: Mapping[int, int]) -> bool:

@@ -160,6 +160,7 @@ class KafkaSource(Source):
         rows = room.rows
         waiting = [n for n, at in self._next.items() if self._ends[n].offset > at or n in self._unstored_starts]
         served = self._in_turn(waiting, rows)
+        self._feed.expect({number: self._next[number] for number in served})
         slices = []
         for place, number in enumerate(served):
             # What a short partition does not use is left for the others.
