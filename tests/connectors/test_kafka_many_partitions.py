@@ -57,7 +57,7 @@ def test_an_executor_keeps_few_consumers(kafka: KafkaBroker, wide: str) -> None:
     with source(kafka.brokers, wide, JSON) as events:
         offer = events.offer(PLENTY)
         assert offer is not None
-        reader = replace(events.reader(), feed="elsewhere")
+        reader = replace(events.reader(), source_id="elsewhere")
         for slice_ in offer.slices[:10]:
             assert sum(getattr(item, "num_rows", 0) for part in slice_.parts for item in reader.read(part)) >= 2
             assert len(POOL) <= 4
@@ -78,9 +78,9 @@ def test_messages_that_come_before_their_turn_are_fetched_again_if_they_are_too_
         assert of_one == sorted(of_one)
 
 
-# Files are what the last lines use up. The first ones need some, and so does reporting what is wrong.
 PROGRAM = """
 import os, resource, sys
+from confluent_kafka import Consumer
 from streamling.clients.kafka import Broker
 from streamling.clients.open_files import raise_file_limit
 from streamling.errors import SOURCE_FAILED, StreamlingError
@@ -88,14 +88,14 @@ from streamling.spec.settings.blocks import KafkaConnection
 
 raise_file_limit()
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200, 200)
-broker = Broker(KafkaConnection(brokers=sys.argv[1]), sys.argv[2], SOURCE_FAILED)
+connection = KafkaConnection(brokers=sys.argv[1])
 while True:
     try:
         os.open(os.devnull, os.O_RDONLY)
     except OSError:
         break
 try:
-    broker.partitions()
+    Broker(connection, "any", SOURCE_FAILED).partitions()
 except StreamlingError as error:
     print(error.condition.code, error.message, error.hint)
 """
@@ -103,7 +103,7 @@ except StreamlingError as error:
 
 def test_a_process_that_has_no_files_left_says_so(kafka: KafkaBroker, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = f"ulimit -n 200; ulimit -Sn 150; exec {sys.executable} program.py {kafka.brokers} nowhere"
+    command = f"ulimit -n 200; ulimit -Sn 150; exec {sys.executable} program.py {kafka.brokers}"
     environment = {**os.environ, "PYTHONPATH": str(Path(streamling.__file__).parents[1])}
     finished = subprocess.run(
         ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60

@@ -168,7 +168,7 @@ class Broker:
         raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
 
     def _metadata(self) -> Any:
-        """The metadata of the topic. Does not wait for brokers that deny access."""
+        """The metadata of the topic. Does not wait for brokers that deny access, nor for files to be closed."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + REQUEST_SECONDS
@@ -177,7 +177,7 @@ class Broker:
                 return self._client.list_topics(self._topic, timeout=_POLL_SECONDS)
             except KafkaException:
                 self._client.poll(0)
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or is_out_of_files():
                     raise
 
     @contextmanager

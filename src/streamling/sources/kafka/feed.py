@@ -1,33 +1,44 @@
-"""The consumer of a source in the driver: one for all its partitions, however many there are.
+"""The consumers of a source in the driver: one for each partition, or one for all if there are many.
 
+A consumer needs connections, eight files and four threads, so there cannot be one for each of hundreds of partitions.
 The driver reads part after part, each of one partition. Messages of other partitions that arrive meanwhile are kept for
-the parts after it, up to a number of bytes; what was dropped is fetched again. A consumer per partition would need a
-connection and four threads for each.
+the parts after it, up to a number of bytes; what was dropped is fetched again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeVar
 
 from streamling.sources.kafka.consumers import open_consumer, watermarks
 from streamling.sources.kafka.position import Position
 from streamling.spec.settings.blocks import KafkaConnection
 
+# Up to so many partitions have consumers of their own, which fetch side by side.
+_OWN_CONSUMERS = 4
 # Messages of other partitions that are kept.
-_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 64 << 20
+# A consumer of many partitions fetches little of each at a time: all of it is received before the next piece.
+_SHARED = {"max.partition.fetch.bytes": 256 << 10, "fetch.max.bytes": 8 << 20}
+# What a message takes in memory besides its key and value.
+_MESSAGE_BYTES = 300
 # How long the broker waits for messages before it answers. Partitions that are added to the consumer, or move in it,
 # wait for the answer; the default is half a second.
 _FETCH_WAIT_MS = 100
-# Received at once while no part is read.
-_LISTEN_MESSAGES = 1000
+# Received at once.
+_RECEIVE_MESSAGES = 2000
 # How long a check of positions may take. A live broker answers within milliseconds.
 _CHECK_S = 5.0
+
+
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -36,17 +47,81 @@ class _Followed:
 
     at: int
     received: int
-    messages: list[Any] = field(default_factory=list)
+    runs: deque[list[Any]] = field(default_factory=deque)
+    """Messages and events, in the lists in which they arrived."""
     kept_bytes: int = 0
+
+    def take(self, count: int) -> list[Any]:
+        if not self.runs:
+            return []
+        run = self.runs.popleft()
+        if len(run) > count:
+            self.runs.appendleft(run[count:])
+        return run[:count]
+
+
+class Feeds:
+    """The partitions of one source, each in a feed of its own or all in one."""
+
+    def __init__(self, connection: KafkaConnection, group: str, topic: str) -> None:
+        self._make = partial(Feed, connection, group, topic)
+        self._feeds: dict[int | None, Feed] = {}
+        """By partition; the only one under None."""
+        self._is_shared = True
+
+    def keep_only(self, partitions: Collection[int]) -> None:
+        """Stop reading other partitions."""
+        if self._is_shared is not (len(partitions) > _OWN_CONSUMERS):
+            self._is_shared = not self._is_shared
+            self.reset()
+        for feed in list(self._feeds.values()):
+            feed.keep_only(partitions)
+        for number in [number for number in self._feeds if number is not None and number not in partitions]:
+            self._feeds.pop(number).reset()
+
+    def expect(self, offsets: Mapping[int, int]) -> None:
+        """These partitions will be read next, from these offsets."""
+        for feed, own in self._by_feed(offsets):
+            feed.expect(own)
+
+    def cursor(self, partition: int, first: int) -> FeedCursor:
+        return self._feed(partition).cursor(partition, first)
+
+    def has_news(self, offsets: Mapping[int, int]) -> bool:
+        """Whether a partition has received something after its offset. Sends no request, and does not wait."""
+        news = [feed.has_news(own) for feed, own in self._by_feed(offsets)]  # each of them must listen
+        return any(news)
+
+    def find_truncated(self, positions: Mapping[int, Position]) -> frozenset[int]:
+        """Those partitions whose log no longer has what it had up to these offsets: a new leader had fewer messages."""
+        return frozenset().union(*(feed.find_truncated(own) for feed, own in self._by_feed(positions)))
+
+    def reset(self) -> None:
+        """Close all consumers. The next read opens others."""
+        feeds, self._feeds = self._feeds, {}
+        for feed in feeds.values():
+            feed.reset()
+
+    def _feed(self, partition: int) -> Feed:
+        key = None if self._is_shared else partition
+        if key not in self._feeds:
+            self._feeds[key] = self._make(_SHARED if self._is_shared else {})
+        return self._feeds[key]
+
+    def _by_feed(self, values: Mapping[int, Value]) -> list[tuple[Feed, Mapping[int, Value]]]:
+        if self._is_shared:
+            return [(self._feed(0), values)]
+        return [(self._feed(number), {number: value}) for number, value in values.items()]
 
 
 class Feed:
-    """Reads the partitions of one source. The consumer is opened when it is first needed."""
+    """A consumer of one or more partitions. It is opened when it is first needed."""
 
-    def __init__(self, connection: KafkaConnection, group: str, topic: str) -> None:
+    def __init__(self, connection: KafkaConnection, group: str, topic: str, more: Mapping[str, object]) -> None:
         self._connection = connection
         self._group = group
         self._topic = topic
+        self._settings = {"fetch.wait.max.ms": _FETCH_WAIT_MS, **more}
         self._consumer: Any = None
         self._followed: dict[int, _Followed] = {}
         self._expected: dict[int, int] = {}
@@ -73,7 +148,7 @@ class Feed:
         with self._lock:
             self._follow({number: Position(offset) for number, offset in offsets.items()})
             if not self._has_news(offsets):
-                self._receive(_LISTEN_MESSAGES, 0, None)
+                self._receive(_RECEIVE_MESSAGES, 0, None)
             return self._has_news(offsets)
 
     def find_truncated(self, positions: Mapping[int, Position]) -> frozenset[int]:
@@ -86,7 +161,7 @@ class Feed:
             self._follow(positions)
             deadline = time.monotonic() + _CHECK_S
             while time.monotonic() < deadline and any(self._is_unanswered(n, p) for n, p in positions.items()):
-                self._receive(_LISTEN_MESSAGES, _FETCH_WAIT_MS / 1000, None)
+                self._receive(_RECEIVE_MESSAGES, _FETCH_WAIT_MS / 1000, None)
             truncated = frozenset(number for number in positions if self._is_reset(number))
             self._unfollow(truncated)
             return truncated
@@ -111,14 +186,13 @@ class Feed:
     def consume(self, partition: int, count: int, seconds: float) -> list[Any]:
         with self._lock:
             followed = self._followed[partition]
-            if not followed.messages:
+            if not followed.runs:
                 self._receive(count, seconds, partition)
-            messages = followed.messages
-            followed.messages = messages[count:]
-            if not followed.messages:
+            messages = followed.take(count)
+            if not followed.runs:
                 self._kept_bytes -= followed.kept_bytes
                 followed.kept_bytes = 0
-            return messages[:count]
+            return messages
 
     def seek(self, partition: int, offset: int) -> None:
         with self._lock:
@@ -132,7 +206,8 @@ class Feed:
         with self._lock:
             if followed := self._followed.get(partition):
                 followed.at = at
-                followed.messages = beyond + followed.messages
+                if beyond:
+                    followed.runs.appendleft(beyond)
 
     # With the lock held
 
@@ -144,8 +219,7 @@ class Feed:
             return
         self._unfollow(moved)
         if self._consumer is None:
-            more = {"fetch.wait.max.ms": _FETCH_WAIT_MS}
-            self._consumer = open_consumer(self._connection, self._group, self._topic, more)
+            self._consumer = open_consumer(self._connection, self._group, self._topic, self._settings)
         places = [
             TopicPartition(self._topic, number, position.offset)
             if position.leader_epoch is None
@@ -170,14 +244,14 @@ class Feed:
 
     def _is_unanswered(self, partition: int, position: Position) -> bool:
         followed = self._followed.get(partition)
-        return followed is not None and not followed.messages and followed.received == position.offset
+        return followed is not None and not followed.runs and followed.received == position.offset
 
     def _is_reset(self, partition: int) -> bool:
         """Whether the client has rejected the offset. It is set to report an error instead of choosing another one."""
         from confluent_kafka import KafkaError
 
         followed = self._followed.get(partition)
-        errors = [message.error() for message in followed.messages] if followed else []
+        errors = [message.error() for run in followed.runs for message in run] if followed else []
         return any(error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET for error in errors)
 
     def _has_news(self, offsets: Mapping[int, int]) -> bool:
@@ -185,15 +259,18 @@ class Feed:
             _is_news(message, at)
             for number, at in offsets.items()
             if (followed := self._followed.get(number)) is not None
-            for message in followed.messages
+            for run in followed.runs
+            for message in run
         )
 
     def _receive(self, count: int, seconds: float, wanted: int | None) -> None:
         """Receive messages and sort them by partition. Those of `wanted` are about to be read."""
-        received = self._consumer.consume(count, seconds)
-        if len(self._partitions) == 1 and received:
-            self._add(min(self._partitions), received, wanted)
+        if len(self._partitions) == 1:
+            if received := self._consumer.consume(count, seconds):
+                self._add(min(self._partitions), received, wanted)
             return
+        # What has already arrived, most of it perhaps of other partitions; else wait for the first messages.
+        received = self._consumer.consume(_RECEIVE_MESSAGES, 0) or self._consumer.consume(count, seconds)
         for number, messages in groupby(received, methodcaller("partition")):
             self._add(number, list(messages), wanted)
         if self._kept_bytes > _KEPT_BYTES:
@@ -207,10 +284,10 @@ class Feed:
             return
         if messages[0].error() is None and messages[0].offset() < followed.received:  # from before a seek
             messages = [m for m in messages if m.error() is not None or m.offset() >= followed.received]
-        followed.messages += messages
+        followed.runs.append(messages)
         followed.received = max([followed.received, *map(_offset_after, messages[-1:])])
         if partition != wanted:
-            size = sum(map(len, messages))
+            size = sum(map(len, messages)) + _MESSAGE_BYTES * len(messages)
             followed.kept_bytes += size
             self._kept_bytes += size
 
@@ -262,5 +339,6 @@ def _offset_after(message: Any) -> int:
     return offset + 1 if message.error() is None else offset
 
 
-FEEDS: dict[str, Feed] = {}
-"""The feeds of the sources of this process, by their id. Executors have none: they open consumers for single parts."""
+FEEDS: dict[str, Feeds] = {}
+"""The feeds of the sources of this process, by the id of the source. Executors have none: they open consumers for
+single parts."""

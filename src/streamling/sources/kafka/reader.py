@@ -57,8 +57,8 @@ class KafkaReader:
     tombstones: str
     key: tuple[str, ...]
     skips_gone: bool = False
-    feed: str = ""
-    """Which feed has the messages, in the driver."""
+    source_id: str = ""
+    """Whose feeds have the messages, in the driver."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         from streamling.sources.kafka.rows import MessageRows
@@ -97,8 +97,8 @@ class KafkaReader:
         cursor.keep(reading.at, reading.beyond)
 
     def _cursor(self, partition: int, first: int) -> Cursor:
-        if feed := FEEDS.get(self.feed):
-            return feed.cursor(partition, first)
+        if feeds := FEEDS.get(self.source_id):
+            return feeds.cursor(partition, first)
         if idle := POOL.take(self.group, self.topic, partition, first):
             return idle
         consumer = open_consumer(self.connection, self.group, self.topic, {})

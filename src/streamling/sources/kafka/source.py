@@ -25,7 +25,7 @@ from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
-from streamling.sources.kafka.feed import FEEDS, Feed
+from streamling.sources.kafka.feed import FEEDS, Feeds
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.position import Position
@@ -64,8 +64,8 @@ class KafkaSource(Source):
         self._prepared_payload: AvroPayload | JsonPayload | None = None
         self._row_key: tuple[str, ...] = ()
         self._control = Control(control, connection)
-        self._feed = Feed(connection, reading.group, reading.topic)
-        self._feed_id = uuid.uuid4().hex
+        self._feeds = Feeds(connection, reading.group, reading.topic)
+        self._source_id = uuid.uuid4().hex
         self._starts = Starts(reading)
         self._metrics = Metrics()
         self._labels = control.labels
@@ -112,7 +112,7 @@ class KafkaSource(Source):
     # Which partitions
 
     def join(self, changed: Callable[[], None]) -> None:
-        FEEDS[self._feed_id] = self._feed
+        FEEDS[self._source_id] = self._feeds
         self._control.start(changed, self._metrics)
 
     def assigned(self) -> frozenset[str]:
@@ -121,7 +121,7 @@ class KafkaSource(Source):
     def own(self, keys: frozenset[str]) -> None:
         self._partitions = frozenset(_partition(key) for key in keys)
         self._control.own(self._partitions)
-        self._feed.keep_only(self._partitions)
+        self._feeds.keep_only(self._partitions)
 
     def open(self, positions: Mapping[str, Json]) -> None:
         prefix = self._key("")
@@ -160,7 +160,7 @@ class KafkaSource(Source):
         rows = room.rows
         waiting = [n for n, at in self._next.items() if self._ends[n].offset > at or n in self._unstored_starts]
         served = self._in_turn(waiting, rows)
-        self._feed.expect({number: self._next[number] for number in served})
+        self._feeds.expect({number: self._next[number] for number in served})
         slices = []
         for place, number in enumerate(served):
             # What a short partition does not use is left for the others.
@@ -188,7 +188,7 @@ class KafkaSource(Source):
             return False
         if any(self._ends[number].offset > at for number, at in self._next.items()):
             return False
-        return not self._feed.has_news(self._next)
+        return not self._feeds.has_news(self._next)
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
@@ -283,7 +283,7 @@ class KafkaSource(Source):
         """The offsets at which partitions continue that were read up to these positions."""
         # A new leader may have fewer messages than the one that reported the position.
         suspects = {n: p for n, p in positions.items() if _is_newer(ends[n].leader_epoch, p.leader_epoch)}
-        truncated = self._feed.find_truncated(suspects) if suspects else frozenset()
+        truncated = self._feeds.find_truncated(suspects) if suspects else frozenset()
         return {
             number: self._starts.resume(
                 number, position, first[number], ends[number], self._topic_id, truncated=number in truncated
@@ -299,7 +299,7 @@ class KafkaSource(Source):
         changed = {number for number in ends if _is_newer(ends[number].leader_epoch, before[number].leader_epoch)}
         if self._control.topic_id not in (None, self._topic_id):
             self._topic_id = self._control.topic_id
-            self._feed.reset()
+            self._feeds.reset()
             changed.update(ends)
         changed.update(self._short(ends))
         if not changed:
@@ -401,7 +401,7 @@ class KafkaSource(Source):
             reading.tombstones,
             self._row_key,
             skips_gone=reading.on_missing != "fail",
-            feed=self._feed_id,
+            source_id=self._source_id,
         )
 
     @property
@@ -416,8 +416,8 @@ class KafkaSource(Source):
         self._control.set_durable({number: end for number, end in ends.items() if isinstance(end, int)})
 
     def close(self) -> None:
-        FEEDS.pop(self._feed_id, None)
-        self._feed.reset()
+        FEEDS.pop(self._source_id, None)
+        self._feeds.reset()
         self._control.close()
 
 
