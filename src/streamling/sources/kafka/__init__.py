@@ -126,7 +126,7 @@ class ReadsTopic(Options):
     )
     on_missing_offsets: MissingOffsets = Field(
         default=MissingOffsets.FAIL,
-        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run at the start.",
+        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run.",
     )
 
     @field_validator("schema_id_overrides")
@@ -159,8 +159,8 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
-        "since a time, given as milliseconds since 1970 in quotes.",
+        description="Where the partitions start that the topic has at the first start: `earliest`, `latest`, or at the "
+        "first message since a time, given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
         default=None,

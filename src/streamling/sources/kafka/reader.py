@@ -1,9 +1,9 @@
 """Reads parts of partitions, in the driver or in an executor.
 
-The driver reads a small offer, with a consumer that stays open: it continues where the last part ended, and has already
-fetched what comes next. A large offer is cut into as many parts as there are cores, even if it has only one partition;
-each worker then opens a consumer that starts at the first offset of its part. Consumers stay open there too, but the
-next part of a worker seldom begins where its last one ended.
+The driver reads a small offer, with a consumer that stays open (`feed.py`): it continues where the last part ended, and
+has already fetched what comes next. A large offer is cut into as many parts as there are cores, even if it has only one
+partition; each worker then opens a consumer that starts at the first offset of its part. A few stay open there too
+(`consumers.py`), but the next part of a worker seldom begins where its last one ended.
 
 Messages are taken from the client by the thousand and processed as lists (`rows.py`); their bodies are decoded together
 (`formats/avro_messages.py`). Most of the cost of a row is in the client: fetching, parsing, creating objects.
