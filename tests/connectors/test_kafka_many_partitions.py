@@ -80,6 +80,7 @@ def test_messages_that_come_before_their_turn_are_fetched_again_if_they_are_too_
 
 PROGRAM = """
 import os, resource, sys
+import confluent_kafka  # while there are files
 from streamling.clients.kafka import Broker
 from streamling.clients.open_files import raise_file_limit
 from streamling.errors import SOURCE_FAILED, StreamlingError
