@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # Limit of a request: a broker that is alive answers within milliseconds, one that fails over within seconds.
 REQUEST_SECONDS = 10.0
+# Limit of the lookup of a topic id, which is repeated later anyway.
+_ID_SECONDS = 3.0
 # How soon denied access is noticed.
 _POLL_SECONDS = 1.0
 # Instead of a timestamp: the protocol's values for the two ends of a log.
@@ -224,10 +226,8 @@ class Broker:
 
         try:
             admin = AdminClient(self._settings)
-            (description,) = admin.describe_topics(
-                TopicCollection([self._topic]), request_timeout=REQUEST_SECONDS
-            ).values()
-            id_ = str(description.result(REQUEST_SECONDS).topic_id)
+            (description,) = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ID_SECONDS).values()
+            id_ = str(description.result(_ID_SECONDS).topic_id)
         except (KafkaException, TimeoutError) as error:
             log.debug("the id of topic '%s' cannot be looked up: %s", self._topic, error)
             return None
