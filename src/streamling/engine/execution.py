@@ -213,7 +213,7 @@ class Execution:
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
         for node in prepared.connectors:
-            node.attach(Runtime(self._settings.application_id, store, self._metrics))
+            node.attach(Runtime(self._settings.application_id, store, self._metrics, epoch_generation))
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
         for source in prepared.sources.values():
             source.join(stop.wake)

@@ -310,6 +310,18 @@ OFFSETS_GONE = condition(
     "A topic no longer has the offset to continue from.",
     "Set `on_missing_offsets` to decide where to continue.",
 )
+GROUP_SHARED = condition(
+    "GROUP_SHARED",
+    "Processes of another application are members of the consumer group of a Kafka source, and read the same topic: "
+    "each application would get only some of the messages.",
+    "Give each application its own `kafka_source.consumer_group_id`. Processes that are meant to divide a topic among "
+    "themselves need the same `application_id` and the same state.",
+)
+OPEN_FILES = condition(
+    "OPEN_FILES",
+    "The process has as many files and connections open as the system allows.",
+    "Raise the limit of open files: `ulimit -n` of the shell, `LimitNOFILE` of a service, `nofile` of a container.",
+)
 SCHEMA_OUTDATED = condition(
     "SCHEMA_OUTDATED",
     "A message was written with a newer schema than the one in use.",

@@ -4,7 +4,8 @@ Delivery: a slice is a range of offsets of one partition. A replay gives the sam
 expired or compacted some; aborted transactions are never read. The next offset of each partition is stored with every
 epoch and has precedence over the offsets of the consumer group, which are committed to the broker afterwards.
 
-Processes with the same `consumer_group_id` and the same state divide the partitions among themselves. A partition gets
+Processes with the same `consumer_group_id`, application and state divide the partitions among themselves; a process of
+another application ends with an error. A partition gets
 a new owner between two epochs; a former owner that does not know about the takeover is fenced, and its positions are
 not stored. Without a group id a process reads all partitions.
 """
@@ -40,14 +41,14 @@ from streamling.plan.written_columns import DeclaredColumns, declared_fields
 from streamling.sources.kafka.avro_columns import avro_columns, newest_schema
 from streamling.sources.kafka.control import ControlOptions
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.sources.kafka.source import KafkaSource, TopicReading
+from streamling.sources.kafka.source import KafkaSource
+from streamling.sources.kafka.topic_reading import TopicReading
 from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import BatchLimits, Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import BackendType
 from streamling.telemetry.labels import node_labels
 
 METADATA = (
@@ -125,7 +126,7 @@ class ReadsTopic(Options):
     )
     on_missing_offsets: MissingOffsets = Field(
         default=MissingOffsets.FAIL,
-        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run at the start.",
+        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run.",
     )
 
     @field_validator("schema_id_overrides")
@@ -158,8 +159,8 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
-        "since a time, given as milliseconds since 1970 in quotes.",
+        description="Where the partitions start that the topic has at the first start: `earliest`, `latest`, or at the "
+        "first message since a time, given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
         default=None,
@@ -300,7 +301,6 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
 
 # The schema registry must answer within this time at the start of a run, retries included.
 _START_S = 10.0
-_STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
 
 def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
@@ -329,7 +329,6 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         labels=node_labels(node),
         report_every=connection.lag_report_interval_ms / 1000,
         stalled_after=settings.runtime.stall_watchdog_timeout_sec,
-        state=_STATE_SEEN_BY[settings.state_backend.backend_type],
     )
     return KafkaSource(
         reading,

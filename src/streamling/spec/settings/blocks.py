@@ -188,7 +188,9 @@ class KafkaSourceSettings(KafkaConnection):
     """The connection of Kafka sources."""
 
     consumer_group_id: str | None = Field(
-        default=None, description="Prefix of the consumer groups; if not set, each run has a random group."
+        default=None,
+        description="Prefix of the consumer groups; each application needs its own. If not set, each run has a random "
+        "group.",
     )
     session_timeout_ms: Int = Field(
         default=10_000,
