@@ -9,7 +9,7 @@ import pyarrow.json as pajson
 def parse_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """One row per object; fields that are not in the schema are ignored, missing ones are null. Raises ArrowInvalid."""
     # Arrow reads a date only from a number, but it is usually written as text. With a time of day it is not a date.
-    parsing = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date32(f.type) else f.type) for f in schema])
+    parsing = pa.schema([pa.field(f.name, _parsed_type(f.type)) for f in schema])
     table = pajson.read_json(
         pa.py_buffer(data),
         pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -20,7 +20,22 @@ def parse_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     if table.num_rows:
         batch = table.combine_chunks().to_batches()[0]
         for column in batch.columns:
-            if pa.types.is_decimal(column.type):
+            if _has_decimals(column.type):
                 column.validate(full=True)  # Arrow does not check that a decimal has no more digits than its type
         return batch
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _parsed_type(type_: pa.DataType) -> pa.DataType:
+    """The type with text instead of dates."""
+    if pa.types.is_date32(type_):
+        return pa.string()
+    if pa.types.is_struct(type_):
+        return pa.struct([f.with_type(_parsed_type(f.type)) for f in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_parsed_type(type_.value_type)))
+    return type_
+
+
+def _has_decimals(type_: pa.DataType) -> bool:
+    return pa.types.is_decimal(type_) or any(_has_decimals(type_.field(n).type) for n in range(type_.num_fields))

@@ -130,7 +130,9 @@ def _with_unit(text: str, name: str, parts: list[str]) -> DataType:
         zone = parts[1].strip("\"'") if len(parts) == 2 else "None"
         if zone.startswith("Some(") and zone.endswith(")"):
             zone = zone[5:-1].strip("\"'")
-        return DataType("timestamp", unit=_UNITS[unit], zone=None if zone.lower() == "none" else checked_zone(text, zone))
+        return DataType(
+            "timestamp", unit=_UNITS[unit], zone=None if zone.lower() == "none" else checked_zone(text, zone)
+        )
     if len(parts) == 1 and name in ("time32", "time64", "duration"):
         coarse = unit in ("second", "millisecond")
         if name == "duration" or coarse == (name == "time32"):

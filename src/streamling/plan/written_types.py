@@ -129,10 +129,7 @@ class _TypeText:
         if self._text[self._at : self._at + 1] == "(":
             self._take(_PARAMETERS)
         head = self._text[start : self._at].strip()
-        if self._skip("<"):
-            type_ = self._nested(head)
-        else:
-            type_ = self._flat(head)
+        type_ = self._nested(head) if self._skip("<") else self._flat(head)
         while self._skip("["):
             if not self._skip("]"):
                 raise self._malformed()

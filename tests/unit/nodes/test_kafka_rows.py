@@ -12,7 +12,7 @@ from streamling.connector import BadRow
 from streamling.plan.types import OPERATION_FIELD, Field, Schema
 from streamling.plan.written_types import declared_type
 from streamling.sources.kafka import METADATA
-from streamling.sources.kafka.payload import JsonPayload
+from streamling.sources.kafka.payload import DeclaredPayload
 from streamling.sources.kafka.rows import MessageRows
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -26,7 +26,7 @@ def rows(type_: str, *messages: Any, metadata: bool = False) -> list[Any]:
     """Of the column `k`, which is the key."""
     column = Field("k", declared_type(type_))
     columns = Schema((column, *(METADATA if metadata else ()), OPERATION_FIELD))
-    payload, connection = JsonPayload((column,)), KafkaConnection(brokers="localhost:1")
+    payload, connection = DeclaredPayload((column,)), KafkaConnection(brokers="localhost:1")
     found: list[Any] = []
     for item in MessageRows("t", columns, payload, connection, metadata, "delete", ("k",)).rows(messages):
         found.extend([item] if isinstance(item, BadRow) else getattr(item, "to_pylist", list)())

@@ -29,7 +29,7 @@ from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class KafkaReader:
     topic: str
     group: str
     connection: KafkaConnection
-    payload: AvroPayload | JsonPayload
+    payload: Payload
     columns: Schema
     metadata: bool
     tombstones: str

@@ -26,7 +26,7 @@ from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
@@ -68,7 +68,7 @@ class KafkaSource(Source):
         reading: TopicReading,
         control: ControlOptions,
         connection: KafkaSourceSettings,
-        make_payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
+        make_payload: Callable[[Schema], tuple[Payload, tuple[str, ...]]],
         make_condition: Callable[[Schema], Expression | None],
     ) -> None:
         self._reading = reading
@@ -78,7 +78,7 @@ class KafkaSource(Source):
         )
         self._make_payload = make_payload
         self._make_condition = make_condition
-        self._prepared_payload: AvroPayload | JsonPayload | None = None
+        self._prepared_payload: Payload | None = None
         self._row_key: tuple[str, ...] = ()
         self._control = Control(control, connection)
         self._metrics = Metrics()
@@ -391,7 +391,7 @@ class KafkaSource(Source):
         )
 
     @property
-    def _payload(self) -> AvroPayload | JsonPayload:
+    def _payload(self) -> Payload:
         if self._prepared_payload is None:
             raise AssertionError("the source is not prepared")
         return self._prepared_payload
