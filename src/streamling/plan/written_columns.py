@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 from pydantic import Field as OptionField
 
 from streamling.plan.flat_types import UnknownType
-from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, list_of, map_of
-from streamling.plan.written_types import checked_struct, declared_type, is_cut_off
+from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, list_of, map_of, struct_of
+from streamling.plan.written_types import checked_nested, declared_type, is_cut_off
 from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.model_shape import Path
 
@@ -39,9 +39,9 @@ def _type(value: object, path: Path) -> DataType:
             case str():
                 return declared_type(value)
             case [item]:
-                return list_of(_type(item, (*path, 0)))
+                return checked_nested(list_of(_type(item, (*path, 0))))
             case {"*": item, **others} if not others:
-                return map_of(_type(item, (*path, ANY_KEY)))
+                return checked_nested(map_of(_type(item, (*path, ANY_KEY))))
             case dict() if value:
                 return _struct(value, path)
     except UnknownType as error:
@@ -59,7 +59,7 @@ def _struct(value: dict[object, object], path: Path) -> DataType:
         if name == ANY_KEY:
             raise invalid_value(f"must have '{ANY_KEY}' alone, which declares a map, or only fields", field=path)
         fields.append(Field(name, _type(inner, (*path, name))))
-    return checked_struct(fields, "it")
+    return checked_nested(struct_of(*fields))
 
 
 def without_cut_ends(columns: Mapping[Name, object]) -> dict[Name, object]:

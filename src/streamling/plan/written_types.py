@@ -22,6 +22,7 @@ from streamling.plan.types import (
     INT16,
     INT32,
     INT64,
+    NULL,
     STRING,
     TIME64,
     TIMESTAMP,
@@ -133,7 +134,7 @@ class _TypeText:
         while self._skip("["):
             if not self._skip("]"):
                 raise self._malformed()
-            type_ = list_of(type_)
+            type_ = checked_nested(list_of(type_))
         return type_
 
     def _nested(self, head: str) -> DataType:
@@ -153,7 +154,7 @@ class _TypeText:
         if not self._skip(">"):
             raise self._malformed()
         self._depth -= 1
-        return type_
+        return checked_nested(type_)
 
     def _list(self) -> DataType:
         return list_of(self._type())
@@ -176,7 +177,7 @@ class _TypeText:
             quoted, backquoted, bare = name.groups()
             fields.append(Field((quoted or "").replace('""', '"') or backquoted or bare or "", self._type()))
             if not self._skip(","):
-                return checked_struct(fields, self._text)
+                return struct_of(*fields)
 
     def _flat(self, head: str) -> DataType:
         try:
@@ -207,15 +208,17 @@ class _TypeText:
         return UnknownType(f"'{self._text}' is malformed {place}; nested types are {', '.join(_NESTED)} and type[]")
 
 
-def checked_struct(fields: list[Field], text: str) -> DataType:
-    """The struct of these fields. Raises UnknownType if two have the same name, or one has none."""
-    names = [field.name for field in fields]
+def checked_nested(type_: DataType) -> DataType:
+    """A list, map or struct of types that can be inside of it. Raises UnknownType."""
+    names = [field.name for field in type_.fields]
     if "" in names:
-        raise UnknownType(f"'{text}' has a field without a name")
+        raise UnknownType(f"'{type_}' has a field without a name")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UnknownType(f"'{text}' has two fields with the name '{twice}'")
-    return struct_of(*fields)
+        raise UnknownType(f"'{type_}' has two fields with the name '{twice}'")
+    if NULL in (type_.item, *(field.type for field in type_.fields)):
+        raise UnknownType(f"'{type_}': null is the type of a column without values; it cannot be inside of another")
+    return type_
 
 
 def _flat_type(text: str) -> DataType:

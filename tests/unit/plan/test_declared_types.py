@@ -108,6 +108,8 @@ def test_every_name_that_is_offered_is_accepted(name: str) -> None:
         ("struct<a int>", "malformed at 'a int>'"),
         ("struct<a: int, a: text>", "two fields with the name 'a'"),
         ('struct<"": int>', "a field without a name"),
+        ("struct<a: int, b: null>", "null is the type of a column without values"),
+        ("null[]", "null is the type of a column without values"),
         ("int[", "malformed"),
         ("list<" * 65 + "int" + ">" * 65, "deeper than 64 levels"),
         ("list<int64", "put the type in quotes"),
