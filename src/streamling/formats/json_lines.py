@@ -28,8 +28,8 @@ def parse_lines(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
     """The type with text instead of dates."""
-    if pa.types.is_date32(type_):
-        return pa.string()
+    if not type_.num_fields:
+        return pa.string() if pa.types.is_date32(type_) else type_
     if pa.types.is_struct(type_):
         return pa.struct([f.with_type(_parsed_type(f.type)) for f in type_])
     if pa.types.is_list(type_):

@@ -38,7 +38,7 @@ class ObjectDecoder:
         self._fields = tuple(fields)
         self._casts = [value_cast(f.type) for f in fields]
         self._schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
-        self._division = _Division.of(self._fields, frozenset())
+        self._division = _Division.of(self._fields, self._schema, frozenset())
 
     def rows(self, bodies: Sequence[bytes]) -> Iterator[pa.RecordBatch | BadBody]:
         for chunk in chunks(bodies):
@@ -63,7 +63,7 @@ class ObjectDecoder:
             return None
         try:
             data.decode()  # Arrow does not check UTF-8
-            batch = parse_lines(data, pa.schema([self._schema.field(n) for n in division.direct]))
+            batch = parse_lines(data, division.schema)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
         if batch.num_rows != len(bodies) or any(map(is_out_of_range, batch.columns)):
@@ -106,7 +106,7 @@ class ObjectDecoder:
         try:
             return self._cast(_parse_object(body, self._division.read))
         except _Containers as error:
-            self._division = self._division.with_containers(self._fields, error.column)
+            self._division = self._division.with_containers(self._fields, self._schema, error.column)
             return self._row(body)
         except RecursionError:
             return self._cast(_parse_object(body, object_reader(self._fields)))
@@ -133,6 +133,7 @@ class _Division:
     """Which columns of a chunk Arrow reads, and how the others are read, object by object.
 
     direct, others   the indexes of the columns
+    schema           the columns that Arrow reads
     decimals         whether Arrow reads decimals
     containers       text columns that have had objects or lists in them: Arrow cannot read these
     read             the fields of an object; those in `containers` have the JSON text of objects and lists
@@ -140,25 +141,27 @@ class _Division:
 
     direct: tuple[int, ...]
     others: tuple[int, ...]
+    schema: pa.Schema
     decimals: bool
     containers: frozenset[str]
     read: Callable[[str], Any]
 
     @classmethod
-    def of(cls, fields: Sequence[Field], containers: frozenset[str]) -> _Division:
+    def of(cls, fields: Sequence[Field], schema: pa.Schema, containers: frozenset[str]) -> _Division:
         direct = [n for n, f in enumerate(fields) if f.name not in containers and all(map(_is_direct, _leaves(f.type)))]
         return cls(
             direct=tuple(direct),
             others=tuple(n for n in range(len(fields)) if n not in direct),
+            schema=pa.schema([schema.field(n) for n in direct]),
             decimals=any(leaf.kind == "decimal" for n in direct for leaf in _leaves(fields[n].type)),
             containers=containers,
             read=object_reader([f for f in fields if f.name in containers]) if containers else parse_whole,
         )
 
-    def with_containers(self, fields: Sequence[Field], column: str) -> _Division:
+    def with_containers(self, fields: Sequence[Field], schema: pa.Schema, column: str) -> _Division:
         if column in self.containers:
             raise AssertionError(f"the column '{column}' still has an object or a list in place of a text")
-        return _Division.of(fields, self.containers | {column})
+        return _Division.of(fields, schema, self.containers | {column})
 
 
 def _is_direct(leaf: DataType) -> bool:
