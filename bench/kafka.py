@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import connectors
 from bench.figure import Figure
-from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
+from bench.orders_topic import JSON_COLUMNS, SCHEMA, Place, filled, mixed, servers
 from bench.processes import Epoch, epochs, measured, pipeline, wait_for, watched
 from streamling.engine.process.java import find_java
 
@@ -30,7 +30,7 @@ _PROJECTION = (
 QUERIES = {"projection": f"{_PROJECTION} FROM orders", "10 % filter": f"{_PROJECTION} FROM orders WHERE id % 10 = 0"}
 _PIPELINE = """\
 sources:
-  orders: {{type: kafka, topic: {topic}}}
+  orders: {{type: kafka, topic: {topic}{format}}}
 transforms:
   kept: {{type: sql, primary_key: id, sql: "{query}"}}
 sinks:
@@ -84,9 +84,10 @@ def _figures(name: str, bare: _Run, ours: _Run, spark: _Run, flink: _Run) -> Ite
         yield Figure(f"kafka {name}, {what}", f"{ratio:.2f}", compared, f">= {bar} x", ratio >= bar)
 
 
-def run_ours(place: Place, rows: int, query: str) -> _Run:
+def run_ours(place: Place, rows: int, query: str, *, as_json: bool = False) -> _Run:
     began = time.monotonic()
-    text = _PIPELINE.format(topic=place.topic, query=query)
+    format_ = f", data_format: json, schema: {JSON_COLUMNS}" if as_json else ""
+    text = _PIPELINE.format(topic=place.topic, format=format_, query=query)
     with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
         wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
         ended = time.monotonic()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import datafusion
@@ -13,9 +15,11 @@ import pytest
 
 from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.types import INT64, decimal
+from streamling.plan.written_types import declared_type
 from streamling.sources.file import columns as columns_module
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.listing import list_files
+from support.file_source_samples import PLENTY, bad_in, everything, file_source, rows_in
 
 ROWS = pa.table(
     {
@@ -271,6 +275,24 @@ def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_pa
         ("price", "decimal(10,2)"),
         ("id", "int64"),
     ]
+
+
+def test_declared_structs_and_lists_of_json_lines_are_read_exactly(tmp_path: Path) -> None:
+    good = '{"id": 1, "user": {"born": "2001-02-03", "paid": [12345678901234567.89, null], "more": 1}}'
+    (tmp_path / "a.json").write_text(good + '\n{"id": 2}\n{"id": 3, "user": {"paid": [123456789012345678901]}}\n')
+    declared = {"user": declared_type("struct<born: date, paid: list<decimal(20,2)>>")}
+    source = file_source(tmp_path, "json")
+    columns = columns_of(str(tmp_path), "json", declared)
+    source.prepare(columns, columns.names)
+    source.open({})
+    items = everything(source, PLENTY)
+    assert [(row["id"], row["user"]) for row in rows_in(items)] == [
+        (1, {"born": dt.date(2001, 2, 3), "paid": [Decimal("12345678901234567.89"), None]}),
+        (2, None),
+    ]
+    (bad,) = bad_in(items)
+    assert bad.source["row"] == 3
+    assert bad.message.startswith("column 'user': ")
 
 
 def test_a_password_in_the_path_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

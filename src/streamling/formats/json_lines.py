@@ -16,7 +16,7 @@ def parse_lines(
     exact_times   columns in which a timestamp must have a zone if its type has one, and none otherwise
     only_known    raise ArrowInvalid for a field that is not in the schema, at any depth
     """
-    parsing = pa.schema([f.with_type(_text_type(f.type, times=f.name in exact_times)) for f in schema])
+    parsing = pa.schema([pa.field(f.name, _text_type(f.type, times=f.name in exact_times)) for f in schema])
     table = pajson.read_json(
         pa.py_buffer(data),
         pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -44,11 +44,9 @@ def _text_type(type_: pa.DataType, *, times: bool) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([f.with_type(_text_type(f.type, times=times)) for f in type_])
     if pa.types.is_list(type_):
-        return pa.list_(_text_type(type_.value_type, times=times))
+        return pa.list_(type_.value_field.with_type(_text_type(type_.value_type, times=times)))
     return type_
 
 
 def _has_decimals(type_: pa.DataType) -> bool:
-    if pa.types.is_decimal(type_):
-        return True
-    return any(_has_decimals(type_.field(index).type) for index in range(type_.num_fields))
+    return pa.types.is_decimal(type_) or any(_has_decimals(type_.field(n).type) for n in range(type_.num_fields))

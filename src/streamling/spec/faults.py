@@ -83,7 +83,7 @@ class Fault:
     hint: str | None = None
 
 
-def wrong_type(text: str, *, field: str | None = None) -> PydanticCustomError:
+def wrong_type(text: str, *, field: str | Path | None = None) -> PydanticCustomError:
     """To raise from a validator: the value has the wrong YAML type."""
     return _ours("wrong_type", text, field)
 
@@ -93,8 +93,8 @@ def missing_field(text: str, *, field: str | None = None) -> PydanticCustomError
     return _ours("missing_field", text, field)
 
 
-def invalid_value(text: str, *, field: str | None = None, hint: str | None = None) -> PydanticCustomError:
-    """To raise from a validator. `field` names the wrong field when the validator checks the whole model."""
+def invalid_value(text: str, *, field: str | Path | None = None, hint: str | None = None) -> PydanticCustomError:
+    """To raise from a validator. `field` names the wrong field, or leads to it, when the validator checks all of it."""
     return _ours("invalid_value", text, field, hint)
 
 
@@ -158,7 +158,7 @@ def _fold(name: str) -> str:
     return _PUNCTUATION.sub("", name.casefold()) or name
 
 
-def _ours(code: str, text: str, field: str | None, hint: str | None = None) -> PydanticCustomError:
+def _ours(code: str, text: str, field: str | Path | None, hint: str | None = None) -> PydanticCustomError:
     # The text goes in as a parameter because pydantic reads braces in a template.
     return PydanticCustomError(code, "{text}", {"text": text, "field": field, "hint": hint})
 
@@ -198,8 +198,8 @@ def _fault(detail: ErrorDetails, shape: ModelShape) -> Fault:
         case _ if kind in _OURS:
             hint = context.get("hint")
             fault = Fault(_OURS[kind], path, str(context["text"]), hint if isinstance(hint, str) else None)
-            if isinstance(field := context.get("field"), str):
-                fault = replace(fault, path=(*path, field))
+            if isinstance(field := context.get("field"), str | tuple):
+                fault = replace(fault, path=(*path, *((field,) if isinstance(field, str) else field)))
             return replace(fault, sentence=f"{_subject(fault.path)} {fault.sentence}") if fault.path else fault
         case _:
             wrong = _describe_input(path, detail)

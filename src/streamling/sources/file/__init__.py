@@ -91,8 +91,12 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         if columns is not None and format_ in ("parquet", "avro"):
             raise invalid_value(f"is not allowed with format {format_}: its files contain the types of their columns")
         for name, type_ in (columns or {}).items():
-            if type_.kind not in _IN_TEXT:
-                raise invalid_value(f"is {type_}, which text files cannot contain; use string", field=name)
+            if format_ == "csv" and type_.kind in ("list", "map", "struct"):
+                raise invalid_value(f"is {type_}, which csv files cannot contain; use string", field=name)
+            for leaf in _leaves(type_):
+                if leaf.kind not in _IN_TEXT:
+                    inside = "" if leaf is type_ else f", which has {leaf}"
+                    raise invalid_value(f"is {type_}{inside}, which text files cannot contain; use string", field=name)
         return columns
 
     @field_validator("path")
@@ -119,6 +123,16 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
 
     def would_read(self, file: str) -> bool:
         return matches(self.path, self.format, file)
+
+
+def _leaves(type_: DataType) -> Iterator[DataType]:
+    """The types inside of structs and lists. A map is not looked into: it cannot be read from a file."""
+    inner = [f.type for f in type_.fields] if type_.kind == "struct" else [type_.item] if type_.kind == "list" else []
+    if not inner:
+        yield type_
+    for one in inner:
+        if one is not None:
+            yield from _leaves(one)
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:

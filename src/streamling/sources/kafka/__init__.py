@@ -1,4 +1,4 @@
-"""`kafka`: the messages of a topic, Avro or JSON.
+"""`kafka`: the messages of a topic: Avro, JSON, or bytes as they are.
 
 Delivery: a slice is a range of offsets of one partition. A replay gives the same rows, or fewer if the broker has
 expired or compacted some; aborted transactions are never read. The next offset of each partition is stored with every
@@ -38,12 +38,12 @@ from streamling.plan.sql import Expression, check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
 from streamling.plan.written_columns import DeclaredColumns, declared_fields
-from streamling.sources.kafka.avro_columns import avro_columns, newest_schema
+from streamling.sources.kafka.avro_columns import newest_schema
 from streamling.sources.kafka.control import ControlOptions
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.data_format import DataFormat, Envelope, raw_columns
+from streamling.sources.kafka.payload import AvroPayload, DeclaredPayload, Payload, PayloadForm
 from streamling.sources.kafka.source import KafkaSource
 from streamling.sources.kafka.topic_reading import TopicReading
-from streamling.spec.coercion import Choice
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
 from streamling.spec.pipeline import NodeSpec, Role
@@ -57,11 +57,6 @@ METADATA = (
     Column("__kafka_timestamp", DataType("timestamp", unit="ms"), nullable=False),
 )
 _LAST_MILLISECOND = 2**63 - 1
-
-
-class DataFormat(Choice):
-    AVRO = "avro"
-    JSON = "json"
 
 
 class Tombstones(StrEnum):
@@ -142,7 +137,7 @@ _NESTED = ("list", "map", "struct")
 
 
 class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
-    """Reads a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
+    """Reads a topic. Avro columns and key come from the schema registry, other columns from `schema`."""
 
     identity_labels = ("topic",)
 
@@ -152,7 +147,13 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         default=None,
         alias="schema",
         validate_default=True,
-        description="Columns and their types; required for JSON, not allowed for Avro.",
+        description="Columns and their types; required for JSON, not allowed for Avro. For `raw`, the name and type of "
+        "the one column, `string` or `binary`.",
+    )
+    envelope: Envelope | None = Field(
+        default=None,
+        description="`debezium`: the payload is Debezium's envelope. The columns are those of the rows inside of it, "
+        "and `_gs_op` comes from its `op`.",
     )
     include_metadata: bool = Field(
         default=False, description="Add `__kafka_partition`, `__kafka_offset` and `__kafka_timestamp`."
@@ -190,8 +191,17 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         if data_format is DataFormat.JSON and columns is None:
             raise missing_field("is missing: 'data_format: json' needs the columns and their types")
         if data_format is DataFormat.AVRO and columns is not None:
-            raise invalid_value("is only allowed with 'data_format: json'; Avro columns come from the registry")
-        return columns
+            raise invalid_value("is not allowed with 'data_format: avro'; Avro columns come from the registry")
+        return raw_columns(columns) if data_format is DataFormat.RAW else columns
+
+    @field_validator("envelope")
+    @classmethod
+    def _check_envelope(cls, envelope: Envelope | None, info: ValidationInfo) -> Envelope | None:
+        if envelope is not None and info.data.get("data_format") is DataFormat.RAW:
+            raise invalid_value("is not allowed with 'data_format: raw'; its payloads are not looked into")
+        if envelope is not None and OPERATION_COLUMN in (info.data.get("schema_") or ()):
+            raise invalid_value(f"gives every row its operation, but 'schema' declares '{OPERATION_COLUMN}' too")
+        return envelope
 
     @field_validator("include_metadata")
     @classmethod
@@ -215,7 +225,7 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         return False
 
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        """JSON columns are declared; Avro columns come from the schema registry, so they are not known here."""
+        """Avro columns come from the schema registry, so they are not known here; others are declared."""
         if self.schema_ is None:
             return None
         payload = declared_fields({name: type_ for name, type_ in self.schema_.items() if name != OPERATION_COLUMN})
@@ -225,7 +235,10 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         if self.tombstones is Tombstones.DELETE and not key:
             message = "'tombstones: delete' needs a primary key, which identifies the row to delete"
             yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
-        if self.tombstones is Tombstones.DELETE:
+        if self.tombstones is Tombstones.DELETE and self.data_format is DataFormat.RAW:
+            message = "'tombstones: delete' needs key columns, which 'data_format: raw' does not read from messages"
+            yield node.error(INVALID_VALUE, message, "tombstones")
+        elif self.tombstones is Tombstones.DELETE:
             for column in (f for f in columns if f.name in key and f.type.kind in _NESTED):
                 message = f"'tombstones: delete' cannot read '{column.name}' from message keys: it is {column.type}"
                 yield node.error(
@@ -273,10 +286,17 @@ def _filter_error(node: NodeSpec, path: tuple[str, ...], why: str, problem: Stre
 
 
 def topic_columns(
-    node: NodeSpec, topic: str, options: ReadsTopic, key: Key | None, settings: Settings, seconds: float
+    node: NodeSpec,
+    topic: str,
+    options: ReadsTopic,
+    key: Key | None,
+    settings: Settings,
+    seconds: float,
+    *,
+    envelope: bool = False,
 ) -> Discovery:
-    """Columns and key of an Avro topic, from the schema registry."""
-    rows = avro_columns(node, topic, settings, seconds)
+    """Columns and key of an Avro topic, from the schema registry. `envelope`: the columns of the rows in envelopes."""
+    rows = newest_schema(node, topic, settings, seconds, envelope=envelope)[1]
     key = key or rows.primary_key
     payload, operation = rows.schema.fields[:-1], rows.schema.fields[-1]
     if options.tombstones is Tombstones.DELETE:
@@ -289,7 +309,8 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
-    discovery = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
+    envelope = options.envelope is not None
+    discovery = topic_columns(node, options.topic, options, options.primary_key, settings, seconds, envelope=envelope)
     if not options.include_metadata:
         return discovery
     if duplicates := [column.name for column in METADATA if column.name in discovery.schema]:
@@ -348,14 +369,13 @@ def _batch_policy(options: KafkaSourceOptions, settings: Settings) -> BatchPolic
     return BatchPolicy(policy.rows or settings.record_batch_size, seconds)
 
 
-def _payload(
-    node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings
-) -> tuple[AvroPayload | JsonPayload, Key]:
+def _payload(node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings) -> tuple[Payload, Key]:
     """How messages are decoded, and the key of their rows."""
     key = options.primary_key or ()
     if options.schema_ is not None:
-        return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
-    schema, rows = newest_schema(node, options.topic, settings, _START_S)
+        return DeclaredPayload(tuple(Column(n, t) for n, t in options.schema_.items()), _form(options)), key
+    envelope = options.envelope is not None
+    schema, rows = newest_schema(node, options.topic, settings, _START_S, envelope=envelope)
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
@@ -366,8 +386,15 @@ def _payload(
         by_name=options.skip_schema_resolution,
         by_name_for=options.skip_schema_resolution_for_reader_schema_ids,
         ordered=options.validate_writer_schema_ordering,
+        envelope=envelope,
     )
     return payload, key or rows.primary_key
+
+
+def _form(options: KafkaSourceOptions) -> PayloadForm:
+    if options.data_format is DataFormat.RAW:
+        return PayloadForm.RAW
+    return PayloadForm.OBJECT if options.envelope is None else PayloadForm.ENVELOPE
 
 
 def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Expression | None:

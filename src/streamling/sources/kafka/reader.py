@@ -24,7 +24,7 @@ from streamling.plan.types import Schema
 from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_consumer
 from streamling.sources.kafka.feed import FEEDS
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class KafkaReader:
     topic: str
     group: str
     connection: KafkaConnection
-    payload: AvroPayload | JsonPayload
+    payload: Payload
     columns: Schema
     metadata: bool
     tombstones: str

@@ -27,7 +27,7 @@ from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
 from streamling.sources.kafka.feed import FEEDS, Feeds
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.sources.kafka.position import Position
 from streamling.sources.kafka.reader import KafkaReader
 from streamling.sources.kafka.starts import Starts
@@ -51,7 +51,7 @@ class KafkaSource(Source):
         reading: TopicReading,
         control: ControlOptions,
         connection: KafkaSourceSettings,
-        make_payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
+        make_payload: Callable[[Schema], tuple[Payload, tuple[str, ...]]],
         make_condition: Callable[[Schema], Expression | None],
     ) -> None:
         self._reading = reading
@@ -61,7 +61,7 @@ class KafkaSource(Source):
         )
         self._make_payload = make_payload
         self._make_condition = make_condition
-        self._prepared_payload: AvroPayload | JsonPayload | None = None
+        self._prepared_payload: Payload | None = None
         self._row_key: tuple[str, ...] = ()
         self._control = Control(control, connection)
         self._feeds = Feeds(connection, reading.group, reading.topic)
@@ -405,7 +405,7 @@ class KafkaSource(Source):
         )
 
     @property
-    def _payload(self) -> AvroPayload | JsonPayload:
+    def _payload(self) -> Payload:
         if self._prepared_payload is None:
             raise AssertionError("the source is not prepared")
         return self._prepared_payload
