@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.connector import Discovery, Kind, register
 from streamling.errors import StreamlingError
-from streamling.plan.types import DataType
+from streamling.plan.types import OPERATION_COLUMN, DataType
 from streamling.plan.written_columns import DeclaredColumns
 from streamling.sources.file.listing import matches
 from streamling.sources.file.source import FileSource
@@ -103,6 +103,11 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
     def ends(self) -> bool:
         return isinstance(self.mode, Bounded)
 
+    @property
+    def carries_changes(self) -> bool:
+        """As far as `schema` tells; a probe finds out whether the files have operations."""
+        return OPERATION_COLUMN in (self.schema_ or {})
+
     def would_read(self, file: str) -> bool:
         return matches(self.path, self.format, file)
 
@@ -111,10 +116,11 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, FileSourceOptions):
         raise TypeError(options)
-    from streamling.sources.file.columns import columns_of
+    from streamling.sources.file.columns import look_up_columns
 
     try:
-        return Discovery(columns_of(options.path, options.format, options.schema_ or {}))
+        columns, has_operations = look_up_columns(options.path, options.format, options.schema_ or {})
+        return Discovery(columns, carries_changes=has_operations)
     except StreamlingError as error:
         raise type(error)(
             error.condition,
