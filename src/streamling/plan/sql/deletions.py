@@ -5,9 +5,8 @@ disappear from targets that have an earlier version of it. Expressions are writt
 for others, so such a delete has only the primary key and the columns that are selected as they are; the computed ones
 are NULL. A nested query passes on whether a row matches, because the queries around it must not compute it either.
 
-The condition is evaluated once per row: by the filter for inserts, which only pass if they match, and by the projection
-for updates and deletes, which all pass. Spark moves the filter below the first projection and joins the two
-projections.
+The order of the operands lets a row need the condition once: the filter passes all updates and deletes without it, and
+the projection takes all inserts that have passed as matching.
 """
 
 from __future__ import annotations
