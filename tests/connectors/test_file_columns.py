@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import datafusion
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,7 @@ from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.types import INT64, decimal
 from streamling.plan.written_types import declared_type
 from streamling.sources.file import columns as columns_module
-from streamling.sources.file.columns import columns_of
+from streamling.sources.file.columns import columns_of, look_up_columns
 from streamling.sources.file.listing import list_files
 from support.file_source_samples import PLENTY, bad_in, everything, file_source, rows_in
 
@@ -328,3 +329,28 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match=r"a\.csv' cannot be read: Permission denied") as caught:
         columns_of(str(tmp_path), "csv")
     assert (caught.value.code, caught.value.hint) == ("SCHEMA_NOT_FOUND", None)
+
+
+# Operations
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet", "avro"])
+@pytest.mark.parametrize("present", [True, False])
+def test_files_with_an_operation_column_may_have_updates_and_deletes(
+    tmp_path: Path, format_: str, present: bool
+) -> None:
+    row = {"id": 1, "_gs_op": "u"} if present else {"id": 1}
+    file = tmp_path / f"a.{format_}"
+    match format_:
+        case "csv":
+            file.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+        case "json":
+            file.write_text(json.dumps(row) + "\n")
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist([row]), file)
+        case _:
+            fields = [{"name": name, "type": "long" if name == "id" else "string"} for name in row]
+            with file.open("wb") as stream:
+                fastavro.writer(stream, {"type": "record", "name": "R", "fields": fields}, [row])
+    schema, has_operations = look_up_columns(str(file), format_, {})
+    assert (schema.names, has_operations) == (("id", "_gs_op"), present)

@@ -171,8 +171,15 @@ CYCLE = condition(
 )
 PRIMARY_KEY = condition(
     "PRIMARY_KEY",
-    "A column of a primary key is not in the node's schema.",
+    "A column of a primary key is not in the node's schema, or the query cannot compute it for every row.",
     "Select the column, or name one of the available columns; upper and lower case are different.",
+)
+STALE_ROWS = condition(
+    "STALE_ROWS",
+    "A sink may keep rows that should be gone: a filter drops an update that no longer matches or a delete that has "
+    "only its key, or the primary key changes with an update.",
+    "Set `when_filtered_out: delete` on the sql transform that filters; set `when_filtered_out: drop` if the rows may "
+    "stay. Compute keys from columns that never change.",
 )
 NO_KEY = condition(
     "NO_KEY",

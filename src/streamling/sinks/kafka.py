@@ -35,6 +35,7 @@ class KafkaSinkOptions(Deduplicating, SingleStream, SinkOptions):
     rows too."""
 
     identity_labels = ("topic",)
+    keeps_rows_by_key = True
     key_required = MESSAGE_KEY
 
     topic: TopicName = Field(description="Topic, created if missing.")

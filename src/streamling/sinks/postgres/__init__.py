@@ -77,6 +77,7 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
     created from the columns of the input; an existing one is used as it is."""
 
     identity_labels = ("table",)
+    keeps_rows_by_key = True
 
     schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, created if missing.")
     table: str = Field(min_length=1, description="Table, created if missing.")

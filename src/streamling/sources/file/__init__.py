@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from streamling.connector import Discovery, Kind, register
 from streamling.errors import PRIMARY_KEY, TYPE_INFERRED, Caution, StreamlingError
 from streamling.plan.contract import Finding, Key
-from streamling.plan.types import FLOAT64, DataType, Schema
+from streamling.plan.types import FLOAT64, OPERATION_COLUMN, DataType, Schema
 from streamling.plan.written_columns import DeclaredColumns
 from streamling.sources.file.listing import matches
 from streamling.sources.file.source import FileSource
@@ -121,6 +121,11 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
     def ends(self) -> bool:
         return isinstance(self.mode, Bounded)
 
+    @property
+    def carries_changes(self) -> bool:
+        """As far as `schema` tells; a probe finds out whether the files have operations."""
+        return OPERATION_COLUMN in (self.schema_ or {})
+
     def would_read(self, file: str) -> bool:
         return matches(self.path, self.format, file)
 
@@ -139,11 +144,11 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, FileSourceOptions):
         raise TypeError(options)
-    from streamling.sources.file.columns import columns_of
+    from streamling.sources.file.columns import look_up_columns
 
     changes: list[Change] = []
     try:
-        columns = columns_of(options.path, options.format, options.schema_ or {}, changes.append)
+        columns, has_operations = look_up_columns(options.path, options.format, options.schema_ or {}, changes.append)
     except StreamlingError as error:
         raise type(error)(
             error.condition,
@@ -152,7 +157,8 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             where=node.locate("path"),
             hint=error.hint,
         ) from error
-    return Discovery(columns, cautions=tuple(_caution(node, change) for change in changes))
+    cautions = tuple(_caution(node, change) for change in changes)
+    return Discovery(columns, cautions=cautions, carries_changes=has_operations)
 
 
 def _caution(node: NodeSpec, change: Change) -> Caution:

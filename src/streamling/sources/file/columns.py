@@ -43,6 +43,16 @@ def columns_of(
     `on_change` is called for columns whose inferred type would have changed their values.
     Raises UserError if there are no files or their columns cannot be used, PermanentError if they cannot be listed.
     """
+    return look_up_columns(path, format_, declared, on_change)[0]
+
+
+def look_up_columns(
+    path: str, format_: str, declared: Mapping[str, DataType], on_change: OnChange
+) -> tuple[Schema, bool]:
+    """As `columns_of`, and whether the first file has a column with operations.
+
+    Raises UserError if there are no files or their columns cannot be used, PermanentError if they cannot be listed.
+    """
     listing = _list(path, format_)
     if not listing.files:
         raise UserError(SCHEMA_NOT_FOUND, f"no files matched '{mask_url(path)}': {reason(path, format_)}")
@@ -60,7 +70,8 @@ def columns_of(
         twice = next(f.name for n, f in enumerate(columns) if any(f.name == other.name for other in columns[:n]))
         raise UserError(SCHEMA_UNUSABLE, f"'{first.path}' has two columns with the name '{twice}'")
     partitions = [Field(name, STRING, nullable=False) for name, _ in first.partitions if name not in names]
-    return _with_operation((*columns, *partitions), first.path)
+    has_operations = any(f.name == OPERATION_COLUMN for f in columns)
+    return _with_operation((*columns, *partitions), first.path), has_operations
 
 
 def _list(path: str, format_: str) -> Listing:
@@ -118,8 +129,9 @@ def _columns(
     with system.open_input_file(file.path) as stream:
         match format_:
             case "avro":
-                schema = rows_of(read_header(stream).schema).schema
-                return tuple(f for f in schema if f != OPERATION_FIELD)
+                text = read_header(stream).schema
+                added = f'"{OPERATION_COLUMN}"' not in text
+                return tuple(f for f in rows_of(text).schema if not (added and f == OPERATION_FIELD))
             case "parquet":
                 import pyarrow.parquet as pq
 

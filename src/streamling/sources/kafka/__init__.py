@@ -224,6 +224,10 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
     def ends(self) -> bool:
         return False
 
+    @property
+    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
+        return None if self.filter is None else (self.filter, ("filter",))
+
     def output_schema(self, node: NodeSpec) -> Schema | None:
         """Avro columns come from the schema registry, so they are not known here; others are declared."""
         if self.schema_ is None:
