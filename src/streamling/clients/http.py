@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.clients.tls import HOW_TO_TRUST, tls_context
 from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
-from streamling.spec.secret import mask_url
+from streamling.spec.mask import mask_text, mask_url, remember_url
 
 if TYPE_CHECKING:
     import httpx
@@ -53,6 +53,7 @@ class HttpServer:
     ) -> None:
         import httpx
 
+        remember_url(url)
         self._url = url
         self._name = name
         self._condition = condition
@@ -88,7 +89,7 @@ class HttpServer:
             raise self._no_answer(error) from error
         if not response.is_success:
             to = f" to {path}" if path else ""
-            answer = response.text.strip()[:_MAX_ANSWER_CHARACTERS]
+            answer = mask_text(response.text.strip()[:_MAX_ANSWER_CHARACTERS])
             message = f"{self._name} at {self._address} answers {response.status_code}{to}: {answer}"
             raise self._classify(response)(self._condition, message)
         return response
@@ -111,7 +112,7 @@ class HttpServer:
         return mask_url(self._url)
 
     def _no_answer(self, error: httpx.HTTPError) -> StreamlingError:
-        reason = str(error) or type(error).__name__
+        reason = mask_text(str(error)) or type(error).__name__
         if _is_untrusted(error):
             message = f"the certificate of {self._name} at {self._address} is not trusted: {reason}"
             return PermanentError(self._condition, message, hint=HOW_TO_TRUST, cause=error)

@@ -10,6 +10,7 @@ from typing import Any
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
 from streamling.spec.faults import did_you_mean
+from streamling.spec.mask import mask_text
 from streamling.spec.settings.blocks import KafkaConnection
 
 # Limit of a request: a broker that is alive answers within milliseconds, one that fails over within seconds.
@@ -73,9 +74,9 @@ def kafka_failure(what: str, error: Any, condition: Condition) -> StreamlingErro
     if not isinstance(cause, KafkaError):
         return TransientError(condition, f"{what}: the broker does not answer")
     if not _is_permanent(cause):
-        return TransientError(condition, f"{what}: {cause.str()}")
+        return TransientError(condition, f"{what}: {mask_text(cause.str())}")
     hint = HOW_TO_TRUST if cause.code() == KafkaError._SSL else None
-    return PermanentError(condition, f"{what}: {cause.str()}", hint=hint)
+    return PermanentError(condition, f"{what}: {mask_text(cause.str())}", hint=hint)
 
 
 def _is_permanent(error: Any) -> bool:

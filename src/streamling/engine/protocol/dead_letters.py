@@ -19,6 +19,7 @@ from typing import IO
 from streamling.connector import BadRow, Epoch, Json
 from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INTERNAL, INVALID_VALUE, BugError
+from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters
 
@@ -37,7 +38,7 @@ def letter(
         "node_type": node.role.value,
         "stage": stage,
         "reason_code": bad.reason,
-        "reason_text": bad.message,
+        "reason_text": mask_text(bad.message),
         "raw": _base64(bad.raw),
         "raw_key": _base64(bad.raw_key),
         "headers": [[name, _base64(value)] for name, value in bad.headers] if bad.headers is not None else None,

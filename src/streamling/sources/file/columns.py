@@ -13,7 +13,7 @@ from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STR
 from streamling.sources.file.absence import reason
 from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import Listing, SourceFile, file_system, list_files
-from streamling.spec.secret import mask_url
+from streamling.spec.mask import mask_text, mask_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,8 @@ def _list(path: str, format_: str) -> Listing:
     try:
         return list_files(path, format_)
     except (OSError, ValueError) as error:
-        raise PermanentError(SCHEMA_NOT_FOUND, f"'{mask_url(path)}' cannot be listed: {error}", cause=error) from error
+        message = f"'{mask_url(path)}' cannot be listed: {mask_text(str(error))}"
+        raise PermanentError(SCHEMA_NOT_FOUND, message, cause=error) from error
 
 
 def _unreadable(file: SourceFile, format_: str, error: Exception) -> UserError:

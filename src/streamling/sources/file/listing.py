@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from streamling.disk import local_path
+from streamling.spec.mask import remember_url
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -56,9 +57,12 @@ def file_system(path: str) -> tuple[pafs.FileSystem, str]:
 
     if "://" not in path:
         return pafs.LocalFileSystem(), str(local_path(path))
+    remember_url(path)  # Arrow quotes it
     scheme, _, rest = path.partition("://")
     # A wildcard is not allowed in a URI: Arrow gets only the bucket and its options.
     bucket, slash, inner = rest.partition("/")
+    if ":" in bucket and "@" not in bucket and "@" in inner:
+        raise OSError(errno.EINVAL, "a '/' in the password before the '@' must be written as %2F")
     scheme = "s3" if scheme == "s3a" else scheme
     system, root = pafs.FileSystem.from_uri(f"{scheme}://{bucket}")
     return system, f"{root}{slash}{inner}"
