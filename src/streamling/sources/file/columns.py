@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -131,9 +132,28 @@ def _csv_fields(stream: pa.NativeFile) -> tuple[Field, ...]:
 
     read = pacsv.ReadOptions(block_size=_SAMPLE)
     parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-    fields = _fields(pacsv.open_csv(stream, read, parse, NULL).schema)
+    fields = _fields(pacsv.open_csv(_utf8(stream), read, parse, NULL).schema)
     # Arrow infers bytes for values that are not UTF-8; in a text file such a value is a bad value of a text column.
     return tuple(Field(f.name, STRING if f.type == BINARY else f.type, f.nullable) for f in fields)
+
+
+def _utf8(stream: pa.NativeFile) -> pa.NativeFile:
+    """The file, or a sample of it in which characters replace what is not UTF-8.
+
+    Arrow decodes the rows that it passes to the handler of invalid rows, and prints a traceback if it cannot.
+    """
+    import pyarrow as pa
+
+    sample = stream.read(_SAMPLE)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < _SAMPLE)
+    except UnicodeDecodeError:
+        whole = sample if len(sample) < _SAMPLE else sample[: sample.rfind(b"\n") + 1] or sample
+        return pa.BufferReader(whole.decode(errors="replace").encode())
+    if len(sample) < _SAMPLE:
+        return pa.BufferReader(sample)
+    stream.seek(0)
+    return stream
 
 
 def _json_schema(stream: pa.NativeFile, declared: Collection[str]) -> pa.Schema:
@@ -165,7 +185,7 @@ def _undeclared(line: bytes, declared: Collection[str]) -> bytes:
     """
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return b""
     if not isinstance(fields, dict):
         return b""
