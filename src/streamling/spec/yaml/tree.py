@@ -30,16 +30,15 @@ from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
 from streamling.spec.yaml.mistakes import TEMPLATED, USE_SPACES, ParseFailure, find_mistake, is_templated, odd_space
-from streamling.spec.yaml.scanner import TabScanner
+from streamling.spec.yaml.scanner import MAX_DEPTH, TabScanner
 from streamling.spec.yaml.starred import quote, without_secrets
 from streamling.spec.yaml.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
 
 # An alias takes a few characters and repeats a whole tree, so nested aliases grow without bound ("billion laughs").
-# Both limits count the tree with its aliases expanded and are far above any real pipeline.
+# This limit and MAX_DEPTH count the tree with its aliases expanded and are far above any real pipeline.
 MAX_NODES = 100_000
-MAX_DEPTH = 100
 # Python itself refuses to print integers of several thousand digits.
 MAX_NUMBER = 1_000
 
