@@ -46,7 +46,7 @@ soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and ag
 	$(BIN)/python tests/faults/soak.py --faults 60 --postgres
 
 fuzz: $(VENV)/.installed ## feed mutated inputs to every parser
-	$(BIN)/python tests/fuzz/run.py --inputs 10000
+	$(BIN)/python tests/fuzz/run.py
 
 bench: $(VENV)/.archive ## measure
 	$(BIN)/python -m bench

@@ -1,4 +1,4 @@
-"""Mutated inputs for every parser: `python tests/fuzz/run.py [--inputs 10000] [--seed N] [--kind NAME]`.
+"""Mutated inputs for every parser: `python tests/fuzz/run.py [--inputs 2000] [--seed N] [--kind NAME]`.
 
 An input must be understood or rejected with an error of ours, in time, and without showing a secret. What does
 anything else is printed with its number, and stored; `--seed`, `--kind` and `--number` run it again. Exit code 1 if
@@ -118,7 +118,7 @@ def fuzz_apart(kind: str, seed: int, inputs: int, directory: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--inputs", type=int, default=10_000, help="inputs of each kind; slow kinds get a part (default: 10000)"
+        "--inputs", type=int, default=2_000, help="inputs of each kind; slow kinds get a part (default: 2000)"
     )
     parser.add_argument("--seed", type=int, default=None, help="repeats the inputs of an earlier run")
     parser.add_argument("--kind", choices=list(TARGETS), default=None, help="only this kind")

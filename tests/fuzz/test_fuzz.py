@@ -31,6 +31,8 @@ def http(client: int, answer: bytes, how: int = 0) -> bytes:
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 UTF_16 = b"HTTP/1.1 500 X\r\nContent-Type: a; charset=utf-16\r\n\r\nabc"
+REDIRECT = b"HTTP/1.1 307 X\r\nLocation: http://h:%s/\r\nContent-Length: 0\r\n\r\n" % (b"1" * 50)
+ENUM = b'{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"enum","name":"E"}}]}'
 REFERENCE = b'{"id": 1, "version": 1, "schema": "x", "references": [{"subject": "s", "version": 1}]}'
 FOUND = {
     "an error in UTF-16 without a mark": ("http", http(0, UTF_16)),
@@ -41,6 +43,8 @@ FOUND = {
     "no answer at all": ("http", http(0, b"", how=4)),
     "a compressed body that is huge": ("http", http(3, b"", how=5)),
     "a schema that refers to itself": ("http", http(0, OK % (len(REFERENCE), REFERENCE))),
+    "a redirect to no port": ("http", http(0, REDIRECT)),
+    "an enum without symbols": ("avro-schema", ENUM),
     "a schema without text": ("http", http(1, OK % (2, b"{}"))),
     "a subject that is no map": ("http", http(2, OK % (3, b"[1]"))),
     "brackets without end": ("pipeline", b"[" * 3000),

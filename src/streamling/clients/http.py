@@ -99,7 +99,7 @@ class HttpServer:
             raise PermanentError(self._condition, message) from None
         except httpx.HTTPError as error:
             raise self._no_answer(error) from error
-        except (UnicodeError, OSError) as error:  # the host of a redirect cannot be a host
+        except (UnicodeError, OverflowError, OSError) as error:  # a redirect to a host or port that cannot be one
             raise self.unexpected_answer(error) from error
         if not response.is_success:
             to = f" to {path}" if path else ""

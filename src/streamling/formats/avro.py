@@ -307,6 +307,9 @@ class _Types:
                 inner = _namespace(schema, namespace)
                 return self._remember(schema, namespace, struct_of(*self.fields(schema, path, inner)))
             case "enum":
+                symbols = schema.get("symbols")
+                if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+                    raise _unusable(path, "is an enum without a list of symbols")
                 return self._remember(schema, namespace, STRING)
             case "fixed":
                 return self._remember(schema, namespace, _fixed(schema))
