@@ -352,5 +352,5 @@ def test_files_with_an_operation_column_may_have_updates_and_deletes(
             fields = [{"name": name, "type": "long" if name == "id" else "string"} for name in row]
             with file.open("wb") as stream:
                 fastavro.writer(stream, {"type": "record", "name": "R", "fields": fields}, [row])
-    schema, has_operations = look_up_columns(str(file), format_, {})
+    schema, has_operations = look_up_columns(str(file), format_, {}, lambda change: None)
     assert (schema.names, has_operations) == (("id", "_gs_op"), present)

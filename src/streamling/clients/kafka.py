@@ -12,6 +12,7 @@ from streamling.clients.open_files import file_limit, is_out_of_files
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import OPEN_FILES, Condition, PermanentError, StreamlingError, TransientError
 from streamling.spec.faults import did_you_mean
+from streamling.spec.mask import mask_text
 from streamling.spec.settings.blocks import KafkaConnection
 
 log = logging.getLogger(__name__)
@@ -97,9 +98,9 @@ def kafka_failure(what: str, error: Any, condition: Condition) -> StreamlingErro
     if not isinstance(cause, KafkaError):
         return TransientError(condition, f"{what}: the broker does not answer")
     if not _is_permanent(cause):
-        return TransientError(condition, f"{what}: {cause.str()}")
+        return TransientError(condition, f"{what}: {mask_text(cause.str())}")
     hint = HOW_TO_TRUST if cause.code() == KafkaError._SSL else None
-    return PermanentError(condition, f"{what}: {cause.str()}", hint=hint)
+    return PermanentError(condition, f"{what}: {mask_text(cause.str())}", hint=hint)
 
 
 def out_of_files(what: str) -> PermanentError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from streamling.spec.mask import mask_text
+
 
 class Verdict(Enum):
     TRANSIENT = "transient"
@@ -95,7 +97,11 @@ def reject_reason(state: str) -> str:
 
 
 def message_of(error: Any) -> str:
-    """The error of the server in one line: message, detail, context, SQLSTATE."""
+    """The error of the server in one line, without secrets: message, detail, context, SQLSTATE."""
+    return mask_text(_message_of(error))
+
+
+def _message_of(error: Any) -> str:
     diagnosis = getattr(error, "diag", None)
     if diagnosis is None or not diagnosis.message_primary:
         return " ".join(str(error).split()) or type(error).__name__

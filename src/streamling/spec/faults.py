@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.mask import is_secretive, mask_url
 from streamling.spec.model_shape import ModelShape, Path
-from streamling.spec.secret import SECRETIVE
 
 _EXPECTED = {
     "string_type": "text",
@@ -252,7 +252,7 @@ def _type_hint(path: Path, detail: ErrorDetails) -> str | None:
 
 
 def _is_secretive(path: Path) -> bool:
-    return any(isinstance(part, str) and (part == "headers" or SECRETIVE.search(part)) for part in path)
+    return any(isinstance(part, str) and is_secretive(part) for part in path)
 
 
 def _value(path: Path, value: object) -> str:
@@ -265,6 +265,7 @@ def _value(path: Path, value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
+            value = mask_url(value)
             return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
         case dict():
             return "a map"

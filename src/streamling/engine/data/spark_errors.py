@@ -23,6 +23,7 @@ from streamling.errors import (
     StreamlingError,
     TransientError,
 )
+from streamling.spec.mask import mask_text
 
 _MARK = "<<streamling>>"
 # The kinds of errors that the driver treats differently from permanent ones; Fenced is a TransientError.
@@ -204,8 +205,11 @@ def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
 
 
 def _message_of(message: str) -> str:
-    """The message without a stack trace: its first line, or the last error line of a Python worker's traceback."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    """The message without secrets and without a stack trace.
+
+    It is the first line, or the last error line of a Python worker's traceback.
+    """
+    lines = [line.strip() for line in mask_text(message).strip().splitlines() if line.strip()]
     if not lines:
         return "no message"
     if any("Traceback (most recent call last)" in line for line in lines):

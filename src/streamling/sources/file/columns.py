@@ -15,7 +15,7 @@ from streamling.plan.types import BINARY, OPERATION_COLUMN, OPERATION_FIELD, STR
 from streamling.sources.file.absence import reason
 from streamling.sources.file.avro_container import read_header
 from streamling.sources.file.listing import Listing, SourceFile, file_system, list_files
-from streamling.spec.secret import mask_url
+from streamling.spec.mask import mask_text, mask_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,8 @@ def _list(path: str, format_: str) -> Listing:
     try:
         return list_files(path, format_)
     except (OSError, ValueError) as error:
-        raise PermanentError(SCHEMA_NOT_FOUND, f"'{mask_url(path)}' cannot be listed: {error}", cause=error) from error
+        message = f"'{mask_url(path)}' cannot be listed: {mask_text(str(error))}"
+        raise PermanentError(SCHEMA_NOT_FOUND, message, cause=error) from error
 
 
 def _unreadable(file: SourceFile, format_: str, error: Exception) -> UserError:
@@ -157,7 +158,7 @@ def _csv_fields(stream: pa.NativeFile, declared: Collection[str], on_change: OnC
     from streamling.sources.file.exact_text import is_checked
     from streamling.sources.file.guesses import correct_texts
 
-    sample = _csv_sample(stream)
+    sample = _utf8(_csv_sample(stream))
     read = pacsv.ReadOptions(block_size=len(sample) + 1)
     parse = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
     schema = pacsv.read_csv(pa.py_buffer(sample), read, parse, NULL).schema
@@ -188,6 +189,18 @@ def _csv_sample(stream: pa.NativeFile) -> bytes:
         return sample
     ends = CsvEnds().feed(sample)
     return sample[: int(ends[-1])] if len(ends) > 1 else sample + stream.read()
+
+
+def _utf8(sample: bytes) -> bytes:
+    """The sample with replacement characters for what is not UTF-8.
+
+    Arrow decodes the rows that it passes to the handler of invalid rows, and prints a traceback if it cannot.
+    """
+    try:
+        sample.decode()
+    except UnicodeDecodeError:
+        return sample.decode(errors="replace").encode()
+    return sample
 
 
 def _json_schema(stream: pa.NativeFile, declared: Collection[str], on_change: OnChange) -> pa.Schema:

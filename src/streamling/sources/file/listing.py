@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 
 from streamling.disk import local_path
 from streamling.sources.file.local_files import LocalFiles, local_file, walk
+from streamling.spec.mask import remember_url
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -60,9 +62,12 @@ def file_system(path: str) -> tuple[pafs.FileSystem, str]:
 
     if "://" not in path:
         return pafs.LocalFileSystem(), str(local_path(path))
+    remember_url(path)  # Arrow quotes it
     scheme, _, rest = path.partition("://")
     # A wildcard is not allowed in a URI: Arrow gets only the bucket and its options.
     bucket, slash, inner = rest.partition("/")
+    if ":" in bucket and "@" not in bucket and "@" in inner:
+        raise OSError(errno.EINVAL, "a '/' in the password before the '@' must be written as %2F")
     scheme = "s3" if scheme == "s3a" else scheme
     system, root = pafs.FileSystem.from_uri(f"{scheme}://{bucket}")
     return system, f"{root}{slash}{inner}"

@@ -25,7 +25,7 @@ from streamling.sources.file.storage import (
     open_unchanged,
     storage_errors,
 )
-from streamling.spec.secret import mask_url
+from streamling.spec.mask import mask_url
 
 if TYPE_CHECKING:
     from streamling.sources.file.rows import RowShape

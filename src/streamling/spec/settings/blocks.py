@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -10,12 +12,17 @@ from streamling.spec.coercion import Bool, Choice, Int, Names
 from streamling.spec.duration import Duration
 from streamling.spec.faults import missing_field
 from streamling.spec.secret import Secret
+from streamling.spec.settings.masking import hide
 
 
 class SettingBlock(BaseModel):
     """A frozen group of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Without secrets, also where they are plain text: in URLs, and in maps with names that a user chooses."""
+        return ((name, hide(value)) for name, value in super().__repr_args__())
 
 
 class DrainPolicy(Choice):
