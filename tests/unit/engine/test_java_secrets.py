@@ -40,7 +40,7 @@ mark, given = json.load(sys.stdin)
 conf = spark_conf(given, application="shop")
 with Engine(conf) as engine:
     starting = list(command_lines())
-    session = engine.session(conf)
+    session = engine.session(conf, meanwhile=lambda: None)
     context = session.sparkContext
     worker = context.parallelize([1], 1).map(lambda _: os.getpid()).collect()[0]
     system = context._jvm.java.lang.System
