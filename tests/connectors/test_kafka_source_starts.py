@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from streamling.clients.kafka import Broker
 from streamling.dev.topics import Message
 from streamling.engine.protocol.state import MemoryState
+from streamling.errors import SOURCE_FAILED
+from streamling.spec.settings.blocks import KafkaSourceSettings
 from support.kafka_broker import KafkaBroker
 from support.kafka_source_samples import PLENTY, divided, eventually, everything, positions_of, read, source
 
@@ -74,3 +77,14 @@ def test_a_partition_whose_first_owner_stored_nothing_starts_where_latest_was(ka
     send(kafka, topic, 1, 4, 5)
     with source(kafka.brokers, topic, LATEST, stored, state=state) as events:
         assert found(everything(events)) == [4, 5]
+
+
+def test_offsets_of_a_partition_that_was_just_added_are_found(kafka: KafkaBroker) -> None:
+    """The client remembers for a quarter of an hour how many partitions a topic had."""
+    topic = kafka.topic(partitions=1)
+    broker = Broker(KafkaSourceSettings(brokers=kafka.brokers), topic, SOURCE_FAILED)
+    assert broker.end([0]) == {0: 0}
+    kafka.add_partition(topic, 2)
+    assert broker.end([1]) == {1: 0}
+    kafka.add_partition(topic, 3)
+    assert broker.end([0, 2]) == {0: 0, 2: 0}

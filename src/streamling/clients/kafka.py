@@ -260,13 +260,29 @@ class Broker:
         what = f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"
         requests = [TopicPartition(self._topic, number, time_) for number in partitions]
         with self._lookup(what):
-            answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
+            answers = self._ask_for_offsets(requests)
         failures = [kafka_failure(what, answer.error, self._condition) for answer in answers if answer.error]
         for failure in failures:
             if isinstance(failure, PermanentError) or len(failures) == len(answers):
                 raise failure
             log.debug("%s", failure.message)
         return {a.partition: LogEnd(a.offset, _leader_epoch(a)) for a in answers if a.error is None}
+
+    def _ask_for_offsets(self, requests: list[Any]) -> list[Any]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        answers: list[Any] = []
+        try:
+            answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
+            codes = {answer.error.code() for answer in answers if answer.error}
+        except KafkaException as error:  # none of them has an answer
+            codes = {error.args[0].code()}
+            if KafkaError._UNKNOWN_PARTITION not in codes:
+                raise
+        if KafkaError._UNKNOWN_PARTITION in codes:
+            self._metadata()  # the client remembers for minutes how many partitions the topic had
+            answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
+        return answers
 
 
 def _leader_epoch(answer: Any) -> int | None:
