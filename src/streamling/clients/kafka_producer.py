@@ -9,8 +9,10 @@ everything else                                TransientError
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +23,7 @@ from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, Tran
 from streamling.spec.settings.blocks import KafkaConnection
 
 # A request of a transaction: the broker may have to load its log, or finish an earlier transaction.
-TRANSACTION_SECONDS = 30.0
+_TRANSACTION_SECONDS = 20.0
 # The broker aborts a transaction that is open for longer. Rows are in memory before it begins, so it lasts seconds.
 # Messages behind it wait until then if a process dies and is not started again.
 _TRANSACTION_TIMEOUT_MS = 120_000
@@ -29,6 +31,8 @@ _TRANSACTION_TIMEOUT_MS = 120_000
 _MESSAGE_TIMEOUT_MS = 600_000
 # If no message was acknowledged for so long, the attempt fails, so that the outage is logged and shown.
 _STALLED_SECONDS = 30.0
+# The client waits for a topic that has vanished, as if it were about to come: look it up after so long.
+_LOOK_SECONDS = 3.0
 _FLUSH_SECONDS = 0.5
 _ABORT_SECONDS = 5.0
 # Between two looks at delivery reports.
@@ -86,6 +90,36 @@ class _Deliveries:
     def on_error(self, error: Any) -> None:
         if not is_permanent(self.trouble):
             self.trouble = error
+
+
+class _Patience:
+    """Waits for the broker to acknowledge messages. Raises an error if it does not."""
+
+    def __init__(self, what: str, deliveries: _Deliveries, topic_is_gone: Callable[[], bool]) -> None:
+        self._what = what
+        self._deliveries = deliveries
+        self._topic_is_gone = topic_is_gone
+        self._since = time.monotonic()
+        self._has_looked = False
+
+    def check(self) -> None:
+        trouble = self._deliveries.trouble
+        if is_permanent(trouble):
+            raise kafka_failure(self._what, trouble, SINK_FAILED)
+        waited = time.monotonic() - self._since
+        if waited > _LOOK_SECONDS and not self._has_looked:
+            self._has_looked = True
+            if self._topic_is_gone():
+                raise _topic_gone(self._what)
+        if waited > _STALLED_SECONDS:
+            why = f": {trouble.str()}" if trouble is not None else ""
+            message = f"{self._what}: no message was acknowledged for {_STALLED_SECONDS:.0f} s{why}"
+            raise TransientError(SINK_FAILED, message)
+
+
+def _topic_gone(what: str) -> PermanentError:
+    hint = "a new start creates it, or create it yourself"
+    return PermanentError(SINK_FAILED, f"{what}: the topic does not exist any more", hint=hint)
 
 
 class TopicProducer:
@@ -158,34 +192,30 @@ class TopicProducer:
 
     def _wait_for_room(self) -> None:
         """Until the queue of the client has room again."""
-        before, since = len(self._producer), time.monotonic()
+        before, patience = len(self._producer), self._new_patience()
         while len(self._producer) >= before and not self._deliveries.failed:
             self._producer.poll(0.05)
-            self._check_stalled(since)
+            patience.check()
         self._raise_failed()
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged every message. Raises the first error of a delivery."""
         from confluent_kafka import KafkaException
 
-        left, since = len(self._producer), time.monotonic()
+        left, patience = len(self._producer), self._new_patience()
         try:
             while (now := self._producer.flush(_FLUSH_SECONDS)) and not self._deliveries.failed:
                 if now < left:
-                    left, since = now, time.monotonic()
-                self._check_stalled(since)
+                    left, patience = now, self._new_patience()
+                patience.check()
         except KafkaException as error:
             raise self._failure(self._what, error.args[0]) from error
+        except SystemError as error:  # the client has ended itself, and called back with the error still set
+            raise LostTransaction(SINK_FAILED, f"{self._what}: {error.__cause__ or error}") from error
         self._raise_failed()
 
-    def _check_stalled(self, since: float) -> None:
-        trouble = self._deliveries.trouble
-        if is_permanent(trouble):
-            raise kafka_failure(self._what, trouble, SINK_FAILED)
-        if time.monotonic() - since > _STALLED_SECONDS:
-            why = f": {trouble.str()}" if trouble is not None else ""
-            message = f"{self._what}: no message was acknowledged for {_STALLED_SECONDS:.0f} s{why}"
-            raise TransientError(SINK_FAILED, message)
+    def _new_patience(self) -> _Patience:
+        return _Patience(self._what, self._deliveries, self._topic_is_gone)
 
     def _raise_failed(self) -> None:
         from confluent_kafka import KafkaError
@@ -218,8 +248,7 @@ class TopicProducer:
         ):
             return LostTransaction(SINK_FAILED, f"{what}: {error.str()}")
         if error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART) and self._topic_is_gone():
-            hint = "a new start creates it, or create it yourself"
-            return PermanentError(SINK_FAILED, f"{what}: the topic does not exist any more", hint=hint)
+            return _topic_gone(what)
         return kafka_failure(what, error, SINK_FAILED)
 
     def _topic_is_gone(self) -> bool:
@@ -232,7 +261,7 @@ class TopicProducer:
 
     def init(self) -> None:
         """Fence every other producer of the transactional id, and abort what it has begun."""
-        self._request("transactions cannot be used", lambda: self._producer.init_transactions(TRANSACTION_SECONDS))
+        self._request("transactions cannot be used", lambda: self._producer.init_transactions(_TRANSACTION_SECONDS))
 
     def begin(self) -> None:
         self._deliveries.failed.clear()
@@ -245,11 +274,11 @@ class TopicProducer:
         offsets = [TopicPartition(self._topic, 0, 0, metadata=text)]
         what = f"the positions cannot be stored in the group '{group}'"
         metadata = _group_metadata(group)
-        self._request(what, lambda: self._producer.send_offsets_to_transaction(offsets, metadata, TRANSACTION_SECONDS))
+        self._request(what, lambda: self._producer.send_offsets_to_transaction(offsets, metadata, _TRANSACTION_SECONDS))
 
     def commit(self) -> None:
         self._request(
-            "a transaction cannot be committed", lambda: self._producer.commit_transaction(TRANSACTION_SECONDS)
+            "a transaction cannot be committed", lambda: self._producer.commit_transaction(_TRANSACTION_SECONDS)
         )
 
     def abort(self) -> bool:
@@ -257,21 +286,27 @@ class TopicProducer:
         from confluent_kafka import KafkaException
 
         try:
-            self._producer.abort_transaction(_ABORT_SECONDS)
-        except KafkaException:
+            _call_within(_ABORT_SECONDS + 1, lambda: self._producer.abort_transaction(_ABORT_SECONDS))
+        except (KafkaException, TimeoutError):
             return False
         finally:
             self._deliveries.failed.clear()
         return True
 
     def _request(self, what: str, action: Callable[[], object]) -> None:
-        """A request of a transaction. The client retries it until its timeout."""
+        """A request of a transaction. The client retries it until its timeout.
+
+        After a request that has timed out the producer must be discarded.
+        """
         from confluent_kafka import KafkaException
 
         what = f"{what} (topic '{self._topic}' at {self._connection.brokers})"
         self._deliveries.trouble = None
         try:
-            action()
+            _call_within(_TRANSACTION_SECONDS + 1, action)
+        except TimeoutError as error:
+            message = f"{what}: the broker has not answered for {_TRANSACTION_SECONDS:.0f} s"
+            raise LostTransaction(SINK_FAILED, message) from error
         except KafkaException as error:
             with suppress(KafkaException):  # it is the same error
                 self._producer.poll(0)
@@ -287,6 +322,23 @@ class TopicProducer:
         with suppress(KafkaException):
             self._producer.purge()
             self._producer.poll(0)
+
+
+def _call_within(seconds: float, action: Callable[[], object]) -> None:
+    """Call the client, at most for so long: if a broker goes away, some of its calls exceed the timeout they are given.
+
+    A call that has not returned is left to a thread of its own.
+    """
+    outcome: Future[object] = Future()
+
+    def call() -> None:
+        try:
+            outcome.set_result(action())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=call, name="kafka transaction", daemon=True).start()
+    outcome.result(seconds)
 
 
 @lru_cache(maxsize=64)

@@ -253,8 +253,10 @@ class KafkaSink(Sink):
         try:
             producer.flush()
         except MessagesRejected as rejected:
-            bad += self._find(rows, rejected)
-        return tuple(sorted(bad, key=lambda row: row.index or 0)), sent - len(bad)
+            found = self._find(rows, rejected)
+            bad += found
+            sent -= len(found)
+        return tuple(sorted(bad, key=lambda row: row.index or 0)), sent
 
     def _send_selected(
         self, rows: pa.Table, producer: TopicProducer, bad: Sequence[BadRow]
