@@ -13,6 +13,7 @@ from streamling.clients import kafka_producer
 from streamling.connector import Applied, Guarantee
 from streamling.errors import SINK_FAILED, Fenced, PermanentError, TransientError
 from streamling.plan.types import DATE, INT64, OPERATION_FIELD, STRING, Field, Schema
+from streamling.sinks.kafka.ledger import _WAIT
 from streamling.sinks.kafka.sink import KafkaSink
 from support.kafka_broker import KafkaBroker
 from support.kafka_sink_samples import committed, many_keys, rows_of, sink, write
@@ -329,9 +330,9 @@ def test_positions_of_another_sink_are_not_touched(kafka: KafkaBroker) -> None:
     with sink(kafka.brokers, topic, application=f"{topic}-a") as out:
         write(out, [(1, "a", 1, "i")], epoch(None, 1))
         ledger = out._ledger
-        stored = ledger._read_directory()
+        stored = ledger._read_directory(_WAIT)
         assert list(stored.owners) == ["rows:generator"]
         ledger._identity = {"application": topic, "sink": "a-out"}
         with pytest.raises(PermanentError, match="holds the positions of another sink"):
-            ledger._read_directory()
+            ledger._read_directory(_WAIT)
     assert json.loads(json.dumps(stored.owners))

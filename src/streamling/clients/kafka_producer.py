@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from streamling.clients.kafka import REQUEST_SECONDS, Broker, client_settings, is_permanent, kafka_failure
+from streamling.clients.kafka import Broker, client_settings, is_permanent, kafka_failure
 from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -353,26 +353,28 @@ def _group_metadata(group: str) -> Any:
         consumer.close()
 
 
-def read_offset(connection: KafkaConnection, group: str, topic: str) -> str | None:
-    """The text that `store_offset` has stored. Waits for a transaction that is about to store another one."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient
+def read_offset(connection: KafkaConnection, group: str, topic: str, *, waits: bool, seconds: float) -> str | None:
+    """The text that `store_offset` has stored, read within so many seconds.
+
+    `waits`: for the end of a transaction that is about to store another text.
+    Uses a consumer, not the admin client, which can crash the process when a broker goes away.
+    """
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     what = f"the positions in the group '{group}' cannot be read at {connection.brokers}"
-    deadline = time.monotonic() + REQUEST_SECONDS
     trouble = _Deliveries()
-    admin = AdminClient({**client_settings(connection), "error_cb": trouble.on_error})
-    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
-    while True:
-        try:
-            future = admin.list_consumer_group_offsets(request, require_stable=True, request_timeout=REQUEST_SECONDS)
-            (answer,) = future[group].result(REQUEST_SECONDS + 1).topic_partitions
-        except (KafkaException, TimeoutError) as error:
-            admin.poll(0)
-            denied = trouble.trouble if is_permanent(trouble.trouble) else error
-            raise kafka_failure(what, denied, SINK_FAILED) from error
-        if answer.error is None:
-            return str(answer.metadata) if answer.metadata else None
-        if answer.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
-            raise kafka_failure(what, answer.error, SINK_FAILED)
-        time.sleep(0.02)
+    isolation = "read_committed" if waits else "read_uncommitted"
+    settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
+    consumer = Consumer({**client_settings(connection), **settings, "error_cb": trouble.on_error, "logger": _SILENT})
+    try:
+        (answer,) = consumer.committed([TopicPartition(topic, 0)], timeout=seconds)
+    except KafkaException as error:
+        with suppress(KafkaException):
+            consumer.poll(0)
+        denied = trouble.trouble if is_permanent(trouble.trouble) else error
+        raise kafka_failure(what, denied, SINK_FAILED) from error
+    finally:
+        consumer.close()
+    if answer.error is not None:
+        raise kafka_failure(what, answer.error, SINK_FAILED)
+    return str(answer.metadata) if answer.metadata else None

@@ -24,8 +24,10 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from streamling.clients.kafka import REQUEST_SECONDS
 from streamling.clients.kafka_producer import LostTransaction, TopicProducer, read_offset
 from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
 from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
@@ -41,6 +43,17 @@ _READ_ATTEMPTS = 50
 
 MakeProducer = Callable[[str], TopicProducer]
 """A producer with this transactional id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How positions are read: whether to wait for a transaction that is about to change them, and how long."""
+
+    waits: bool
+    seconds: float
+
+
+_WAIT, _MOMENT, _NO_WAIT = _Way(True, REQUEST_SECONDS), _Way(True, 1.0), _Way(False, REQUEST_SECONDS)
 
 
 @dataclass(slots=True)
@@ -95,9 +108,9 @@ class Ledger:
         session.producer.begin()
         self._store(session.producer, self._page_group(session.word), {})
         session.producer.commit()
-        self._read_directory()
         self._lock = self._make_producer(f"{self._base}-ledger")
         self._lock.init()
+        self._read_directory(_WAIT)
 
     def claim(self, epoch: Epoch) -> Applied:
         """Make sure that this process alone can write the epoch's keys; returns whether they are written already.
@@ -113,10 +126,17 @@ class Ledger:
         return compare_positions(session.page, epoch.slices)
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
-        """Does not keep the owner of the slices from writing."""
-        directory = self._read_directory()
+        """Does not wait for the owner of the slices: what it has not committed yet does not count."""
+        try:
+            # A commit that has just ended becomes visible a moment later.
+            return self._compare(slices, _MOMENT)
+        except TransientError:
+            return self._compare(slices, _NO_WAIT)
+
+    def _compare(self, slices: Sequence[Slice], way: _Way) -> Applied:
+        directory = self._read_directory(way)
         owners = {directory.owners[s.key] for s in slices if s.key in directory.owners}
-        return compare_positions(self._read_positions(directory, owners), slices)
+        return compare_positions(self._read_positions(directory, owners, way), slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
         session = self._open_session()
@@ -171,7 +191,7 @@ class Ledger:
 
     def _acquire_locked(self, lock: TopicProducer, session: _Session, epoch: Epoch, *, abandon: bool) -> None:
         """If another process takes the lock meanwhile, the last step fails and nothing has changed."""
-        directory = self._read_directory()
+        directory = self._read_directory(_WAIT)
         if epoch.id in directory.abandoned and not abandon:
             raise Fenced(STATE_MOVED, "another process has taken over these rows", node=self._identity["sink"])
         keys = {s.key for s in epoch.slices} | self._still_owned(session, directory)
@@ -179,7 +199,7 @@ class Ledger:
         former = {directory.owners[key] for key in keys - session.owned if key in directory.owners}
         for word in sorted(former - {session.word}):
             self._fence(word)
-        positions = self._read_positions(directory, former)
+        positions = self._read_positions(directory, former, _WAIT)
         page = {**{key: positions[key] for key in keys if key in positions}, **session.page}
         directory.owners |= dict.fromkeys(keys, session.word)
         if abandon:
@@ -221,8 +241,8 @@ class Ledger:
     def _page_group(self, word: str) -> str:
         return f"{self._base}-ledger-{word}"
 
-    def _read_directory(self) -> _Directory:
-        stored = self._read(self._directory_group)
+    def _read_directory(self, way: _Way) -> _Directory:
+        stored = self._read(self._directory_group, way)
         if stored is None or stored.get("generation") != self._generation:
             return _Directory()
         identity = {name: stored.get(name) for name in self._identity}
@@ -235,11 +255,11 @@ class Ledger:
         content = {"owners": directory.owners, "abandoned": directory.abandoned}
         return {**self._identity, "generation": self._generation, **content}
 
-    def _read_positions(self, directory: _Directory, words: set[str]) -> dict[str, Json]:
+    def _read_positions(self, directory: _Directory, words: set[str], way: _Way) -> dict[str, Json]:
         """The positions in the pages of these sessions, each of a key that the session owns."""
         positions: dict[str, Json] = {}
         for word in words:
-            page = self._read(self._page_group(word)) or {}
+            page = self._read(self._page_group(word), way) or {}
             positions |= {key: value for key, value in page.items() if directory.owners.get(key) == word}
         return positions
 
@@ -247,13 +267,14 @@ class Ledger:
         for number, chunk in enumerate(_chunks(content)):
             producer.store_offset(_chunk_group(group, number), chunk)
 
-    def _read(self, group: str) -> dict[str, Any] | None:
+    def _read(self, group: str, way: _Way) -> dict[str, Any] | None:
+        read = partial(read_offset, self._connection, topic=self._topic, waits=way.waits, seconds=way.seconds)
         for _ in range(_READ_ATTEMPTS):
-            first = read_offset(self._connection, group, self._topic)
+            first = read(group)
             if first is None:
                 return None
             mark, count, text = first.split(" ", 2)
-            rest = [read_offset(self._connection, _chunk_group(group, n), self._topic) for n in range(1, int(count))]
+            rest = [read(_chunk_group(group, n)) for n in range(1, int(count))]
             if all(chunk is not None and chunk.startswith(f"{mark} ") for chunk in rest):
                 return _decode(text + "".join((chunk or "").split(" ", 2)[2] for chunk in rest))
             time.sleep(0.02)  # another version was stored in between
