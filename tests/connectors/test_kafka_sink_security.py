@@ -41,16 +41,20 @@ def opened(servers: SecureServers, topic: str, more: str = ", data_format: json"
 
 @contextmanager
 def denied(servers: SecureServers, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
-    """The user may not do this with things whose names begin with `name`."""
+    """The user may do everything but this with things whose names begin with `name`."""
     admin = AdminClient({"bootstrap.servers": servers.kafka.brokers})
     pattern = ResourcePatternType.LITERAL if name == CLUSTER else ResourcePatternType.PREFIXED
-    rule = (kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.DENY)
-    for done in admin.create_acls([AclBinding(*rule)]).values():
+    to_user = (kind, name, pattern, f"User:{USER}", "*")
+    rules = [
+        (*to_user, AclOperation.ALL, AclPermissionType.ALLOW),
+        (*to_user, operation, AclPermissionType.DENY),
+    ]
+    for done in admin.create_acls([AclBinding(*rule) for rule in rules]).values():
         done.result(20)
     try:
         yield
     finally:
-        for done in admin.delete_acls([AclBindingFilter(*rule)]).values():
+        for done in admin.delete_acls([AclBindingFilter(*rule) for rule in rules]).values():
             done.result(20)
 
 

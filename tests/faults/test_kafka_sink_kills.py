@@ -1,4 +1,5 @@
-"""From a topic into topics with two processes: killed at every point, suspended, the broker killed and frozen. A consumer of committed messages sees each change once, and those of a key in order."""
+"""From a topic into topics with two processes: killed at every point, suspended, the broker killed and frozen. A
+consumer of committed messages sees each change once, and those of a key in order."""
 
 from __future__ import annotations
 

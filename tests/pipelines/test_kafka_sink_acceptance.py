@@ -37,7 +37,7 @@ class Copy:
     def run(self, options: str, **settings: object) -> Finished:
         self._place.write(
             f"sources: {{rows: {{type: kafka, topic: {self.topic}}}}}\n"
-            f"transforms: {{kept: {{type: sql, primary_key: id, sql: SELECT id, text, value FROM rows}}}}\n"
+            f"transforms: {{kept: {{type: sql, primary_key: id, sql: 'SELECT id, text, value FROM rows'}}}}\n"
             f"sinks: {{out: {{type: kafka, from: kept, topic: {self.out}, {options}}}}}\n"
         )
         addresses = {

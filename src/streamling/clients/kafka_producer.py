@@ -229,15 +229,38 @@ class TopicProducer:
             raise MessagesRejected(f"{self._what}: {failed[0][0].str()}", pairs)
         purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
         error, message = next((pair for pair in failed if pair[0].code() not in purged), failed[0])
+        if error.code() in purged:
+            error = self._transaction_error() or error
         key = (message.key() or b"")[:80].decode(errors="replace")
         what = (
             f"a message with the key '{key}' was not delivered to topic '{self._topic}' at {self._connection.brokers}"
         )
         raise self._failure(what, error)
 
+    def _transaction_error(self) -> Any:
+        """Why the client has dropped the messages of a transaction: it says so when it is asked for anything else."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if self._transactional_id is None:
+            return None
+        metadata = _group_metadata(self._transactional_id)
+        offsets = [TopicPartition(self._topic, 0, 0)]
+        try:
+            _call_within(
+                _ABORT_SECONDS + 1,
+                lambda: self._producer.send_offsets_to_transaction(offsets, metadata, _ABORT_SECONDS),
+            )
+        except KafkaException as error:
+            return error.args[0]
+        except TimeoutError:
+            return None
+        return None
+
     def _failure(self, what: str, error: Any) -> StreamlingError:
         from confluent_kafka import KafkaError
 
+        if is_permanent(error):
+            return kafka_failure(what, error, SINK_FAILED)
         if error.fatal() or error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError._FATAL):
             return LostTransaction(SINK_FAILED, f"{what}: {error.str()}")
         if error.code() in (
