@@ -270,6 +270,8 @@ class KafkaSink(Sink):
         for item in messages.chunks(rows, selected):
             if isinstance(item, BadRow):
                 found.append(item)
+                if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
+                    break
             elif self._topic.ledger is None and self._node.options.on_error is not OnError.FAIL:
                 pending.append(item)
             elif not found:
