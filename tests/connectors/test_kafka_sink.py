@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamling.clients import kafka_producer
 from streamling.connector import Applied, Guarantee
-from streamling.errors import SINK_FAILED, Fenced, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, Fenced, PermanentError, TransientError, UserError
 from streamling.plan.types import DATE, INT64, OPERATION_FIELD, STRING, Field, Schema
 from streamling.sinks.kafka.ledger import _WAIT
 from streamling.sinks.kafka.sink import KafkaSink
@@ -333,6 +333,6 @@ def test_positions_of_another_sink_are_not_touched(kafka: KafkaBroker) -> None:
         stored = ledger._read_directory(_WAIT)
         assert list(stored.owners) == ["rows:generator"]
         ledger._identity = {"application": topic, "sink": "a-out"}
-        with pytest.raises(PermanentError, match="holds the positions of another sink"):
+        with pytest.raises(UserError, match="holds the positions of another sink"):
             ledger._read_directory(_WAIT)
     assert json.loads(json.dumps(stored.owners))

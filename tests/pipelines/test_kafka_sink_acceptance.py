@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ from support.kafka_sink_samples import committed, decoded, rows_of
 from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 # id, text, value
 SCHEMA = """{"type": "record", "name": "itv", "doc": "{\\"primaryKeys\\": [\\"id\\"]}", "fields": [
     {"name": "id", "type": "long"}, {"name": "text", "type": "string"}, {"name": "value", "type": "double"}]}"""
@@ -104,3 +106,22 @@ sinks:
     assert {row["wide"] for row in found} == {Decimal("1234567890123456789012345678901234567890123456789.00")}
     (letters,) = (place.directory / "letters").glob("*.jsonl")
     assert "message_too_large" in letters.read_text() and "most of it is the column 'text'" in letters.read_text()
+
+
+def test_the_example_publishes_the_changes_of_orders(
+    place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry
+) -> None:
+    topic = kafka.topic("orders")
+    rows, schema = EXAMPLES / "data" / "order_events.jsonl", EXAMPLES / "data" / "order.avsc"
+    produce = ("dev", "produce", topic, str(rows), "--avro", str(schema), "--key", "id", "--op-column", "_gs_op")
+    place.run(*produce, "--directory", str(kafka.site.directory.parent)).succeeded()
+    place.write((EXAMPLES / "orders_to_topic.yaml").read_text().replace("topic: orders", f"topic: {topic}"))
+    settings = {f"KAFKA_{role}__BROKERS": kafka.brokers for role in ("SOURCE", "SINK")}
+    settings |= {f"KAFKA_{role}__SCHEMA_REGISTRY_URL": schema_registry.url for role in ("SOURCE", "SINK")}
+    place.run(NUM_RECORDS_BEFORE_STOP=7, RECORD_BATCH_SIZE=1, APPLICATION_ID=topic, **settings).succeeded()
+    messages = committed(kafka.brokers, f"{topic}.priced")
+    found = [(row["id"], row["tax"], row["_gs_op"]) for row in decoded(schema_registry.url, messages)]
+    events = [json.loads(line) for line in rows.read_text().splitlines()]
+    owed = [(e["id"], (Decimal(str(e["total"])) / 5).quantize(Decimal("0.01")), e["_gs_op"]) for e in events]
+    assert sorted(found, key=str) == sorted(owed, key=str)
+    assert [m.headers[0][1].decode().replace("c", "i") for m in messages] == [op for _, _, op in found]

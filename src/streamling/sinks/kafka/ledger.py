@@ -30,7 +30,7 @@ from typing import Any
 from streamling.clients.kafka import REQUEST_SECONDS
 from streamling.clients.kafka_producer import LostTransaction, TopicProducer, read_offset
 from streamling.connector import Applied, Epoch, Json, Slice, compare_positions
-from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, TransientError, UserError
 from streamling.spec.settings.blocks import KafkaConnection
 
 log = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ class Ledger:
         identity = {name: stored.get(name) for name in self._identity}
         if identity != self._identity:
             message = f"the group '{self._directory_group}' holds the positions of another sink: {identity}"
-            raise PermanentError(SINK_FAILED, message, hint="rename the sink or the application")
+            raise UserError(SINK_FAILED, message, hint="rename the sink or the application")
         return _Directory(stored["owners"], stored["abandoned"])
 
     def _directory_json(self, directory: _Directory) -> dict[str, Any]:
