@@ -15,6 +15,7 @@ _ESCAPED = np.zeros(256, bool)
 _ESCAPED[:32] = _ESCAPED[[ord('"'), ord("\\")]] = True
 _CONTROL = np.zeros(256, bool)
 _CONTROL[:32] = True
+_PLAIN = (1e-4, 1e9)
 _REPLACEMENTS = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 
 
@@ -65,11 +66,24 @@ def _quoted_texts(array: pa.Array, type_: DataType | None) -> tuple[str, pa.Arra
         return ("", array, "") if is_number else ('"', _escape_texts(array), '"')
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return '"', iso_texts(array), '"'
+    if pa.types.is_float64(kind) and _are_plain(array):
+        texts = array.cast(pa.string())
+        is_whole = pc.invert(pc.match_substring(texts, "."))
+        if pc.any(is_whole).as_py():
+            texts = pc.if_else(is_whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
+        return "", texts, ""
     if pa.types.is_decimal(kind):
         texts = array.cast(pa.string())
         if not pc.any(pc.match_substring(texts, "E")).as_py():  # Arrow writes small numbers with an exponent
             return "", texts, ""
     return "", pa.array(json_values(array, type_), pa.string()), ""
+
+
+def _are_plain(array: pa.Array) -> bool:
+    """Whether Arrow writes these numbers with the same digits as Python, neither of them with an exponent."""
+    size = pc.abs(array)
+    plain = pc.or_(pc.and_(pc.greater_equal(size, _PLAIN[0]), pc.less(size, _PLAIN[1])), pc.equal(size, 0))
+    return bool(pc.all(plain, min_count=0).as_py())
 
 
 def _escape_texts(array: pa.Array) -> pa.Array:

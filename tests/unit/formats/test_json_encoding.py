@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamling.formats.arrow import arrow_schema
 from streamling.formats.json import json_rows
 from streamling.formats.json_encoding import encode_json, plain_texts
-from streamling.plan.types import BINARY, INT64, STRING, DataType, Field, Schema
+from streamling.plan.types import BINARY, FLOAT64, INT64, STRING, DataType, Field, Schema
 from support.typed_values import CASES
 
 NASTY = st.text(st.sampled_from('a"\\\n\r\t\x00\x1f\x7fé🚀/'), max_size=9)
@@ -45,3 +45,17 @@ def test_values_as_plain_text() -> None:
     assert plain_texts(pa.array([1, None]), INT64).to_pylist() == ["1", None]
     assert plain_texts(pa.array([[1, None]]), None).to_pylist() == ["[1,null]"]
     assert plain_texts(pa.array([0], pa.timestamp("us")), None).to_pylist() == ["1970-01-01T00:00:00"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.floats(-1e16, 1e16) | st.floats(-1, 1) | st.integers(-(10**15), 10**15).map(float) | st.just(-0.0),
+        min_size=1,
+    )
+)
+def test_usual_floats_have_the_same_digits(values: list[float]) -> None:
+    columns = Schema((Field("f", FLOAT64),))
+    for value in values:
+        batch = pa.RecordBatch.from_arrays([pa.array([value, 0.5])], schema=arrow_schema(columns))
+        assert encode_json(batch, columns).to_pylist() == json_rows(batch, columns)
