@@ -82,7 +82,7 @@ def access_denied_callback(what: str, condition: Condition) -> Callable[[Any], N
     """
 
     def check(error: Any) -> None:
-        if _is_permanent(error):
+        if is_permanent(error):
             raise kafka_failure(what, error, condition)
 
     return check
@@ -97,7 +97,7 @@ def kafka_failure(what: str, error: Any, condition: Condition) -> StreamlingErro
         return out_of_files(what)
     if not isinstance(cause, KafkaError):
         return TransientError(condition, f"{what}: the broker does not answer")
-    if not _is_permanent(cause):
+    if not is_permanent(cause):
         return TransientError(condition, f"{what}: {mask_text(cause.str())}")
     hint = HOW_TO_TRUST if cause.code() == KafkaError._SSL else None
     return PermanentError(condition, f"{what}: {mask_text(cause.str())}", hint=hint)
@@ -112,9 +112,12 @@ def out_of_files(what: str) -> PermanentError:
     )
 
 
-def _is_permanent(error: Any) -> bool:
+def is_permanent(error: Any) -> bool:
+    """Whether an error of the client is one that a retry cannot fix; None is no error."""
     from confluent_kafka import KafkaError
 
+    if error is None:
+        return False
     if error.code() == KafkaError._SSL:
         # A connection that breaks during the handshake has the same code.
         return "certificate verify failed" in error.str()
@@ -122,9 +125,17 @@ def _is_permanent(error: Any) -> bool:
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.UNSUPPORTED_VERSION,
         KafkaError._INVALID_ARG,
     )
 
@@ -158,6 +169,16 @@ class Broker:
 
     def partitions(self) -> tuple[int, ...]:
         """Raises PermanentError if there is no such topic."""
+        found = self.find_partitions()
+        if found is not None:
+            return found
+        with self._lookup(f"topics cannot be looked up at {self._connection.brokers}"):
+            names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
+        message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
+        raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
+
+    def find_partitions(self) -> tuple[int, ...] | None:
+        """None if there is no such topic. Does not create it."""
         from confluent_kafka import KafkaError
 
         with self._lookup(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
@@ -166,9 +187,7 @@ class Broker:
                 return tuple(sorted(topic.partitions))
             if topic.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise kafka_failure(f"topic '{self._topic}' cannot be looked up", topic.error, self._condition)
-            names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
-        message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
-        raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
+        return None
 
     def _metadata(self) -> Any:
         """The metadata of the topic. Does not wait for brokers that deny access, nor for files to be closed."""

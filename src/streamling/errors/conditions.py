@@ -355,6 +355,11 @@ TABLE_UNFIT = condition(
     "key has no unique constraint.",
     "Change the table, or the columns in a sql transform. `schema_evolution: additive` adds missing columns.",
 )
+SCHEMA_UNFIT = condition(
+    "SCHEMA_UNFIT",
+    "The Avro schema of a topic does not fit the rows of a sink, or the schema registry refuses a schema for it.",
+    "Change the columns in a sql transform, or register a version that fits. `schema_evolution: additive` adds fields.",
+)
 PACKAGE_NOT_FETCHED = condition(
     "PACKAGE_NOT_FETCHED",
     "A program of the local stack could not be downloaded.",

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from streamling.formats.time_text import time_text, time_texts
 from streamling.plan.types import DataType, Schema
 
-_escape = json.encoder.encode_basestring
+escape = json.encoder.encode_basestring
+"""A text as a JSON string; only quotes, backslashes and control characters are escaped."""
 _ZERO_FRACTION = r"\.0+(Z?)$"
 Render = Callable[[Any], str]
 
@@ -33,7 +34,7 @@ def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
         return []
     types = {field.name: field.type for field in schema or ()}
     columns = [_column(batch.column(name), types.get(name)) for name in batch.schema.names]
-    prefixes = [f"{_escape(name)}:" for name in batch.schema.names]
+    prefixes = [f"{escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
 
@@ -76,11 +77,12 @@ def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Rende
         # As text: a double of the same value would have digits that the short float does not have.
         return array.cast(pa.string()), _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
-        return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
+        return iso_texts(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
     return array, _renderer(type_, logical)
 
 
-def _iso(array: pa.Array) -> pa.Array:
+def iso_texts(array: pa.Array) -> pa.Array:
+    """Dates and times as ISO text, with `Z` if the type has a zone; no fraction if it is zero."""
     text = pc.replace_substring(time_texts(array), " ", "T", max_replacements=1)
     return pc.replace_substring_regex(text, _ZERO_FRACTION, r"\1")
 
@@ -117,13 +119,13 @@ def _renderer(type_: pa.DataType, logical: DataType | None, *, numbers: bool = F
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
         fields = [
-            (f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), numbers=numbers)))
+            (f"{escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), numbers=numbers)))
             for f in type_
         ]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
         item = _nullable(_renderer(type_.item_type, logical.item if logical else None, numbers=numbers))
-        return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
+        return lambda value: "{" + ",".join(f"{escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         element = _nullable(_renderer(type_.value_type, logical.item if logical else None, numbers=numbers))
         return lambda value: "[" + ",".join(map(element, value)) + "]"
@@ -138,14 +140,14 @@ def _renderer(type_: pa.DataType, logical: DataType | None, *, numbers: bool = F
     if pa.types.is_decimal(type_):
         return lambda value: format(value, "f")
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return _escape
+        return escape
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return lambda value: f'"{value.hex()}"'
     if pa.types.is_duration(type_):
         return lambda value: str(value // timedelta(microseconds=1))
     if pa.types.is_temporal(type_):
         return lambda value: f'"{value.isoformat().replace("+00:00", "Z")}"'
-    return lambda value: _escape(str(value))
+    return lambda value: escape(str(value))
 
 
 def _nullable(render: Render) -> Render:
