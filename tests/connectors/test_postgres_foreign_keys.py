@@ -18,6 +18,7 @@ from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.delivery import Delivery, Outlet
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import PermanentError
+from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import INT64, OPERATION_FIELD, Field, Schema
@@ -71,7 +72,7 @@ class Family:
             outlets=self.outlets,
             stop=StopRequest(),
             progress=progress,
-            bad_rows=BadRows(plan, "app", progress),
+            bad_rows=BadRows(plan, "app", progress, letter_stores(plan, Settings())),
             max_same_rejects=1000,
         )
         stack.callback(self._delivery.close)
