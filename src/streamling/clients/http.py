@@ -142,7 +142,7 @@ class HttpServer:
     def _no_answer(self, error: httpx.HTTPError) -> StreamlingError:
         reason = mask_text(str(error)) or type(error).__name__
         if self._cut.expired:
-            reason = f"its answer was not complete after {self._timeout:g} s"
+            reason = f"timed out: its answer was not complete after {self._timeout:.2g} s"
         if _is_untrusted(error):
             message = f"the certificate of {self._name} at {self._address} is not trusted: {reason}"
             return PermanentError(self._condition, message, hint=HOW_TO_TRUST, cause=error)
