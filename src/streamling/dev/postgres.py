@@ -32,6 +32,10 @@ _USUAL = Path("/usr/lib/postgresql")
 # For programs that root has downloaded and other users run: they have no access to root's home directory.
 _SHARED_CACHE = Path("/var/cache/streamling")
 _PING_SECONDS = 5
+# After a kill every file of the data directory is synchronized before anything else. One by one that takes minutes if
+# there are many databases.
+_FAST_RECOVERY = ("recovery_init_sync_method=syncfs",)
+_KNOWS_SYNCFS = 14
 
 
 class PostgresServer(DevServer):
@@ -82,7 +86,9 @@ class PostgresServer(DevServer):
             draft.touch(mode=0o600)
             draft.write_text(secrets.token_urlsafe(18))
             draft.rename(password)
-        return [sys.executable, "-I", postgres_program.__file__, str(home.absolute()), str(site.ports[self.name])]
+        program = [sys.executable, "-I", postgres_program.__file__, str(home.absolute()), str(site.ports[self.name])]
+        major = self.version.partition(".")[0]
+        return [*program, *(_FAST_RECOVERY if major.isdecimal() and int(major) >= _KNOWS_SYNCFS else ())]
 
     def ping(self, site: Site) -> None:
         with _connect(site) as connection:

@@ -1,4 +1,4 @@
-"""Becomes a Postgres server: `postgres_program.py PROGRAMS PORT`, in the directory of the server.
+"""Becomes a Postgres server: `postgres_program.py PROGRAMS PORT [SETTING=VALUE]...`, in the directory of the server.
 
 The first start creates the data directory. It is created here, not by the command that starts the server, so that it
 is completed even if that command is killed. Postgres does not run as root: root starts it as the user `nobody`. That
@@ -27,7 +27,7 @@ _PROCESSES_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 
 
-def main(programs: Path, port: str) -> None:
+def main(programs: Path, port: str, *more: str) -> None:
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     if not _DATA.exists():
         _create_data(programs, account)
@@ -39,7 +39,8 @@ def main(programs: Path, port: str) -> None:
         os.setgid(account.pw_gid)
         os.setuid(account.pw_uid)
     settings = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    assignments = [*(f"{name}={value}" for name, value in settings.items()), *more]
+    options = [word for assignment in assignments for word in ("-c", assignment)]
     program = str(programs / "postgres")  # it finds its other files by its full path
     os.execv(program, [program, "-D", place, *options])
 
@@ -88,4 +89,4 @@ def _runs_in(process: Path, directory: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])
