@@ -55,9 +55,12 @@ def test_a_server_restarts_itself_when_one_of_its_processes_crashes(
 ) -> None:
     database = filled(postgres)
     first = postgres.processes()[0].pid
-    with database.connect() as doomed:
+    deadline = time.monotonic() + 60
+    with database.connect() as doomed, database.connect() as bystander:
         psutil.Process(doomed.info.backend_pid).send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 60
+        with pytest.raises(psycopg.OperationalError):  # it is disconnected when the server has noticed
+            while time.monotonic() < deadline:
+                bystander.execute("SELECT 1")
         while True:
             try:
                 assert database.rows("SELECT sum(n) FROM t") == [(500500,)]
