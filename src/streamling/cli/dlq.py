@@ -27,6 +27,7 @@ from streamling.cli.options import (
     pipeline_file,
     settings_of,
 )
+from streamling.cli.terminal import ask
 
 if TYPE_CHECKING:
     from streamling.letters.letter import Letter
@@ -286,12 +287,8 @@ def _discard(found: DeadLetters, letters: list[Letter], *, confirmed: bool) -> i
         print("no open dead letters", file=sys.stderr)
         return 0
     number = number_of(len(letters), "letter")
-    if not confirmed:
-        if not sys.stdin.isatty():
-            print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
-            return 2
-        if input(f"discard {number}? [y/N] ").strip().lower() not in ("y", "yes"):
-            return 1
+    if not confirmed and (code := ask(f"discard {number}?")):
+        return code
     found.resolve(letters, LetterStatus.DISCARDED)
     print(f"discarded {number}")
     return 0

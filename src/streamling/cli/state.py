@@ -13,6 +13,7 @@ from streamling.cli.app import Command, CommandGroup, new_app
 from streamling.cli.completion import state_keys
 from streamling.cli.failure import attempt
 from streamling.cli.options import Common, Config, File, Quiet, Traceback, Verbose, settings_of
+from streamling.cli.terminal import ask
 
 if TYPE_CHECKING:
     from streamling.engine.protocol.state import StateStore
@@ -179,11 +180,3 @@ def _reset(store: StateStore, application: str, confirmed: bool) -> int:
     remove_positions(store)
     print(f"removed {keys} of {application!r}")
     return 0
-
-
-def ask(question: str) -> int:
-    """0 if the user confirms, otherwise the exit code of the command."""
-    if not sys.stdin.isatty():
-        print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
-        return 2
-    return 0 if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else 1

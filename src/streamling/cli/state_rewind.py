@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rewind_positions(common: Common, file: str | None, sink: str, *, confirmed: bool) -> int:
-    from streamling.cli.state import ask
+    from streamling.cli.terminal import ask
     from streamling.engine.preparation import prepare
     from streamling.engine.protocol.rewind import apply_rewind, plan_rewind
     from streamling.engine.protocol.state import open_state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -68,3 +69,11 @@ def _codes(style: str, colours: bool) -> tuple[str, str]:
     parsed = Style.parse(style) if colours else Style.parse(style).without_color
     on, _, off = parsed.render("|").partition("|")
     return on, off
+
+
+def ask(question: str) -> int:
+    """0 if the user confirms, otherwise the exit code of the command."""
+    if not sys.stdin.isatty():
+        print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
+        return 2
+    return 0 if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else 1

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.delivery import Outlet
     from streamling.engine.protocol.loop import EpochLoop
+    from streamling.engine.protocol.pending import Journal
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +158,6 @@ class Execution:
         from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.loop import EpochLoop
-        from streamling.engine.protocol.pending import Journal
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
@@ -173,14 +173,11 @@ class Execution:
         self._open_functions(session, prepared, workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
-        exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
-        if exactly_once:
-            _log_unreplayable_sources(prepared)
         context = RunContext(
             settings=settings,
             fingerprint=plan.fingerprint,
             generation=epoch_generation,
-            journal=Journal(store, recording=exactly_once),
+            journal=self._make_journal(prepared, store),
             capacity=capacity,
             sources=sources,
             outlets=self._outlets,
@@ -208,6 +205,14 @@ class Execution:
             capacity.close()
             loop.stop_reading()
             delivery.close()
+
+    def _make_journal(self, prepared: PreparedPipeline, store: StateStore) -> Journal:
+        from streamling.engine.protocol.pending import Journal
+
+        exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
+        if exactly_once:
+            _log_unreplayable_sources(prepared)
+        return Journal(store, recording=exactly_once)
 
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from streamling.clients.kafka import REQUEST_SECONDS, client_errors, client_settings
+from streamling.clients.kafka import REQUEST_SECONDS, Broker, client_errors, client_settings
+from streamling.clients.kafka_topics import ensure_topic
 from streamling.errors import LETTERS_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.letters.letter import Letter, LetterBatch, LetterStatus, from_json
 from streamling.spec.pipeline import NodeSpec
@@ -33,25 +34,8 @@ class LetterTopic:
         """By stage: the last epoch of which this process has stored letters, and their ids."""
 
     def open(self) -> None:
-        if self._partitions() is not None:
-            log.debug("%s exists", self.place)
-            return
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient, NewTopic
-
         config = {"cleanup.policy": "compact", "max.message.bytes": str(_MESSAGE_BYTES)}
-        # Without numbers the broker takes its own defaults.
-        wanted = NewTopic(self._topic, num_partitions=-1, replication_factor=-1, config=config)
-        with self._errors("cannot be created"):
-            admin = AdminClient(client_settings(self._connection))  # keep it: its requests end with it
-            (creation,) = admin.create_topics([wanted], request_timeout=REQUEST_SECONDS).values()
-            try:
-                creation.result(REQUEST_SECONDS)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-            except TimeoutError as error:
-                raise self._failure("cannot be created: the broker does not answer") from error
+        ensure_topic(self._connection, self._topic, config, condition=LETTERS_FAILED)
 
     def put(self, batch: LetterBatch, letters: Iterator[Letter]) -> int:
         ids: set[str] = set()
@@ -150,7 +134,7 @@ class LetterTopic:
         """What is on the topic now, each partition in order."""
         from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-        partitions = self._partitions()
+        partitions = Broker(self._connection, self._topic, LETTERS_FAILED).find_partitions()
         if partitions is None:
             return
         own = {"group.id": _GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
@@ -171,20 +155,6 @@ class LetterTopic:
                         raise KafkaException(message.error())
             finally:
                 consumer.close()
-
-    def _partitions(self) -> list[int] | None:
-        """None if there is no such topic."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient
-
-        with self._errors("cannot be looked up"):
-            admin = AdminClient(client_settings(self._connection))
-            metadata = admin.list_topics(self._topic, timeout=REQUEST_SECONDS).topics[self._topic]
-            if metadata.error is None:
-                return sorted(metadata.partitions)
-            if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise KafkaException(metadata.error)
 
     def _errors(self, what: str) -> Any:
         return client_errors(f"dead letters of '{self._node.name}': {self.place} {what}", LETTERS_FAILED)

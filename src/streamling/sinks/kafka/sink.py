@@ -13,6 +13,7 @@ from streamling.clients.kafka_producer import (
     ProducerOptions,
     TopicProducer,
 )
+from streamling.clients.kafka_topics import ensure_topic, largest_batch
 from streamling.connector import (
     Applied,
     BadRow,
@@ -25,9 +26,8 @@ from streamling.connector import (
     Slice,
     Task,
 )
-from streamling.errors import STATE_MOVED, Fenced, PermanentError, TransientError
+from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
 from streamling.sinks.kafka.ledger import Ledger
-from streamling.sinks.kafka.topics import ensure_topic, largest_batch
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.blocks import KafkaConnection
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from streamling.sinks.kafka.messages import MessageMaker
 
 log = logging.getLogger(__name__)
+# Of a topic that is created: messages stay, and of a key the last one.
+_NEW_TOPIC = {"retention.ms": "-1", "cleanup.policy": "compact"}
 # Of the largest batch of a topic: what the batch itself takes.
 _BATCH_OVERHEAD = 100
 
@@ -80,7 +82,9 @@ class KafkaSink(Sink):
 
     def open(self, context: SinkContext) -> None:
         options = self._options
-        if ensure_topic(self._connection, options.topic, options.partitions):
+        if ensure_topic(
+            self._connection, options.topic, _NEW_TOPIC, condition=SINK_FAILED, partitions=options.partitions
+        ):
             log.info("%s: created topic '%s'", self._described, options.topic)
         limit = largest_batch(self._connection, options.topic)
         batch_bytes = max(limit - _BATCH_OVERHEAD, 1) if limit is not None else None
