@@ -6,7 +6,7 @@ Started as a program with the arguments of the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamling.engine.run
@@ -36,7 +36,8 @@ class WithoutSpark(Engine):
     def __init__(self) -> None:
         self._without_spark = _Session()
 
-    def session(self, conf: Mapping[str, str]) -> Any:
+    def session(self, conf: Mapping[str, str], *, meanwhile: Callable[[], object]) -> Any:
+        meanwhile()
         return self._without_spark
 
     def cause(self, error: BaseException) -> BaseException:

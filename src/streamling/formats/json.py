@@ -9,35 +9,41 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamling.plan.types import DataType, Schema
 
+_FRACTION = re.compile(r"\.0+$")
 _escape = json.encoder.encode_basestring
 Render = Callable[[Any], str]
 
 
-def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
-    """One JSON object per row; `schema` has the logical types of the columns."""
+def json_rows(batch: pa.RecordBatch, schema: Schema | None = None, *, exact: bool = False) -> list[str]:
+    """One JSON object per row; `schema` has the logical types of the columns. `exact`: NaN and infinities are text."""
     if batch.num_rows == 0:
         return []
     types = {field.name: field.type for field in schema or ()}
-    columns = [_column(batch.column(name), types.get(name)) for name in batch.schema.names]
+    columns = [_column(batch.column(name), types.get(name), exact=exact) for name in batch.schema.names]
     prefixes = [f"{_escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
 
 
 def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
-    """One row as an object, as it is stored in a dead letter. A decimal that is not exact as a double becomes text."""
+    """One row as an object, as it is stored in a dead letter; `formats/letter_rows.py` makes the row from it again.
+
+    A decimal that is not exact as a double becomes text, and so do NaN and infinities.
+    """
     row = rows.slice(index, 1)
-    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row)
+    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row, exact=True)
     return json.loads(text, parse_float=_exact)
 
 
@@ -46,17 +52,17 @@ def _exact(digits: str) -> float | str:
     return number if Decimal(repr(number)) == Decimal(digits) else digits
 
 
-def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:
+def json_values(array: pa.Array, logical: DataType | None = None, *, exact: bool = False) -> list[str | None]:
     """Each value as JSON text; None for null."""
-    plain, render = _prepare(array, logical)
+    plain, render = _prepare(array, logical, exact=exact)
     return [None if value is None else render(value) for value in plain.to_pylist()]
 
 
-def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
-    return ["null" if value is None else value for value in json_values(array, logical)]
+def _column(array: pa.Array, logical: DataType | None, *, exact: bool) -> Iterable[str]:
+    return ["null" if value is None else value for value in json_values(array, logical, exact=exact)]
 
 
-def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
+def _prepare(array: pa.Array, logical: DataType | None, *, exact: bool) -> tuple[pa.Array, Render]:
     """The array cast to a type with fast and lossless Python values, and the function that renders such a value."""
     type_ = array.type
     if pa.types.is_integer(type_):
@@ -65,10 +71,12 @@ def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Rende
         return array, lambda value: "true" if value else "false"
     if pa.types.is_float32(type_) or pa.types.is_float16(type_):
         # As text: a double of the same value would have digits that the short float does not have.
-        return array.cast(pa.string()), _number
+        return array.cast(pa.string()), _exact_number if exact else _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
+        if exact and not pa.types.is_time(type_):
+            return _exact_iso(array), lambda value: f'"{value}"'
         return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
-    return array, _renderer(type_, logical)
+    return array, _renderer(type_, logical, exact=exact)
 
 
 def _iso(array: pa.Array) -> pa.Array:
@@ -79,21 +87,36 @@ def _iso(array: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
 
 
+def _exact_iso(array: pa.Array) -> pa.Array:
+    """As `_iso`, also for years that Arrow does not write."""
+    unit, zone = ("D", "") if pa.types.is_date(array.type) else (array.type.unit, "Z" if array.type.tz else "")
+    days = array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()) if unit == "D" else array.view(pa.int64())
+    moments = days.fill_null(0).to_numpy().astype(f"datetime64[{unit}]")
+    texts = pa.array([f"{_FRACTION.sub('', moment)}{zone}" for moment in np.datetime_as_string(moments)], pa.string())
+    return pc.if_else(array.is_valid(), texts, None)
+
+
 def _number(text: str) -> str:
     return text if math.isfinite(float(text)) else "null"
 
 
-def _renderer(type_: pa.DataType, logical: DataType | None) -> Render:
+def _exact_number(text: str) -> str:
+    return text if math.isfinite(float(text)) else f'"{text}"'
+
+
+def _renderer(type_: pa.DataType, logical: DataType | None, *, exact: bool) -> Render:
     """A function that writes the Python values that pyarrow gives for this type."""
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
-        fields = [(f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name)))) for f in type_]
+        fields = [
+            (f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), exact=exact))) for f in type_
+        ]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
-        item = _nullable(_renderer(type_.item_type, logical.item if logical else None))
+        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, exact=exact))
         return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        element = _nullable(_renderer(type_.value_type, logical.item if logical else None))
+        element = _nullable(_renderer(type_.value_type, logical.item if logical else None, exact=exact))
         return lambda value: "[" + ",".join(map(element, value)) + "]"
     if logical is not None and logical.kind == "decimal" and logical.wide:
         return str
@@ -102,7 +125,7 @@ def _renderer(type_: pa.DataType, logical: DataType | None) -> Render:
     if pa.types.is_integer(type_):
         return str
     if pa.types.is_floating(type_):
-        return lambda value: repr(value) if math.isfinite(value) else "null"
+        return lambda value: _exact_number(repr(value)) if exact else _number(repr(value))
     if pa.types.is_decimal(type_):
         return lambda value: format(value, "f")
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):

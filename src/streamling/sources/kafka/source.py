@@ -25,6 +25,7 @@ from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
+from streamling.sources.kafka.decoder import KafkaDecoder
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
@@ -389,6 +390,9 @@ class KafkaSource(Source):
             self._row_key,
             skips_gone=reading.on_missing != "fail",
         )
+
+    def decoder(self) -> KafkaDecoder:
+        return KafkaDecoder(self.reader())
 
     @property
     def _payload(self) -> AvroPayload | JsonPayload:

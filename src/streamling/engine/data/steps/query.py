@@ -9,7 +9,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate
@@ -63,6 +63,8 @@ class QueryStep:
             left_out = results.left_out(self.node.id, input_.id)
             search = RowSearch(self.node.spec.name, partial(self._attempt, results, input_))
             bad_rows = tuple(search.bad_rows(left_out.filter(rows.batches(limited=False))))
+            if len(self._inputs) > 1:
+                bad_rows = tuple(replace(bad, input=input_.ref) for bad in bad_rows)
             if bad_rows:
                 left_out.add(bad_rows)
                 results.add_bad_rows(self.node.id, bad_rows)
