@@ -28,7 +28,9 @@ transforms:
   parsed:
     type: sql
     primary_key: id
-    sql: SELECT id, CAST(text AS BIGINT) AS n, now() AS seen, __kafka_offset AS place, __kafka_timestamp AS sent FROM orders
+    sql: |
+      SELECT id, CAST(text AS BIGINT) AS n, now() AS seen, __kafka_offset AS place, __kafka_timestamp AS sent
+      FROM orders
     {letters}
 sinks:
   table:
@@ -39,7 +41,9 @@ sinks:
     {letters}
 """
 LETTERS = "on_error: dead_letter\n    dead_letter: {{type: {}}}"
-COLUMNS = "id bigint PRIMARY KEY, n bigint CONSTRAINT small CHECK (n < 10000), seen timestamptz, place bigint, sent timestamp"
+COLUMNS = (
+    "id bigint PRIMARY KEY, n bigint CONSTRAINT small CHECK (n < 10000), seen timestamptz, place bigint, sent timestamp"
+)
 
 
 class Place:
