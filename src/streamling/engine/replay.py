@@ -127,7 +127,9 @@ def _by_entry(plan: Plan, letters: Sequence[Letter]) -> dict[_Entry, list[Letter
     for letter in letters:
         node = nodes.get(letter.node)
         if node is None or node.spec.role.value != letter.node_type:
-            message = f"letter {letter.id} is of the {letter.node_type} '{letter.node}', which the pipeline has not"
+            message = (
+                f"letter {letter.id} is of the {letter.node_type} '{letter.node}', which the pipeline does not have"
+            )
             raise UserError(NOT_REPLAYABLE, message, node=letter.node, hint="restore the node, or discard the letter")
         several = len(node.inputs) > 1
         if several and letter.input not in node.inputs:

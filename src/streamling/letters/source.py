@@ -11,7 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import (
@@ -201,8 +201,7 @@ def pack(letters: Sequence[Letter]) -> str:
 
 def unpack(part: Json) -> list[Letter]:
     contents: list[dict[str, Any]] = json.loads(zlib.decompress(base64.b64decode(str(part))))
-    known = {field.name for field in fields(Letter)}
-    return [from_json({name: value for name, value in content.items() if name in known}) for content in contents]
+    return [from_json(content) for content in contents]
 
 
 def _position_after(position: Json, letters: Sequence[Letter]) -> Json:
