@@ -76,6 +76,10 @@ class Place:
         listed = self.dlq("list", "--status", status, "--format", "json")
         return [json.loads(line) for line in listed.splitlines()]
 
+    def whole(self, letter: dict[str, Any]) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self.dlq("show", letter["id"]))
+        return shown
+
     def positions(self) -> dict[str, Any]:
         return {key: value for key, value in self._place.state().items() if not key.startswith("__")}
 
@@ -97,6 +101,8 @@ def test_letters_of_a_transform_and_of_a_sink(here: Place) -> None:
     cast, too_large = sorted(here.letters(), key=lambda letter: str(letter["stage"]))
     assert (cast["stage"], too_large["stage"]) == ("transform", "write")
     positions = here.positions()
+    place = {"node": "orders", "topic": here.topic, "partition": 0}
+    assert (cast["source"], too_large["source"]) == ({**place, "offset": 3}, {**place, "offset": 6})
 
     told = here.dlq("replay", cast["id"], too_large["id"], code=1)
     assert "a replayed row may overwrite a newer row" in told
@@ -147,3 +153,16 @@ def test_a_message_is_decoded_again_and_a_row_that_a_sink_then_rejects_is_a_new_
         ("orders", "unknown_operation"),
         ("table", "constraint_violation"),
     ]
+    (new,) = (letter for letter in here.letters() if letter["node"] == "table")
+    assert (new["source"]["node"], new["source"]["offset"]) == ("orders", 2)
+
+
+def test_a_row_behind_a_filter_is_found_in_its_topic(here: Place) -> None:
+    """The query leaves rows out, so the number of a row at the sink is not its number in the topic."""
+    here.write(PIPELINE.replace("FROM orders", "FROM orders WHERE id % 3 = 0"))
+    here.produce(*(Message(b"broken"), *(message(n, str(99999 if n in (300, 600) else n)) for n in range(900))))
+    here.run(298)
+    places = {
+        letter["row"]["id"]: letter["source"]["offset"] for letter in map(here.whole, here.letters()) if letter["row"]
+    }
+    assert places == {300: 301, 600: 601}

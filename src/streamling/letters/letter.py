@@ -71,12 +71,17 @@ class LetterBatch:
             raw_key=bad.raw_key,
             headers=bad.headers,
             row=bad.row,
-            source={"node": node.ref, **bad.source} if stage is RejectStage.DECODE else (dict(bad.source) or None),
+            source=self._source(bad),
             epoch=epoch.number,
             timestamp=_timestamp(epoch.now_us / 1e6),
             now_us=epoch.now_us,
             input=bad.input,
         )
+
+    def _source(self, bad: BadRow) -> dict[str, Json] | None:
+        if self.stage is RejectStage.DECODE:
+            return {"node": self.node.ref, **bad.source}
+        return dict(bad.source or bad.origin or {}) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ from streamling.connector import (
     Decoder,
     Extent,
     Json,
+    Locator,
     Offer,
     Projection,
+    Reached,
     Reader,
     Room,
     Slice,
@@ -108,6 +110,9 @@ class LetterSource(Source):
     def reader(self) -> Reader:
         return self._reader
 
+    def locator(self) -> Locator:
+        return _LetterLocator(self._reader)
+
     def committed(self, slices: Sequence[Slice]) -> None:
         self._in_epoch = False
 
@@ -179,6 +184,19 @@ class PayloadReader:
         for letter in letters:  # one by one: a bad row does not say which letter it comes from
             for item in self.decoder.decode([_bad_row(letter)]):
                 yield BadRow(item.reason, item.message, {LETTER_ID: letter.id}) if isinstance(item, BadRow) else item
+
+
+@dataclass(frozen=True, slots=True)
+class _LetterLocator:
+    """A row of a letter is where the letter says that its row was; nowhere if it does not say so."""
+
+    reader: Reader
+
+    def places(self, part: Json) -> Iterator[Mapping[str, Json]]:
+        for letter in unpack(part):
+            for item in self.reader.read(pack([letter])):
+                if not isinstance(item, BadRow | Counted | Reached):
+                    yield from [letter.source or {}] * item.num_rows
 
 
 def _bad_row(letter: Letter) -> BadRow:

@@ -194,6 +194,7 @@ class Delivery:
             if not all(report.complete for report in reports):
                 raise BugError(INTERNAL, "a writer's report lacks some of the rows it rejects", node=outlet.name)
             self._bad_rows.check(node.id, rejected)
+            rejected = self._dataflow.with_origins(node, results, rejected, exclusions)
             if not outlet.sink.capabilities.transactional:
                 outlet.bad_rows = rejected
                 self._bad_rows.store_letters(epoch, node.id, RejectStage.WRITE, iter(rejected))

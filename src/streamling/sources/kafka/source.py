@@ -26,6 +26,7 @@ from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
 from streamling.sources.kafka.decoder import KafkaDecoder
+from streamling.sources.kafka.locator import METADATA_NAMES, KafkaLocator
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import AvroPayload, JsonPayload
 from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
@@ -393,6 +394,12 @@ class KafkaSource(Source):
 
     def decoder(self) -> KafkaDecoder:
         return KafkaDecoder(self.reader())
+
+    def locator(self) -> KafkaLocator | None:
+        """The columns of the payload may have the names of the metadata, if those are not included."""
+        reader = self.reader()
+        taken = not reader.metadata and any(name in reader.columns for name in METADATA_NAMES)
+        return None if taken else KafkaLocator(reader)
 
     @property
     def _payload(self) -> AvroPayload | JsonPayload:
