@@ -39,7 +39,7 @@ def test_every_bad_message_is_a_letter_once(place: Workspace, kafka: KafkaBroker
         killed = place.start(environment={VARIABLE: point}, spark=False, **settings).wait()
         assert killed.code == -signal.SIGKILL, killed.stderr
     last = place.start(spark=False, **settings)
-    last.until(lambda: database.rows("SELECT 1 FROM rows WHERE id = %d" % (COUNT - 2)), "the last row")
+    last.until(lambda: database.rows(f"SELECT 1 FROM rows WHERE id = {COUNT - 2}"), "the last row")
     last.signal(signal.SIGTERM)
     last.wait().succeeded()
     good = [n for n in range(COUNT) if n % 100 != 99]
