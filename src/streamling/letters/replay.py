@@ -33,7 +33,12 @@ class LetterReplay:
         return len(self._letters)
 
     def waiting(self) -> list[Letter]:
-        """The letters without a result: open, and not rejected again in this run."""
+        """The letters without a result: open, and not rejected again in this run.
+
+        Called after the position was read. Letters are marked before a position moves, so one that another replay has
+        delivered up to this position is not among them.
+        """
+        self._found.refresh()
         current = [self._found.letter(letter.id) for letter in self._letters if letter.id not in self.failed]
         return [letter for letter in current if letter is not None and letter.status == LetterStatus.OPEN.value]
 

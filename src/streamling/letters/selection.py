@@ -62,6 +62,11 @@ class DeadLetters:
         self._load()
         return [id_ for id_ in ids if id_ not in self._by_id]
 
+    def refresh(self) -> None:
+        """Read the letters again: another process may have changed them."""
+        self._by_id.clear()
+        self._load()
+
     def letter(self, id_: str) -> Letter | None:
         """As it is stored now; None if there is none."""
         self._load()
