@@ -60,6 +60,8 @@ Since = Annotated[
 ]
 StatusOption = Annotated[Status, typer.Option(help="Only letters with this status.")]
 All = Annotated[bool, typer.Option("--all", help="All letters that the options choose.")]
+# The reason of a failure may have several lines.
+_MOST_SHOWN = 10
 app = new_app()
 
 
@@ -73,7 +75,7 @@ streamling dlq discard --all --node orders
 """,
 )
 def dlq() -> None:
-    """List, show, replay, discard or export rows that were not delivered."""
+    """Show, replay, discard or export rows that were not delivered."""
 
 
 @app.command(
@@ -139,7 +141,7 @@ def replay(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Put letters through the pipeline again, from the node that rejected them on."""
+    """Put letters through the pipeline again, from their node on."""
     chosen = _Choice(words, node, reason, since)
     chosen.require(all_)
     common = Common(config, verbose, quiet, traceback)
@@ -360,7 +362,7 @@ def _print_outcome(found: _Found, outcome: Outcome) -> None:
     from streamling.cli.quantities import number_of
 
     print(f"replayed {number_of(outcome.replayed, 'letter')}")
-    for id_ in outcome.failed:
+    for id_ in outcome.failed[:_MOST_SHOWN]:
         letter = found.destinations.letter(id_)
         if letter is not None:
             print(f"{id_}  {letter.node}  {letter.reason_code}  {letter.reason_text}", file=sys.stderr)

@@ -61,8 +61,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     requests: list[tuple[Path, bool]] = []
 
     class FakeRun:
-        def __init__(self, file: Path, settings: object, *, verbose: bool = False, progress: object = None) -> None:
-            requests.append((file, verbose))
+        def __init__(
+            self, execution: Execution, settings: object, *, verbose: bool = False, progress: object = None
+        ) -> None:
+            requests.append((Path(str(execution._pipeline)), verbose))
 
         def execute(self) -> Summary:
             return Summary(epochs=2, rows=1234, written={"out": 1234}, seconds=0.5)
