@@ -16,8 +16,8 @@ import pytest
 import streamling
 from streamling.cli.main import main
 from streamling.engine import run
+from streamling.engine.execution import Execution, Summary
 from streamling.engine.protocol.state import SqliteState
-from streamling.engine.run import Summary
 from streamling.errors import SINK_FAILED, PermanentError
 
 VALID = """\
