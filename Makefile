@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak bench format docs lock clean java
+.PHONY: help demo test check soak fuzz bench format docs lock clean java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and ag
 	$(BIN)/python tests/faults/soak.py --faults 30 --instances
 	$(BIN)/python tests/faults/soak.py --faults 60 --postgres
 	$(BIN)/python tests/faults/endurance.py --epochs 5000
+
+fuzz: $(VENV)/.installed ## feed mutated inputs to every parser
+	$(BIN)/python tests/fuzz/run.py
 
 bench: $(VENV)/.archive ## measure
 	$(BIN)/python -m bench

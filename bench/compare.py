@@ -40,6 +40,13 @@ def _kafka() -> Measured:
     return {f"kafka {name}, {what}": getattr(run, what) for name, run in runs.items() for what in ("steady", "wall")}
 
 
+def _kafka_json() -> Measured:
+    with servers() as stack:
+        place = filled(stack, mixed, _TOPIC_ROWS, as_json=True)
+        run = kafka.run_ours(place, _TOPIC_ROWS, kafka.QUERIES["projection"], as_json=True)
+    return {f"kafka json, {what}": getattr(run, what) for what in ("steady", "wall")}
+
+
 def _postgres() -> Measured:
     with servers() as stack:
         runs = postgres.run_ours(filled(stack, changes, _TABLE_ROWS), _TABLE_ROWS)
@@ -62,6 +69,7 @@ _NUMBERS: dict[str, Callable[[], Measured]] = {
     "transform": lambda: {"transform": transform_rate(2_000_000, stateless=True)[0]},
     "files": _files,
     "kafka": _kafka,
+    "kafka-json": _kafka_json,
     "postgres": _postgres,
 }
 

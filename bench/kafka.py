@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import connectors
 from bench.figure import Figure
-from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
+from bench.orders_topic import JSON_COLUMNS, SCHEMA, Place, filled, mixed, servers
 from bench.processes import Epoch, epochs, measured, pipeline, wait_for, watched
 from streamling.engine.process.java import find_java
 
@@ -30,7 +30,7 @@ _PROJECTION = (
 QUERIES = {"projection": f"{_PROJECTION} FROM orders", "10 % filter": f"{_PROJECTION} FROM orders WHERE id % 10 = 0"}
 _PIPELINE = """\
 sources:
-  orders: {{type: kafka, topic: {topic}}}
+  orders: {{type: kafka, topic: {topic}{format}}}
 transforms:
   kept: {{type: sql, primary_key: id, sql: "{query}"}}
 sinks:
@@ -42,7 +42,7 @@ _PLAIN = Path(__file__).parent / "plain"
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """What one contender did, in records per second, CPU seconds per million and megabytes."""
 
     wall: float
@@ -70,7 +70,7 @@ def kafka() -> Iterator[Figure]:
             yield from _figures(name, bare, ours, _structured(place, query), _flink(place, rows, query))
 
 
-def _figures(name: str, bare: _Run, ours: _Run, spark: _Run, flink: _Run) -> Iterator[Figure]:
+def _figures(name: str, bare: Run, ours: Run, spark: Run, flink: Run) -> Iterator[Figure]:
     for contender, run in (("ours", ours), ("bare loop", bare), ("plain PySpark", spark), ("Flink SQL", flink)):
         yield Figure(f"kafka {name}, {contender}", f"{run.wall:,.0f}", run.shown, "", holds=True)
     bars = (
@@ -84,19 +84,20 @@ def _figures(name: str, bare: _Run, ours: _Run, spark: _Run, flink: _Run) -> Ite
         yield Figure(f"kafka {name}, {what}", f"{ratio:.2f}", compared, f">= {bar} x", ratio >= bar)
 
 
-def run_ours(place: Place, rows: int, query: str) -> _Run:
+def run_ours(place: Place, rows: int, query: str, *, as_json: bool = False) -> Run:
     began = time.monotonic()
-    text = _PIPELINE.format(topic=place.topic, query=query)
+    format_ = f", data_format: json, schema: {JSON_COLUMNS}" if as_json else ""
+    text = _PIPELINE.format(topic=place.topic, format=format_, query=query)
     with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
         wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
         ended = time.monotonic()
         found = epochs(log)
-    done, seconds = _steady(found)
+    done, seconds = steady(found)
     last_ones = usage.cpu_between(ended - seconds, ended)
-    return _Run(rows / (ended - began), done / seconds, last_ones / done * 1e6, usage.rss_bytes / 1e6)
+    return Run(rows / (ended - began), done / seconds, last_ones / done * 1e6, usage.rss_bytes / 1e6)
 
 
-def _steady(found: Sequence[Epoch]) -> tuple[int, float]:
+def steady(found: Sequence[Epoch]) -> tuple[int, float]:
     """Rows and seconds of the large epochs behind the first one; of that one if it is alone."""
     large = [e for e in found if e.rows > 20_000]
     if len(large) > 1:
@@ -107,25 +108,25 @@ def _steady(found: Sequence[Epoch]) -> tuple[int, float]:
     return large[0].rows, large[0].ms / 1000
 
 
-def _bare(place: Place, rows: int) -> _Run:
+def _bare(place: Place, rows: int) -> Run:
     command = [sys.executable, str(_PLAIN / "kafka_loop.py"), place.brokers, place.topic, str(rows)]
     (steady,), wall, cpu, rss = measured(command)
-    return _Run(rows / wall, steady[0] / steady[1], cpu[0] / steady[0] * 1e6, rss)
+    return Run(rows / wall, steady[0] / steady[1], cpu[0] / steady[0] * 1e6, rss)
 
 
-def _structured(place: Place, query: str) -> _Run:
+def _structured(place: Place, query: str) -> Run:
     jars = ",".join(map(str, connectors.spark_jars()))
     command = [str(connectors.spark_python()), str(_PLAIN / "kafka_structured.py")]
     return _twice([*command, place.brokers, place.topic, jars, SCHEMA, query])
 
 
-def _flink(place: Place, rows: int, query: str) -> _Run:
+def _flink(place: Place, rows: int, query: str) -> Run:
     jars = ":".join(map(str, connectors.flink_jars()))
     command = [sys.executable, str(_PLAIN / "kafka_flink.py")]
     return _twice([*command, place.brokers, place.registry, place.topic, str(rows), query, str(find_java()), jars])
 
 
-def _twice(command: Sequence[str]) -> _Run:
+def _twice(command: Sequence[str]) -> Run:
     """A script that does the same twice: cold, then warm."""
     (cold, warm), wall, cpu, rss = measured(command)
-    return _Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)
+    return Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)

@@ -18,6 +18,7 @@ from bench.figure import Figure
 from bench.files import files
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
+from bench.kafka_sink import kafka_sink
 from bench.postgres import postgres
 from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
@@ -215,6 +216,7 @@ ALL = {
     "transform": transform,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
+    "kafka-sink": kafka_sink,
     "postgres": postgres,
     "postgres-latency": postgres_latency,
 }

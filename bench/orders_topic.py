@@ -40,6 +40,10 @@ SCHEMA = json.dumps(
         ],
     }
 )
+JSON_COLUMNS = (
+    "{id: int64, customer: string, product: string, country: string, note: string, amount: float64, "
+    "price: 'decimal(20,4)', created: int64, quantity: int32}"
+)
 # So many different records, apart from their ids.
 _KINDS = 10_000
 # Between two looks at the clock of a producer that keeps to a rate.
@@ -105,27 +109,27 @@ def changes(rows: int) -> Iterator[Event]:
     yield from ((place * _STRIDE % rows, (place + 1) % _KINDS, b"u") for place in range(rows))
 
 
-def filled(stack: Stack, events: Callable[[int], Iterator[Event]], rows: int) -> Place:
+def filled(stack: Stack, events: Callable[[int], Iterator[Event]], rows: int, *, as_json: bool = False) -> Place:
     """The topic that has these orders."""
     topics = Topics(SERVERS["kafka"].address(stack.site("kafka")))
-    topic = f"orders-{events.__name__}-{rows}"
+    topic = f"orders-{events.__name__}-{'json-' if as_json else ''}{rows}"
     done = stack.directory / f"{topic}.filled"
     if not done.exists():
         if topics.partitions(topic) is not None:  # an earlier attempt was cut off
             topics.delete(topic)
-        _fill(place_of(stack, topic), events(rows))
+        _fill(place_of(stack, topic), events(rows), as_json=as_json)
         done.touch()
     return place_of(stack, topic)
 
 
-def _fill(place: Place, events: Iterator[Event]) -> None:
+def _fill(place: Place, events: Iterator[Event], *, as_json: bool) -> None:
     settings = {"enable.idempotence": True, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
     producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0, "batch.size": 1 << 20, **settings})
     frame = b"\0" + place.schema_id.to_bytes(4)
-    kinds = [body(kind) for kind in range(_KINDS)]
+    kinds = [(json_body if as_json else body)(kind) for kind in range(_KINDS)]
     headers = {operation: [("dbz.op", operation)] for operation in _OPERATIONS}
     for count, (id_, kind, operation) in enumerate(events):
-        value = frame + encode_long(id_) + kinds[kind]
+        value = b'{"id":%d,' % id_ + kinds[kind] if as_json else frame + encode_long(id_) + kinds[kind]
         while True:
             try:
                 producer.produce(place.topic, value, headers=headers[operation])
@@ -153,10 +157,22 @@ def produce(place: Place, rate: int, seconds: float, *, first: int = 0) -> int:
     return sent
 
 
+def json_body(kind: int, created: int = 1_700_000_000_000) -> bytes:
+    """An order behind its id, as JSON."""
+    mixed = kind * 7919
+    texts = dict(zip(("customer", "product", "country", "note"), _texts(kind), strict=True))
+    numbers = {"amount": mixed % 100_000 / 100, "price": mixed * 31 / 1e4, "created": created + kind}
+    return json.dumps({**texts, **numbers, "quantity": kind % 100}, separators=(",", ":"))[1:].encode()
+
+
+def _texts(kind: int) -> tuple[str, ...]:
+    mixed = kind * 7919
+    return f"customer-{mixed % 9973}", f"product-{mixed % 997}", ("DE", "FR", "JP", "US")[kind % 4], f"note {kind}"
+
+
 def body(kind: int, created: int = 1_700_000_000_000) -> bytes:
     """An order behind its id, as Avro."""
-    mixed = kind * 7919
-    texts = (f"customer-{mixed % 9973}", f"product-{mixed % 997}", ("DE", "FR", "JP", "US")[kind % 4], f"note {kind}")
+    mixed, texts = kind * 7919, _texts(kind)
     price = (mixed * 31 - 5_000_000).to_bytes(8, signed=True)
     return b"".join(
         (

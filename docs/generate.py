@@ -62,7 +62,14 @@ SETTINGS = {
         "state_backend.postgres.state_table_name",
         "state_backend.postgres.acquire_timeout_secs",
     ),
-    "epoch": ("epoch.driver_rows", "epoch.rows", "epoch.collect_rows", "epoch.bytes", "epoch.takeover_ms"),
+    "epoch": (
+        "epoch.driver_rows",
+        "epoch.rows",
+        "epoch.collect_rows",
+        "epoch.bytes",
+        "epoch.takeover_ms",
+        "epoch.max_same_rejects",
+    ),
     "kafka": tuple(
         f"kafka_source.{name}"
         for name in (

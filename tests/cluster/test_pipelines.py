@@ -13,6 +13,7 @@ import pytest
 
 from support.harness import Row, Workspace
 from support.kafka_broker import KafkaBroker
+from support.kafka_sink_samples import committed, rows_of
 from support.postgres_server import Database, PostgresServer
 from support.spark_cluster import SparkCluster
 
@@ -116,7 +117,9 @@ sinks:
 
 
 @pytest.mark.servers
-def test_a_table_is_what_the_topic_says(place: Workspace, kafka: KafkaBroker, postgres: PostgresServer) -> None:
+def test_a_table_and_a_topic_are_what_the_topic_says(
+    place: Workspace, kafka: KafkaBroker, postgres: PostgresServer
+) -> None:
     topic, database = kafka.topic("orders", partitions=2), postgres.database()
     kafka.produce(topic, [json.dumps({"id": n, "total": 3 * n}) for n in range(30_000)])
     place.write(f"""
@@ -127,14 +130,18 @@ transforms:
   large: {{type: sql, primary_key: id, sql: "SELECT id, total + 1 AS total FROM orders WHERE id >= 100"}}
 sinks:
   table: {{type: postgres, from: large, schema: public, table: orders, primary_key: id}}
+  copy: {{type: kafka, from: large, topic: {topic}.large, data_format: json}}
 """)
-    child = place.start(KAFKA_SOURCE__BROKERS=kafka.brokers, **database.settings(), **ON_EXECUTORS)
+    brokers = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SINK__BROKERS": kafka.brokers}
+    child = place.start(**brokers, **database.settings(), **ON_EXECUTORS)
     child.until(lambda: _count(database) == 29_900, "all keys in the table")
     child.until(lambda: child.epochs >= 1, "an epoch")
     child.signal(signal.SIGTERM)
     child.wait().succeeded()
     rows = database.rows("SELECT id, total FROM public.orders ORDER BY id")
     assert rows == [(n, 3 * n + 1) for n in range(100, 30_000)]
+    messages = rows_of(committed(kafka.brokers, f"{topic}.large"))
+    assert sorted((row["id"], row["total"]) for row in messages) == rows
 
 
 EPOCH_ROWS = 60_000

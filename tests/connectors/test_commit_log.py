@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +43,18 @@ def test_a_number_that_is_taken_stays_with_who_has_it(log: CommitLog) -> None:
     log.append(entry(1, "a"))
     assert not log.append(entry(1, "b"))
     assert log.entries() == [entry(1, "a")]
+
+
+def test_an_entry_that_cannot_be_written_leaves_nothing(
+    log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        log.append(entry(1, "a"))
+    assert list((tmp_path / "log").iterdir()) == []
 
 
 def test_of_the_old_only_some_are_kept(log: CommitLog) -> None:

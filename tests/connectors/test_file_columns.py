@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import datafusion
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streamling.errors import PermanentError, StreamlingError, UserError
 from streamling.plan.types import INT64, decimal
+from streamling.plan.written_types import declared_type
 from streamling.sources.file import columns as columns_module
-from streamling.sources.file.columns import columns_of
+from streamling.sources.file.columns import columns_of, look_up_columns
 from streamling.sources.file.listing import list_files
+from support.file_source_samples import PLENTY, bad_in, everything, file_source, rows_in
 
 ROWS = pa.table(
     {
@@ -273,6 +278,24 @@ def test_declared_columns_of_json_lines_may_hold_what_arrow_would_not_mix(tmp_pa
     ]
 
 
+def test_declared_structs_and_lists_of_json_lines_are_read_exactly(tmp_path: Path) -> None:
+    good = '{"id": 1, "user": {"born": "2001-02-03", "paid": [12345678901234567.89, null], "more": 1}}'
+    (tmp_path / "a.json").write_text(good + '\n{"id": 2}\n{"id": 3, "user": {"paid": [123456789012345678901]}}\n')
+    declared = {"user": declared_type("struct<born: date, paid: list<decimal(20,2)>>")}
+    source = file_source(tmp_path, "json")
+    columns = columns_of(str(tmp_path), "json", declared)
+    source.prepare(columns, columns.names)
+    source.open({})
+    items = everything(source, PLENTY)
+    assert [(row["id"], row["user"]) for row in rows_in(items)] == [
+        (1, {"born": dt.date(2001, 2, 3), "paid": [Decimal("12345678901234567.89"), None]}),
+        (2, None),
+    ]
+    (bad,) = bad_in(items)
+    assert bad.source["row"] == 3
+    assert bad.message.startswith("column 'user': ")
+
+
 def test_a_password_in_the_path_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(PermanentError, match="cannot be listed") as caught:
@@ -306,3 +329,28 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match=r"a\.csv' cannot be read: Permission denied") as caught:
         columns_of(str(tmp_path), "csv")
     assert (caught.value.code, caught.value.hint) == ("SCHEMA_NOT_FOUND", None)
+
+
+# Operations
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet", "avro"])
+@pytest.mark.parametrize("present", [True, False])
+def test_files_with_an_operation_column_may_have_updates_and_deletes(
+    tmp_path: Path, format_: str, present: bool
+) -> None:
+    row = {"id": 1, "_gs_op": "u"} if present else {"id": 1}
+    file = tmp_path / f"a.{format_}"
+    match format_:
+        case "csv":
+            file.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+        case "json":
+            file.write_text(json.dumps(row) + "\n")
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist([row]), file)
+        case _:
+            fields = [{"name": name, "type": "long" if name == "id" else "string"} for name in row]
+            with file.open("wb") as stream:
+                fastavro.writer(stream, {"type": "record", "name": "R", "fields": fields}, [row])
+    schema, has_operations = look_up_columns(str(file), format_, {}, lambda change: None)
+    assert (schema.names, has_operations) == (("id", "_gs_op"), present)

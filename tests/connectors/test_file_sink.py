@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -198,13 +200,65 @@ def test_a_crash_before_the_log_leaves_nothing_to_be_seen(target: Path) -> None:
     assert visible(target) == []
 
 
-def test_what_a_crash_left_unlogged_is_removed_when_it_is_a_day_old(target: Path) -> None:
-    written(file_sink(target), epoch(1, 0, 1, id_="dead" * 8), "a")
+def test_what_a_dead_process_left_unlogged_is_removed_by_the_next_one(target: Path) -> None:
+    dead = file_sink(target)
+    written(dead, epoch(1, 0, 1), "a")
+    (Path(dead.writer().staging) / ".draft-of-a-log-entry").write_text("{")
+    dead.close()  # a process that ends releases its lock
     file_sink(target)
-    (staged,) = (target / "_streamling").rglob("*.jsonl")
-    os.utime(staged.parent, (0, 0))
+    hidden = [path.name for path in (target / "_streamling").rglob("*") if path.is_file()]
+    assert hidden == [".lock"]
+
+
+def test_no_clock_makes_a_process_dead(target: Path) -> None:
+    slow, first = file_sink(target), epoch(1, 0, 1)
+    report = written(slow, first, "a")
+    for path in (target / "_streamling").rglob("*"):
+        os.utime(path, (0, 0))
     file_sink(target)
-    assert not list((target / "_streamling").rglob("*.jsonl"))
+    assert slow.commit(first, [report]) == 1
+    assert visible(target) == ["a"]
+
+
+def test_a_retry_leaves_the_file_of_a_logged_epoch_as_it_is(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, first = file_sink(target), epoch(1, 0, 4)
+    report = written(out, first, "a", "b", "c", "d")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", _full_disk)
+        with pytest.raises(TransientError):
+            out.commit(first, [report])
+    out.abort(first)
+
+    def killed() -> Iterator[pa.RecordBatch]:
+        yield rows(["a", "b"])
+        raise Died
+
+    with pytest.raises(Died):
+        out.writer().write(first, Task(0, 0), killed())
+    again = file_sink(target)
+    assert again.applied(first.slices) is Applied.YES
+    assert visible(target) == ["a", "b", "c", "d"]
+
+
+def test_a_commit_without_its_staged_files_is_not_logged(target: Path) -> None:
+    out, first = file_sink(target), epoch(1, 0, 1)
+    report = written(out, first, "a")
+    shutil.rmtree(out.writer().staging)
+    with pytest.raises(TransientError, match="staged files are gone") as caught:
+        out.commit(first, [report])
+    assert not isinstance(caught.value, Fenced)
+    out.abort(first)
+    assert delivered(out, first, "a") == 1
+    assert visible(target) == ["a"]
+
+
+def test_a_staging_root_that_is_not_there_ends_the_run(target: Path) -> None:
+    """On a cluster whose hosts do not share the directory, for instance."""
+    out = file_sink(target)
+    shutil.rmtree(target / "_streamling")
+    with pytest.raises(PermanentError, match="there is no directory") as caught:
+        written(out, epoch(1, 0, 1), "a")
+    assert "the same storage for all hosts" in str(caught.value.hint)
 
 
 # Two owners
@@ -230,6 +284,23 @@ def test_an_abandoned_epoch_cannot_be_committed_any_more(target: Path) -> None:
         slow.commit(theirs, [report])
     assert delivered(next_, epoch(1, 0, 9, id_="again" * 6), "a") == 1
     assert visible(target) == ["a"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_writer_whose_epoch_is_abandoned_meanwhile_is_fenced(target: Path, late: bool) -> None:
+    slow, next_ = file_sink(target), file_sink(target)
+    theirs = epoch(1, 0, 9)
+
+    def suspended() -> Iterator[pa.RecordBatch]:
+        yield rows(["x"])
+        next_.abandon(theirs)
+        if late:
+            delivered(next_, epoch(1, 0, 5, id_="again" * 6), "a")
+        yield rows(["y"])
+
+    with pytest.raises(Fenced) as caught:
+        slow.writer().write(theirs, Task(0, 0), suspended())
+    assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
 
 
 def test_an_epoch_that_was_committed_in_the_meantime_cannot_be_abandoned(target: Path) -> None:
@@ -336,6 +407,64 @@ def test_json_is_one_object_per_line(target: Path) -> None:
     assert file.read_text().splitlines()[1] == '{"id":null,"name":"ü","price":null,"day":null,"at":null,"_gs_op":"d"}'
 
 
+TIMES = {
+    "at": pa.array([0, 2**63 - 1, -(2**63)], pa.timestamp("us", "UTC")),
+    "local": pa.array([0, 2**63 - 1, None], pa.timestamp("us")),
+    "day": pa.array([0, 2**31 - 1, -(2**31)], pa.date32()),
+    "_gs_op": pa.array(["i"] * 3),
+}
+
+
+def test_json_writes_every_time(target: Path) -> None:
+    read_back(target, "json", TIMES)
+    (file,) = target.glob("*.jsonl")
+    assert [list(json.loads(line).values()) for line in file.read_text().splitlines()[1:]] == [
+        ["294247-01-10T04:00:54.775807Z", "294247-01-10T04:00:54.775807", "5881580-07-11", "i"],
+        ["-290308-12-21T19:59:05.224192Z", None, "-5877641-06-23", "i"],
+    ]
+
+
+def test_csv_writes_every_time(target: Path) -> None:
+    read_back(target, "csv", TIMES)
+    (file,) = target.glob("*.csv")
+    assert file.read_text().splitlines() == [
+        '"at","local","day","_gs_op"',
+        '"1970-01-01 00:00:00.000000Z","1970-01-01 00:00:00.000000","1970-01-01","i"',
+        '"294247-01-10 04:00:54.775807Z","294247-01-10 04:00:54.775807","5881580-07-11","i"',
+        '"-290308-12-21 19:59:05.224192Z",,"-5877641-06-23","i"',
+    ]
+
+
+FLOATS = pa.struct([("x", pa.list_(pa.float32()))])
+NON_FINITE = {
+    "NaN": (pa.array([1.0, None, float("nan")]), "nan"),
+    "infinity": (pa.array([1.0, None, float("-inf")], pa.float32()), "-inf"),
+    "nested": (pa.array([{"x": [1.0]}, None, {"x": [2.0, None, float("inf")]}], FLOATS), "{'x': [2.0, None, inf]}"),
+    "in a map": (pa.array([[("k", 1.0)], None, [("k", float("nan"))]], pa.map_(pa.string(), pa.float64())), "nan"),
+}
+
+
+@pytest.mark.parametrize("case", NON_FINITE)
+def test_json_refuses_numbers_that_it_does_not_have(target: Path, case: str) -> None:
+    column, value = NON_FINITE[case]
+    columns = {"id": pa.array([1, 2, 3]), "price": column, "_gs_op": pa.array(["i"] * 3)}
+    out = file_sink(target)
+    with pytest.raises(PermanentError, match="column 'price' is") as caught:
+        out.writer().write(epoch(1, 0, 3), Task(0, 0), [pa.RecordBatch.from_pydict(columns).slice(1)])
+    assert (caught.value.code, caught.value.node) == ("DATA_ERROR", "out")
+    assert value in caught.value.message
+    assert '{"id":3,' in caught.value.message
+    written(out, epoch(1, 0, 3), "finite")
+
+
+def test_csv_and_parquet_keep_numbers_that_are_not_finite(target: Path) -> None:
+    columns = {"x": pa.array([float("nan"), float("inf"), -0.0]), "_gs_op": pa.array(["i"] * 3)}
+    assert str(read_back(target / "parquet", "parquet", columns).column("x").to_pylist()) == "[nan, inf, -0.0]"
+    read_back(target / "csv", "csv", columns)
+    (file,) = (target / "csv").glob("*.csv")
+    assert [line.split(",")[0] for line in file.read_text().splitlines()[1:]] == ["nan", "inf", "-0"]
+
+
 def test_several_batches_make_one_file(target: Path) -> None:
     for format_ in ("parquet", "csv", "json"):
         out, first = file_sink(target / format_, format_), epoch(1, 0, 3)
@@ -372,7 +501,7 @@ def test_a_path_that_cannot_be_a_directory_is_permanent(tmp_path: Path, path: st
 def test_a_disk_that_fails_is_an_error_of_ours(target: Path) -> None:
     out, first = file_sink(target), epoch(1, 0, 1)
     staging = Path(out.writer().staging)
-    staging.rmdir()
+    shutil.rmtree(staging)
     staging.write_text("no directory any more")
     with pytest.raises(PermanentError, match="out"):
         written(out, first, "a")

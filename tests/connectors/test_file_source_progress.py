@@ -15,7 +15,7 @@ from streamling.errors import PermanentError
 from streamling.sources.file import progress as progress_module
 from streamling.sources.file import records
 from streamling.sources.file import source as source_module
-from streamling.sources.file.listing import SourceFile
+from streamling.sources.file.listing import SourceFile, list_files
 from streamling.sources.file.progress import BoundedProgress, ContinuousProgress, ReadFiles
 from streamling.sources.file.source import FileSource
 from support.file_source_samples import PLENTY, everything, file_source, opened, read, rows_in
@@ -26,7 +26,7 @@ LONG_AGO = 1_700_000_000
 
 def put(path: Path, *ids: int, at: float = LONG_AGO) -> Path:
     """A CSV file of these ids, last written at a time."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text("id\n" + "".join(f"{i}\n" for i in ids))
     os.utime(path, (at, at))
     return path
@@ -293,7 +293,7 @@ def test_the_original_would_go_on_from_what_is_stored(
     put(tmp_path / "a.csv", 1, at=LONG_AGO)
     put(tmp_path / "b.csv", 2, at=LONG_AGO + 1)
     stored = end_of(mode(tmp_path))
-    assert set(stored) == fields | {"files"}
+    assert set(stored) == fields | {"files", "inodes"}
     put(tmp_path / "c.csv", 3, at=LONG_AGO + 1)
     assert ids(mode(tmp_path, {name: stored[name] for name in fields})) == [3]
 
@@ -493,6 +493,78 @@ def test_opened_again_a_source_starts_from_what_it_is_given(tmp_path: Path) -> N
     source.offer(Room(4, 1, 1))
     source.open({BOUNDED: first})
     assert ids(source) == list(range(4, 10))
+
+
+# Other names
+
+
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_renamed_file_is_not_read_again(tmp_path: Path, mode: Callable[..., FileSource]) -> None:
+    put(tmp_path / "app.1.csv", 1)
+    stored = end_of(mode(tmp_path))
+    (tmp_path / "app.1.csv").rename(tmp_path / "app.2.csv")
+    put(tmp_path / "app.1.csv", 2, at=LONG_AGO + 1)
+    source = mode(tmp_path, stored)
+    offer = source.offer(PLENTY)
+    assert [row["id"] for row in rows_in(read(source, offer))] == [2]
+    assert offer is not None
+    stored = json.loads(json.dumps(offer.slices[0].end))
+    for old, new in ((2, 3), (1, 2)):  # as a log is rotated
+        (tmp_path / f"app.{old}.csv").rename(tmp_path / f"app.{new}.csv")
+    assert ids(mode(tmp_path, stored)) == []
+    put(tmp_path / "app.1.csv", 3, at=LONG_AGO + 2)
+    assert ids(mode(tmp_path, stored)) == [3]
+
+
+@pytest.mark.parametrize("mode", [bounded, continuous])
+def test_a_file_that_was_away_and_comes_back_under_another_name_is_not_read_again(
+    tmp_path: Path, mode: Callable[..., FileSource]
+) -> None:
+    put(tmp_path / "in" / "a.csv", 1)
+    stored = end_of(mode(tmp_path / "in"))
+    (tmp_path / "in" / "a.csv").rename(tmp_path / "elsewhere.csv")
+    put(tmp_path / "in" / "b.csv", 2)
+    stored = end_of(mode(tmp_path / "in", stored))
+    (tmp_path / "elsewhere.csv").rename(tmp_path / "in" / "c.csv")
+    assert ids(mode(tmp_path / "in", stored)) == []
+
+
+def test_a_copy_with_the_time_of_the_original_is_another_file(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 1)
+    stored = end_of(bounded(tmp_path))
+    (tmp_path / "a.csv").unlink()  # its inode may be used again
+    put(tmp_path / "b.csv", 2)
+    assert ids(bounded(tmp_path, stored)) == [2]
+
+
+def test_linked_files_and_directories_are_read_once_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = tmp_path / "in" / "2026-11-17"
+    put(day / "a.csv", 1)
+    put(tmp_path / "outside" / "b.csv", 2)
+    (tmp_path / "in" / "latest").symlink_to("2026-11-17")
+    (tmp_path / "in" / "loop").symlink_to(".")
+    (tmp_path / "in" / "0.csv").symlink_to("2026-11-17/a.csv")
+    (tmp_path / "in" / "archive").symlink_to("../outside")
+    (tmp_path / "in" / "nowhere").symlink_to("missing")
+    os.link(day / "a.csv", day / "hard.csv")
+    source = looking(tmp_path / "in")
+    assert ids(source) == [1, 2]
+    assert source.offer(PLENTY) is None
+    (warning,) = [record.getMessage() for record in caplog.records if "links" in record.getMessage()]
+    assert "every file is read once" in warning
+    assert [Path(f.path).name for f in list_files(str(tmp_path / "in"), "csv").files] == ["a.csv", "b.csv"]
+    # A pattern that only a link matches is followed.
+    assert ids(bounded(tmp_path / "in" / "lat*" / "a*.csv")) == [1]
+
+
+def test_a_link_to_a_file_that_is_partly_read_does_not_take_its_place(tmp_path: Path) -> None:
+    put(tmp_path / "b.csv", 1, 2, 3)
+    offer = bounded(tmp_path).offer(Room(1, 1, 1))
+    assert offer is not None
+    os.link(tmp_path / "b.csv", tmp_path / "a.csv")
+    assert ids(bounded(tmp_path, offer.slices[0].end)) == [2, 3]
 
 
 # Size

@@ -6,11 +6,14 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 from streamling.connector import Runtime
 from streamling.dev.topics import Message
+from streamling.errors import GROUP_SHARED, StreamlingError
+from streamling.sources.kafka.group_members import GroupMembers
 from streamling.sources.kafka.source import KafkaSource
 from streamling.telemetry.metrics import Metrics
 from support.kafka_broker import KafkaBroker
@@ -147,9 +150,89 @@ def test_members_that_cannot_see_each_others_offsets_are_warned_of(
 ) -> None:
     topic = kafka.topic(partitions=2)
     with (
-        source(kafka.brokers, topic, JSON, consumer_group_id=group, backend="InMemory") as first,
-        source(kafka.brokers, topic, JSON, consumer_group_id=group, backend="InMemory", own=False) as second,
+        source(kafka.brokers, topic, JSON, consumer_group_id=group) as first,
+        source(kafka.brokers, topic, JSON, consumer_group_id=group, own=False) as second,
     ):
         divided(first, 1)
         divided(second, 1)
-        until(lambda: "has 2 members, but only this process can see the state backend" in caplog.text)
+        until(lambda: "has 2 members, but 1 of them have another state than this process" in caplog.text)
+
+
+def failure(events: KafkaSource) -> StreamlingError | None:
+    try:
+        events.assigned()
+    except StreamlingError as error:
+        return error
+    return None
+
+
+def test_another_application_does_not_get_into_a_group_that_is_in_use(kafka: KafkaBroker, group: str) -> None:
+    topic, elsewhere = kafka.topic(partitions=2), kafka.topic()
+    some(kafka, topic, *range(10), partitions=2)
+    shared = {"consumer_group_id": group, "session_timeout_ms": "3000"}
+    with source(kafka.brokers, topic, JSON, application="A", **shared) as first:
+        divided(first, 2)
+        with (
+            source(kafka.brokers, topic, JSON, application="B", own=False, **shared) as second,
+            source(kafka.brokers, elsewhere, JSON, application="C", own=False, **shared) as third,
+        ):
+            until(lambda: failure(second))
+            error = failure(second)
+            assert error is not None
+            assert error.condition is GROUP_SHARED
+            assert f"group '{group}-events' of topic '{topic}' is used by application 'A' (host 127.0.0.1)" in str(
+                error
+            )
+            assert "application 'B' would get only some" in str(error)
+            assert "consumer_group_id" in (error.hint or "")
+            divided(third, 1)  # the group divides each topic by itself
+        assert failure(first) is None
+        assert len(everything(first)) == 10
+
+
+def test_an_application_waits_for_one_that_is_about_to_leave_the_group(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic()
+    with ExitStack() as stack:
+        with source(kafka.brokers, topic, JSON, application="A", consumer_group_id=group):
+            second = stack.enter_context(
+                source(kafka.brokers, topic, JSON, application="B", own=False, consumer_group_id=group)
+            )
+            until(lambda: "in use by another application" in (second.trouble() or ""))
+        divided(second, 1)
+        assert second.trouble() is None
+
+
+def test_two_applications_that_join_at_the_same_time_do_not_both_run(
+    kafka: KafkaBroker, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Neither sees the other before it joins.
+    monkeypatch.setattr(GroupMembers, "wait_until_free", lambda *arguments: None)
+    topic = kafka.topic(partitions=2)
+    with (
+        source(kafka.brokers, topic, JSON, application="A", own=False, consumer_group_id=group) as first,
+        source(kafka.brokers, topic, JSON, application="B", own=False, consumer_group_id=group) as second,
+    ):
+        until(lambda: failure(first) or failure(second))
+        failures = [failure(events) for events in (first, second)]
+        # One of them may find the group without the other, and then stays in it alone.
+        assert {error.condition for error in failures if error} == {GROUP_SHARED}
+        time.sleep(1)
+        assert [failure(events) for events in (first, second)] != [None, None]
+
+
+def test_a_member_that_does_not_name_its_application_is_warned_of(
+    kafka: KafkaBroker, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from confluent_kafka import Consumer
+
+    topic = kafka.topic(partitions=2)
+    settings = {"bootstrap.servers": kafka.brokers, "group.id": f"{group}-events", "client.id": "rdkafka"}
+    other = Consumer({**settings, "partition.assignment.strategy": "cooperative-sticky"})
+    other.subscribe([topic])
+    try:
+        until(lambda: other.poll(0.2) is None and other.assignment())
+        with source(kafka.brokers, topic, JSON, consumer_group_id=group, own=False) as events:
+            until(lambda: other.poll(0.2) is None and events.assigned())
+            assert "has 1 members that do not name their application" in caplog.text
+    finally:
+        other.close()

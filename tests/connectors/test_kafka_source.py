@@ -379,8 +379,6 @@ def test_a_topic_that_is_not_there_is_an_error(kafka: KafkaBroker) -> None:
 def test_partitions_that_are_added_are_read_from_their_beginning(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
     monkeypatch.setattr("streamling.sources.kafka.control._LOOK_S", 0.1)
     topic = kafka.topic()
     kafka.produce(topic, numbers(0))
@@ -388,9 +386,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
         start = events.offer(PLENTY)
         assert positions_of(start)[f"events:{topic}:0"]["offset"] == 1  # type: ignore[call-overload, index]
         assert read(events, start) == []
-        admin = AdminClient({"bootstrap.servers": kafka.brokers})
-        for made in admin.create_partitions([NewPartitions(topic, 2)]).values():
-            made.result(10)
+        kafka.add_partitions(topic, 2)
         kafka.produce(topic, [Message(b'{"n": 1}', partition=1)])
         divided(events, 2)
         events.open(positions_of(start))

@@ -28,7 +28,7 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
-from streamling.sinks.postgres import sink as module
+from streamling.sinks.postgres import search as module
 from streamling.sinks.postgres.sink import PostgresSink
 from support.postgres_samples import ITEMS, LOOSE, TASK, batch, epoch, items, sink, write
 from support.postgres_server import Database, PostgresServer

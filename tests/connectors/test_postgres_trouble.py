@@ -303,7 +303,6 @@ def test_a_time_that_postgres_does_not_have_is_a_refused_row(
 NARROW = {
     "name varchar(2)": ("name", "22001"),
     "name char(2)": ("name", "22001"),
-    "score integer": ("score", "22003"),
     "score shop.small": ("score", "23514"),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamling.connector import BadRow, Json, Offer, Reached, Room, kinds
+from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, kinds
 from streamling.sources.file.columns import columns_of
 from streamling.sources.file.source import FileSource
 from streamling.spec.pipeline import load_pipeline
@@ -62,6 +62,9 @@ def read(source: FileSource, offer: Offer | None) -> list[pa.RecordBatch | BadRo
         for part in json.loads(json.dumps(slice_.parts)):
             for item in reader.read(part):
                 if isinstance(item, Reached):
+                    continue
+                if isinstance(item, Counted):
+                    source.count({item.what: item.count})
                     continue
                 if not isinstance(item, BadRow):
                     assert item.schema.names == list(source.columns.names)

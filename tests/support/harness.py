@@ -259,9 +259,10 @@ class Workspace:
         return sorted((self.directory / path).glob(f"*.{_FORMATS[format_]}"))
 
     def state(self) -> dict[str, Any]:
-        """What `state list` prints, by key."""
+        """What `state list` prints, by key; without long values, which it shortens."""
         listed = self.run("state", "list").succeeded().stdout
-        return {key: json.loads(value) for key, value in (line.split("\t") for line in listed.splitlines())}
+        pairs = [line.split("\t") for line in listed.splitlines()]
+        return {key: json.loads(value) for key, value in pairs if not value.endswith("...")}
 
     def suspend(self, child: Child, *, group: bool = False) -> None:
         """SIGSTOP at any moment but one: who sleeps inside a SQLite transaction locks everybody out of the file."""

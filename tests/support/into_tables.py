@@ -10,7 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from streamling.dev.topics import Message
 from streamling.testing.crash import VARIABLE
@@ -51,6 +51,7 @@ class IntoTables:
         self._spark = spark
         self._topic = kafka.topic(partitions=PARTITIONS)
         self._partitions = PARTITIONS
+        self._sending = ExitStack()
         self._random = random.Random(seed)
         self._sent: list[tuple[int, str]] = []  # key and operation of change n
         self._settings = {
@@ -75,13 +76,16 @@ class IntoTables:
 
     def add_partition(self) -> int:
         """Returns the number of partitions. New keys go to the new one."""
+        self._sending.close()  # a producer does not learn at once that there is another partition
         self._kafka.add_partition(self._topic, self._partitions + 1)
         self._partitions += 1
+        self._send()
         return self._partitions
 
     @contextmanager
     def producing(self) -> Iterator[None]:
-        with self._kafka.producing(self._topic, self._changes(), RATE):
+        with self._sending:
+            self._send()
             yield
         # The last change of each partition is not a deletion: when it has arrived, so have all before it.
         self._kafka.produce(self._topic, [self._change(self._key(p, 0), "c") for p in range(self._partitions)])
@@ -129,6 +133,9 @@ class IntoTables:
             else:
                 rows[id_] = n
         return rows
+
+    def _send(self) -> None:
+        self._sending.enter_context(self._kafka.producing(self._topic, self._changes(), RATE))
 
     def _changes(self) -> Iterator[Message]:
         while True:

@@ -66,6 +66,16 @@ class KafkaBroker(LocalServer):
         """What is on the topic now, each partition in order; with a count that many, however long it takes."""
         return list(itertools.islice(self.topics.read(topic, follow=count is not None), count))
 
+    def add_partitions(self, topic: str, count: int) -> None:
+        """The topic has so many partitions from now on, and producers see them."""
+        admin = self._admin()
+        for done in admin.create_partitions([NewPartitions(topic, count)]).values():
+            done.result(20)
+        deadline = time.monotonic() + 20
+        while len(admin.list_topics(topic, timeout=20).topics[topic].partitions) < count:
+            assert time.monotonic() < deadline, "the partitions were not added"
+            time.sleep(0.05)
+
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         """As retention does: messages before an offset are no longer there."""
         admin = self._admin()  # its requests end with it

@@ -8,10 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, kinds
+from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, Runtime, kinds
+from streamling.engine.protocol.state import MemoryState, generation
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
+from streamling.telemetry.metrics import Metrics
 
 PLENTY = Room(1_000_000, parts=1, part_rows=10_000)
 Row = dict[str, Any]
@@ -31,11 +33,13 @@ def source(
     stalled_after: int = 60,
     first_fetch: int = 60,
     looked_at: Collection[str] | None = None,
+    application: str = "app",
+    state: MemoryState | None = None,
     **connection: str,
 ) -> Iterator[KafkaSource]:
     """A source called `Events`, opened behind `positions`, of which others look at all columns unless told.
 
-    Without `own` it has no partitions yet.
+    Without `own` it has no partitions yet. Sources with one `state` are processes of one application.
     """
     text = (
         f"sources: {{Events: {{type: kafka, topic: {topic}{more}}}}}\nsinks: {{out: {{type: blackhole, from: events}}}}"
@@ -62,6 +66,8 @@ def source(
         assert probe is not None
         columns = probe(node, settings, 10).schema
     made.prepare(columns, columns.names if looked_at is None else looked_at)
+    store = state or MemoryState()
+    made.attach(Runtime(application, store, Metrics(), generation(store)))
     before(made)
     made.join(lambda: None)
     try:

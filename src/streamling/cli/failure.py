@@ -1,4 +1,4 @@
-"""Errors on the screen: the message, the place, the cause, a hint. Stack traces only on request."""
+"""Errors on the screen: message, place, cause, hint, all without secrets. Stack traces only on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TextIO
 
 from streamling.cli.excerpt import WIDTH, excerpt
 from streamling.cli.terminal import Fragment, print_styled, size
-from streamling.errors import BugError, Caution, InvalidPipeline, StreamlingError
+from streamling.errors import CONFIG_FILE, SETTING_INVALID, BugError, Caution, InvalidPipeline, StreamlingError
+from streamling.spec.mask import mask_text
 
 _Line = list[Fragment]
 _ERROR, _WARNING, _HINT, _PLACE = "bold red", "bold yellow", "cyan", "dim"
@@ -79,7 +80,7 @@ def chain(error: BaseException) -> str:
         if not any(text in earlier for earlier in seen):
             seen.append(text)
         current = current.__cause__
-    return with_hint("; caused by: ".join(seen), error.hint if isinstance(error, StreamlingError) else None)
+    return with_hint(mask_text("; caused by: ".join(seen)), error.hint if isinstance(error, StreamlingError) else None)
 
 
 def with_hint(text: str, hint: str | None) -> str:
@@ -95,24 +96,25 @@ def _error_lines(error: BaseException, *, with_trace: bool) -> Iterator[_Line]:
         yield from _problem_lines(problem)
     is_bug = not isinstance(error, StreamlingError) or isinstance(error, BugError)
     if with_trace or is_bug:
-        for line in "".join(traceback.format_exception(error)).splitlines():
+        for line in mask_text("".join(traceback.format_exception(error))).splitlines():
             yield [(line, "")]
         yield [("", "")]
 
 
 def _problem_lines(error: BaseException) -> Iterator[_Line]:
     if not isinstance(error, StreamlingError):
-        yield [("Error:", _ERROR), (f" {type(error).__name__}: {error}", "")]
+        yield [("Error:", _ERROR), (mask_text(f" {type(error).__name__}: {error}"), "")]
         return
     yield from _headline("Error:", _ERROR, error.message, error.code)
     if error.where:
         yield [(f"  at {error.where}", _PLACE)]
         yield from _excerpt_lines(error)
     elif error.quote or error.node:
-        yield [(f"  {error.quote}" if error.quote else f"  node: {error.node}", _PLACE)]
+        yield [(f"  {mask_text(error.quote)}" if error.quote else f"  node: {error.node}", _PLACE)]
     cause = error.__cause__
     if cause is not None and _gist(cause) not in error.message:
-        yield [(f"  Caused by: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", "")]
+        text = mask_text(str(cause)).strip() or type(cause).__name__
+        yield [(f"  Caused by: {text.splitlines()[0]}", "")]
     yield from _hint_lines(error.hint)
 
 
@@ -123,10 +125,14 @@ def _gist(cause: BaseException) -> str:
 
 
 def _excerpt_lines(error: StreamlingError) -> Iterator[_Line]:
+    from streamling.spec.settings import public_keys  # not before an error needs it: it imports all settings
+
     if error.where is None:
         return
     room = size(sys.stderr)[0] - _MARGIN if sys.stderr.isatty() else WIDTH
-    lines = excerpt(error.where, min(WIDTH, max(room, _LEAST_EXCERPT)))
+    # Most values of a settings file are not needed to find the mistake, and any of them may be a misplaced password.
+    public = public_keys() if error.condition in (CONFIG_FILE, SETTING_INVALID) else None
+    lines = excerpt(error.where, min(WIDTH, max(room, _LEAST_EXCERPT)), public)
     for text, caret in zip(lines[::2], lines[1::2], strict=True):
         number, bar, rest = text.partition("|")
         yield [(number + bar, _PLACE), (rest, "")]
@@ -139,7 +145,7 @@ _MARGIN, _LEAST_EXCERPT = 10, 30
 
 def _caution_lines(caution: Caution | str) -> Iterator[_Line]:
     if isinstance(caution, str):
-        yield [("Warning:", _WARNING), (f" {caution}", "")]
+        yield [("Warning:", _WARNING), (f" {mask_text(caution)}", "")]
         return
     yield from _headline("Warning:", _WARNING, caution.message, caution.code)
     if caution.where:
@@ -148,14 +154,14 @@ def _caution_lines(caution: Caution | str) -> Iterator[_Line]:
 
 
 def _headline(word: str, style: str, message: str, code: str) -> Iterator[_Line]:
-    for number, line in enumerate(_wrap(f"{word} {message} [{code}]")):
+    for number, line in enumerate(_wrap(f"{word} {mask_text(message)} [{code}]")):
         head, rest = (word, line.removeprefix(word)) if number == 0 else ("", line)
         text, bracket, tail = rest.rpartition(f"[{code}]")
         yield [(head, style), (text, ""), (bracket, _PLACE), (tail, "")] if bracket else [(head, style), (rest, "")]
 
 
 def _hint_lines(hint: str | None) -> Iterator[_Line]:
-    for line in _wrap(f"  hint: {hint}") if hint else ():
+    for line in _wrap(f"  hint: {mask_text(hint)}") if hint else ():
         yield [(line, _HINT)]
 
 

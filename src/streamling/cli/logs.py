@@ -1,4 +1,4 @@
-"""Logs on standard error: text for people, JSON for programs. Standard output is for rows and reports."""
+"""Logs on standard error, without secrets: text for people, JSON for programs. Rows and reports go to stdout."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from streamling.cli.terminal import has_colours
+from streamling.spec.mask import mask_text
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +40,20 @@ class _Text(logging.Formatter):
         level = f"{record.levelname:<7}"
         if record.levelno in self._colours:
             level = f"\x1b[{self._colours[record.levelno]}m{level}\x1b[0m"
-        return f"{at} {level} {record.getMessage()}"
+        return f"{at} {level} {mask_text(record.getMessage())}"
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields = {"timestamp": at, "level": record.levelname, "target": record.name, "message": record.getMessage()}
-        return json.dumps({**fields, **getattr(record, "fields", {})})
+        message = mask_text(record.getMessage())
+        fields = {"timestamp": at, "level": record.levelname, "target": record.name, "message": message}
+        own = {name: _mask_field(value) for name, value in getattr(record, "fields", {}).items()}
+        return json.dumps({**fields, **own})
+
+
+def _mask_field(value: object) -> object:
+    return mask_text(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)

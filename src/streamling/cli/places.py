@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from streamling.spec.mask import mask_url
 from streamling.spec.pipeline import NodeSpec
-from streamling.spec.secret import mask_url
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType
 

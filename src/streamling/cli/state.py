@@ -1,4 +1,4 @@
-"""`streamling state list|show|reset`: the stored positions of this application."""
+"""`streamling state list|show|reset|rewind`: the stored positions of this application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from streamling.cli.app import Command, CommandGroup, new_app
 from streamling.cli.completion import state_keys
 from streamling.cli.failure import attempt
-from streamling.cli.options import Common, Config, Quiet, Traceback, Verbose, settings_of
+from streamling.cli.options import Common, Config, File, Quiet, Traceback, Verbose, settings_of
 
 if TYPE_CHECKING:
     from streamling.engine.protocol.state import StateStore
@@ -31,10 +31,11 @@ app = new_app()
 streamling state list                        how far the sources have read
 streamling state show numbers:generator      one position in full
 streamling state reset --yes                 make the next run start over
+streamling state rewind --to out             continue from what a target has
 """,
 )
 def state() -> None:
-    """Show or reset the stored positions of sources."""
+    """Show, reset or rewind the stored positions of sources."""
 
 
 @app.command(
@@ -99,6 +100,34 @@ def reset(
     return _with_store(common, application, lambda store, settings: _reset(store, settings.application_id, yes))
 
 
+@app.command(
+    cls=Command,
+    epilog="""
+streamling state rewind --to out                         shows what is repeated, asks for confirmation
+streamling state rewind pipeline.yaml --to out --yes     for scripts
+""",
+)
+def rewind(
+    file: File = None,
+    to: Annotated[str, typer.Option("--to", metavar="SINK", help="Sink whose ledger has the positions.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Continue from the positions in the target of a sink.
+
+    For a target or a state that has lost commits: the next run repeats what was lost. Stop the pipeline first.
+    """
+    from streamling.cli.state_rewind import rewind_positions
+
+    if not to:
+        raise typer.BadParameter("name the sink to follow, as in --to out", param_hint="--to")
+    common = Common(config, verbose, quiet, traceback)
+    return attempt(lambda: rewind_positions(common, file, to, confirmed=yes), with_trace=traceback)
+
+
 def _with_store(common: Common, application: str | None, action: Callable[[StateStore, Settings], int]) -> int:
     def run() -> int:
         from streamling.engine.protocol.state import open_state
@@ -145,12 +174,16 @@ def _reset(store: StateStore, application: str, confirmed: bool) -> int:
     from streamling.engine.protocol.state import reset as remove_positions
 
     keys = number_of(len(store.items()), "key")
-    if not confirmed:
-        if not sys.stdin.isatty():
-            print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
-            return 2
-        if input(f"remove {keys} of {application!r}? [y/N] ").strip().lower() not in ("y", "yes"):
-            return 1
+    if not confirmed and (code := ask(f"remove {keys} of {application!r}?")):
+        return code
     remove_positions(store)
     print(f"removed {keys} of {application!r}")
     return 0
+
+
+def ask(question: str) -> int:
+    """0 if the user confirms, otherwise the exit code of the command."""
+    if not sys.stdin.isatty():
+        print("standard input is not a terminal: confirm with --yes", file=sys.stderr)
+        return 2
+    return 0 if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else 1

@@ -38,6 +38,7 @@ from streamling.errors import (
     StreamlingError,
     UserError,
 )
+from streamling.spec.mask import mask_text
 
 # Without settings no check is possible. The other two are errors in the pipeline, but programs that read the report
 # expect them as failures of the check itself.
@@ -133,7 +134,7 @@ def _print_json(outcome: Outcome) -> int:
         "success": all(_is_of_pipeline(problem) for problem in problems),
         "is_valid": not problems,
         "errors": [chain(problem) for problem in problems],
-        "warnings": [w if isinstance(w, str) else with_hint(w.message, w.hint) for w in outcome.warnings],
+        "warnings": [mask_text(w if isinstance(w, str) else with_hint(w.message, w.hint)) for w in outcome.warnings],
         "problems": [_entry("error", problem) for problem in problems]
         + [_entry("warning", warning) for warning in outcome.warnings],
     }
@@ -152,14 +153,14 @@ def _entry(severity: str, problem: Exception | Caution | str) -> dict[str, objec
         return {
             "severity": severity,
             "code": problem.code,
-            "message": problem.message,
+            "message": mask_text(problem.message),
             "node": problem.node,
             "file": where.file if where else None,
             "line": where.line if where else None,
             "column": where.column if where else None,
-            "hint": problem.hint,
+            "hint": mask_text(problem.hint) if problem.hint else None,
         }
     message = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
     code = UNKNOWN_SETTING.code if isinstance(problem, str) else INTERNAL.code
     empty = dict.fromkeys(("node", "file", "line", "column", "hint"))
-    return {"severity": severity, "code": code, "message": message, **empty}
+    return {"severity": severity, "code": code, "message": mask_text(message), **empty}

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from streamling.clients.open_files import file_limit, is_out_of_files
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
-from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
+from streamling.errors import OPEN_FILES, Condition, PermanentError, StreamlingError, TransientError
 from streamling.spec.faults import did_you_mean
+from streamling.spec.mask import mask_text
 from streamling.spec.settings.blocks import KafkaConnection
+
+log = logging.getLogger(__name__)
 
 # Limit of a request: a broker that is alive answers within milliseconds, one that fails over within seconds.
 REQUEST_SECONDS = 10.0
+# Limit of the lookup of a topic id, which is repeated later anyway.
+_ID_SECONDS = 3.0
 # How soon denied access is noticed.
 _POLL_SECONDS = 1.0
 # Instead of a timestamp: the protocol's values for the two ends of a log.
 _OLDEST, _END = -2, -1
 # A consumer that only looks up offsets needs a group id, and never joins the group.
 _LOOKUP_GROUP = "streamling-asking"
+# Brokers before Kafka 2.8 report this id for every topic: zero.
+_NO_TOPIC_ID = "A" * 22
+
+
+class LogEnd(NamedTuple):
+    """The offset after the last message that may be read, and the epoch of the leader that reported it, if known."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+class Member(NamedTuple):
+    """A member of a consumer group."""
+
+    client_id: str
+    host: str
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
@@ -59,7 +82,7 @@ def access_denied_callback(what: str, condition: Condition) -> Callable[[Any], N
     """
 
     def check(error: Any) -> None:
-        if _is_permanent(error):
+        if is_permanent(error):
             raise kafka_failure(what, error, condition)
 
     return check
@@ -70,17 +93,31 @@ def kafka_failure(what: str, error: Any, condition: Condition) -> StreamlingErro
     from confluent_kafka import KafkaError, KafkaException
 
     cause = error.args[0] if isinstance(error, KafkaException) else error
+    if is_out_of_files():  # the client only reports that brokers are not reached
+        return out_of_files(what)
     if not isinstance(cause, KafkaError):
         return TransientError(condition, f"{what}: the broker does not answer")
-    if not _is_permanent(cause):
-        return TransientError(condition, f"{what}: {cause.str()}")
+    if not is_permanent(cause):
+        return TransientError(condition, f"{what}: {mask_text(cause.str())}")
     hint = HOW_TO_TRUST if cause.code() == KafkaError._SSL else None
-    return PermanentError(condition, f"{what}: {cause.str()}", hint=hint)
+    return PermanentError(condition, f"{what}: {mask_text(cause.str())}", hint=hint)
 
 
-def _is_permanent(error: Any) -> bool:
+def out_of_files(what: str) -> PermanentError:
+    limit = file_limit()
+    return PermanentError(
+        OPEN_FILES,
+        f"{what}: this process has {'too many' if limit is None else f'{limit:,}'} open files, and may not open more",
+        hint="raise the limit: `ulimit -n` of the shell, LimitNOFILE of a service, nofile of a container",
+    )
+
+
+def is_permanent(error: Any) -> bool:
+    """Whether an error of the client is one that a retry cannot fix; None is no error."""
     from confluent_kafka import KafkaError
 
+    if error is None:
+        return False
     if error.code() == KafkaError._SSL:
         # A connection that breaks during the handshake has the same code.
         return "certificate verify failed" in error.str()
@@ -88,9 +125,17 @@ def _is_permanent(error: Any) -> bool:
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.UNSUPPORTED_VERSION,
         KafkaError._INVALID_ARG,
     )
 
@@ -124,6 +169,16 @@ class Broker:
 
     def partitions(self) -> tuple[int, ...]:
         """Raises PermanentError if there is no such topic."""
+        found = self.find_partitions()
+        if found is not None:
+            return found
+        with self._lookup(f"topics cannot be looked up at {self._connection.brokers}"):
+            names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
+        message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
+        raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
+
+    def find_partitions(self) -> tuple[int, ...] | None:
+        """None if there is no such topic. Does not create it."""
         from confluent_kafka import KafkaError
 
         with self._lookup(f"topic '{self._topic}' cannot be looked up at {self._connection.brokers}"):
@@ -132,12 +187,10 @@ class Broker:
                 return tuple(sorted(topic.partitions))
             if topic.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise kafka_failure(f"topic '{self._topic}' cannot be looked up", topic.error, self._condition)
-            names = tuple(sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics))
-        message = f"there is no topic '{self._topic}' at {self._connection.brokers}"
-        raise PermanentError(self._condition, message, hint=did_you_mean(self._topic, names))
+        return None
 
     def _metadata(self) -> Any:
-        """The metadata of the topic. Does not wait for brokers that deny access."""
+        """The metadata of the topic. Does not wait for brokers that deny access, nor for files to be closed."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + REQUEST_SECONDS
@@ -146,7 +199,7 @@ class Broker:
                 return self._client.list_topics(self._topic, timeout=_POLL_SECONDS)
             except KafkaException:
                 self._client.poll(0)
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or is_out_of_files():
                     raise
 
     @contextmanager
@@ -167,28 +220,58 @@ class Broker:
 
     def first(self, partitions: Collection[int]) -> dict[int, int]:
         """By partition, the oldest offset that is left."""
-        return self._offsets(partitions, _OLDEST)
+        return {number: answer.offset for number, answer in self._offsets(partitions, _OLDEST).items()}
 
     def end(self, partitions: Collection[int]) -> dict[int, int]:
         """By partition, the offset after the last message that may be read."""
+        return {number: end.offset for number, end in self.ends(partitions).items()}
+
+    def ends(self, partitions: Collection[int]) -> dict[int, LogEnd]:
+        """The same, with the epochs of the leaders."""
         return self._offsets(partitions, _END)
 
     def at(self, partitions: Collection[int], milliseconds: int) -> dict[int, int]:
         """By partition, the offset of the first message of that time or later; the end if there is none."""
-        offsets = self._offsets(partitions, milliseconds)
-        ends = self.end([number for number, offset in offsets.items() if offset < 0])
-        return {**offsets, **ends}
+        offsets = {n: answer.offset for n, answer in self._offsets(partitions, milliseconds).items()}
+        found = {number: offset for number, offset in offsets.items() if offset >= 0}
+        return {**found, **self.end(offsets.keys() - found.keys())}
 
-    def members(self, group: str) -> tuple[str, ...]:
-        """The hosts of the members of a group."""
+    def topic_id(self) -> str | None:
+        """The id of the topic, which is another one after it was deleted and created again.
+
+        None if the broker does not report one, denies it, or does not answer.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            admin = AdminClient(self._settings)
+            (description,) = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ID_SECONDS).values()
+            id_ = str(description.result(_ID_SECONDS).topic_id)
+        except (KafkaException, TimeoutError) as error:
+            log.debug("the id of topic '%s' cannot be looked up: %s", self._topic, error)
+            return None
+        return None if id_ == _NO_TOPIC_ID else id_
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        """The members of a group; none if there is no such group yet."""
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
 
         with self._lookup(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
             admin = AdminClient(self._settings)
             (description,) = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
-            return tuple(member.host for member in description.result(REQUEST_SECONDS).members)
+            try:
+                members = description.result(REQUEST_SECONDS).members
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+                return ()
+            return tuple(Member(member.client_id, member.host.lstrip("/")) for member in members)
 
-    def _offsets(self, partitions: Collection[int], time_: int) -> dict[int, int]:
+    def _offsets(self, partitions: Collection[int], time_: int) -> dict[int, LogEnd]:
+        """The answers by partition. Partitions that cannot be looked up now, because they have no leader for instance,
+        are left out; raises if that is so for all of them."""
         from confluent_kafka import TopicPartition
 
         if not partitions:
@@ -196,8 +279,31 @@ class Broker:
         what = f"offsets of topic '{self._topic}' cannot be looked up at {self._connection.brokers}"
         requests = [TopicPartition(self._topic, number, time_) for number in partitions]
         with self._lookup(what):
+            answers = self._ask_for_offsets(requests)
+        failures = [kafka_failure(what, answer.error, self._condition) for answer in answers if answer.error]
+        for failure in failures:
+            if isinstance(failure, PermanentError) or len(failures) == len(answers):
+                raise failure
+            log.debug("%s", failure.message)
+        return {a.partition: LogEnd(a.offset, _leader_epoch(a)) for a in answers if a.error is None}
+
+    def _ask_for_offsets(self, requests: list[Any]) -> list[Any]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        answers: list[Any] = []
+        try:
             answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
-        for answer in answers:
-            if answer.error is not None:
-                raise kafka_failure(what, answer.error, self._condition)
-        return {answer.partition: answer.offset for answer in answers}
+            codes = {answer.error.code() for answer in answers if answer.error}
+        except KafkaException as error:  # none of them has an answer
+            codes = {error.args[0].code()}
+            if KafkaError._UNKNOWN_PARTITION not in codes:
+                raise
+        if KafkaError._UNKNOWN_PARTITION in codes:
+            self._metadata()  # the client remembers for minutes how many partitions the topic had
+            answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
+        return answers
+
+
+def _leader_epoch(answer: Any) -> int | None:
+    epoch = answer.leader_epoch
+    return epoch if isinstance(epoch, int) and epoch >= 0 else None

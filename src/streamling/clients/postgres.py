@@ -32,9 +32,10 @@ _VERIFYING = ("verify-ca", "verify-full")
 # The driver itself rejects the character NUL, without a SQLSTATE; the server would use this one.
 _INVALID_TEXT = "22021"
 # One message, so that beginning a transaction takes one round trip. A role or a database may have other values of these
-# settings, which would change rows on their way, or lose a commit after the positions have moved.
+# settings, which would change rows on their way, or lose a commit after the positions have moved. Each statement sees
+# what is committed when it begins: what is read after a lock is what the lock protects.
 _BEGIN = (
-    "BEGIN; SELECT set_config('statement_timeout', '{:.0f}', true), "
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('statement_timeout', '{:.0f}', true), "
     "set_config('idle_in_transaction_session_timeout', '{:.0f}', true), "
     "set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true), "
     "set_config('array_nulls', 'on', true), set_config('extra_float_digits', '3', true), "
@@ -71,12 +72,13 @@ class ConnectionOptions:
 
 
 class RowRejected(Exception):
-    """The server rejects a row: the reason, the SQLSTATE, and the column if it is known."""
+    """The server rejects a row: the reason, the SQLSTATE, and the column and the constraint if they are known."""
 
-    def __init__(self, reason: str, state: str, column: str | None = None) -> None:
+    def __init__(self, reason: str, state: str, column: str | None = None, constraint: str | None = None) -> None:
         super().__init__(reason)
         self.state = state
         self.column = column
+        self.constraint = constraint
 
 
 class StatementTimeout(TransientError):
@@ -166,6 +168,17 @@ class PostgresSession:
         with self._statement() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall()) if cursor.description else []
+
+    def last_rows(self, statements: str) -> list[tuple[Any, ...]]:
+        """Run statements without parameters in one round trip; returns the rows of the last one that returns rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self._statement() as connection, connection.cursor() as cursor:
+            cursor.execute(statements, ())
+            while True:
+                if cursor.description:
+                    rows = list(cursor.fetchall())
+                if not cursor.nextset():
+                    return rows
 
     def execute(self, statement: str, values: Values = ()) -> int:
         """Returns the number of affected rows."""
@@ -266,7 +279,10 @@ class PostgresSession:
         if dropped:
             self._drop()
         if verdict is Verdict.ROW:
-            return RowRejected(message_of(error), state or _INVALID_TEXT, error.diag.column_name)
+            diagnosis = error.diag
+            return RowRejected(
+                message_of(error), state or _INVALID_TEXT, diagnosis.column_name, diagnosis.constraint_name
+            )
         hint = HOW_TO_TRUST if is_untrusted(str(error)) else self._hint(error.sqlstate)
         text = f"{what}: {message_of(error)}"
         if verdict is Verdict.PERMANENT:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from streamling.spec.mask import mask_text
+
 
 class Verdict(Enum):
     TRANSIENT = "transient"
@@ -40,6 +42,8 @@ _ROW_REASONS = {
     "22003": "value_too_large",
     "54000": "value_too_large",
 }
+# A row refers to one that is not there, or others refer to one that is deleted.
+_FOREIGN_KEY = ("23503", "23001")
 _UNTRUSTED = "certificate verify failed"
 # A refused connection has no SQLSTATE. These messages of the server are permanent errors; all others are transient.
 _PERMANENT_MESSAGES = (
@@ -82,13 +86,22 @@ def hint_for(state: str | None) -> str | None:
     return (_HINTS.get(state) or _HINTS.get(state[:2])) if state else None
 
 
+def is_foreign_key(state: str) -> bool:
+    """Whether a row is rejected because of a row of this or another table that refers to it, or that it refers to."""
+    return state in _FOREIGN_KEY
+
+
 def reject_reason(state: str) -> str:
     """The reason code of a rejected row, as dead letters have it."""
     return _ROW_REASONS.get(state) or ("constraint_violation" if state.startswith("23") else "type_mismatch")
 
 
 def message_of(error: Any) -> str:
-    """The error of the server in one line: message, detail, context, SQLSTATE."""
+    """The error of the server in one line, without secrets: message, detail, context, SQLSTATE."""
+    return mask_text(_message_of(error))
+
+
+def _message_of(error: Any) -> str:
     diagnosis = getattr(error, "diag", None)
     if diagnosis is None or not diagnosis.message_primary:
         return " ".join(str(error).split()) or type(error).__name__

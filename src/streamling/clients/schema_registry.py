@@ -68,20 +68,22 @@ class SchemaRegistry:
         answer = self._get(f"/schemas/ids/{id_}")
         texts: dict[tuple[str, int], str] = {}
         self._collect(answer, texts)
-        return answer["schema"], tuple(texts.values())
+        return self._text(answer), tuple(texts.values())
 
     def versions(self, id_: int) -> dict[str, int]:
         """By subject, the newest version that has this schema."""
         newest: dict[str, int] = {}
         for entry in self._answer("GET", f"/schemas/ids/{id_}/versions", kind=list):
-            subject, version = str(entry["subject"]), int(entry["version"])
+            if not isinstance(entry, dict):
+                raise self._server.unexpected_answer()
+            subject, version = str(entry.get("subject")), self._number(entry, "version")
             newest[subject] = max(version, newest.get(subject, version))
         return newest
 
     def register(self, subject: str, text: str) -> int:
         """Add an Avro schema as a version of a subject, unless it exists; returns its id."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        return int(self._answer("POST", path, {"schema": text})["id"])
+        return self._number(self._answer("POST", path, {"schema": text}), "id")
 
     def _version(self, subject: str, version: int | str) -> RegisteredSchema:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
@@ -90,16 +92,34 @@ class SchemaRegistry:
             raise PermanentError(self._condition, f"subject '{subject}' holds a schema of the type {kind}, not Avro")
         texts: dict[tuple[str, int], str] = {}
         self._collect(answer, texts)
-        return RegisteredSchema(answer["id"], answer["version"], answer["schema"], tuple(texts.values()))
+        numbers = self._number(answer, "id"), self._number(answer, "version")
+        return RegisteredSchema(*numbers, self._text(answer), tuple(texts.values()))
 
     def _collect(self, answer: dict[str, Any], texts: dict[tuple[str, int], str]) -> None:
-        for reference in answer.get("references") or ():
-            subject, version = reference["subject"], reference["version"]
+        references = answer.get("references") or []
+        if not isinstance(references, list) or not all(isinstance(reference, dict) for reference in references):
+            raise self._server.unexpected_answer()
+        for reference in references:
+            subject, version = str(reference.get("subject")), self._number(reference, "version")
             if (subject, version) in texts or len(texts) >= _MAX_REFERENCES:
                 continue
+            texts[subject, version] = ""  # schemas that refer to each other would never end
             inner = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             self._collect(inner, texts)
-            texts[subject, version] = inner["schema"]
+            # Moved to the end: after the schemas that it refers to.
+            del texts[subject, version]
+            texts[subject, version] = self._text(inner)
+
+    def _text(self, answer: dict[str, Any]) -> str:
+        """The schema in an answer."""
+        if not isinstance(text := answer.get("schema"), str):
+            raise self._server.unexpected_answer()
+        return text
+
+    def _number(self, answer: dict[str, Any], name: str) -> int:
+        if not isinstance(number := answer.get(name), int):
+            raise self._server.unexpected_answer()
+        return number
 
     def _get(self, path: str) -> dict[str, Any]:
         answer: dict[str, Any] = self._answer("GET", path)

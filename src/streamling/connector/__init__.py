@@ -18,7 +18,7 @@ from streamling.connector.kinds import Kind, Probe, register
 from streamling.connector.positions import compare_positions
 from streamling.connector.reports import BadRow, Counted, Reached, Report
 from streamling.connector.runtime import KeyValues, Runtime
-from streamling.connector.sink import Applied, Sink, SinkContext, Writer
+from streamling.connector.sink import Applied, Sink, SinkContext, WaitsForOthers, Writer
 from streamling.connector.slices import Epoch, Json, Offer, Room, Slice, Task
 from streamling.connector.source import Decoder, Extent, Locator, Projection, Reader, Source
 from streamling.connector.transform import Processor, Transform, TransformContext
@@ -58,6 +58,7 @@ __all__ = [
     "Transform",
     "TransformCapabilities",
     "TransformContext",
+    "WaitsForOthers",
     "Writer",
     "batch_policy",
     "compare_positions",

@@ -36,6 +36,8 @@ class BadRow:
     """For transforms and sinks: the place of the row in its source, with the node, if the engine has found it."""
     input: str | None = None
     """For queries over several nodes: the node that the row came from."""
+    cause: str = ""
+    """What the target says is wrong, without values: the same for rows that are rejected in the same way."""
 
     @property
     def bytes(self) -> int:

@@ -27,3 +27,5 @@ class Runtime:
     application: str
     state: KeyValues
     metrics: Metrics
+    generation: str = ""
+    """Identity of the state: processes with the same one share their positions."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamling.connector.capabilities import SinkCapabilities
 from streamling.connector.reports import Report
 from streamling.connector.runtime import Runtime
-from streamling.connector.slices import Epoch, Slice, Task
+from streamling.connector.slices import Epoch, Json, Slice, Task
 from streamling.plan.types import Schema
 
 if TYPE_CHECKING:
@@ -39,11 +39,19 @@ class SinkContext:
     """The number of streams it was planned for."""
 
 
+class WaitsForOthers(Exception):
+    """Rows of a sink refer to rows that other sinks have not written yet. The engine aborts the epoch in this sink and
+    lets it write again once the others have finished."""
+
+
 class Writer(Protocol):
     """Writes batches. Unless its sink stays in the driver it is picklable and holds options only."""
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        """Write the rows of an epoch, or of one partition of it. Nothing of it counts before `commit`."""
+        """Write the rows of an epoch, or of one partition of it. Nothing of it counts before `commit`.
+
+        Raises WaitsForOthers unless `task.final`, if rows can only be accepted after other sinks have written.
+        """
 
 
 class Sink(ABC):
@@ -56,6 +64,8 @@ class Sink(ABC):
     capabilities = SinkCapabilities()
     target: str | None = None
     """Sinks with the same target are flushed one after the other; None = nothing shared."""
+    depends_on: frozenset[str] = frozenset()
+    """Targets that rows of this sink refer to, known once it is open. Their sinks are flushed first."""
 
     def attach(self, runtime: Runtime) -> None:
         """Called once, before `open`: state and metrics for a sink that wants them."""
@@ -75,6 +85,20 @@ class Sink(ABC):
         NO: from now on it cannot. YES: it has been committed meanwhile. That owner may still be alive, only slow.
         """
         return Applied.NO
+
+    @property
+    def doubles(self) -> bool:
+        """Whether a row that is written a second time is in the target twice."""
+        return True
+
+    def ledger(self) -> Mapping[str, Json] | None:
+        """The positions in the ledger of an open sink, by state key; None if it has no ledger."""
+        return None
+
+    def rewind(self, positions: Mapping[str, Json]) -> None:
+        """Set the positions of these keys in the ledger: what follows them is written again. Called while no pipeline
+        runs, for a sink with a ledger."""
+        raise NotImplementedError
 
     @abstractmethod
     def writer(self) -> Writer: ...

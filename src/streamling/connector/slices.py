@@ -122,3 +122,6 @@ class Task:
 
     partition: int
     attempt: int
+    final: bool = True
+    """False: sinks whose rows refer to rows of this sink, or the other way round, have not finished the epoch. If a row
+    is rejected that may be accepted later, the writer raises WaitsForOthers."""

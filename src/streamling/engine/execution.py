@@ -27,6 +27,7 @@ from streamling.engine.process.session import spark_conf
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.progress import HasTrouble, Progress
+from streamling.engine.protocol.renames import check_names
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
@@ -169,6 +170,7 @@ class Execution:
         stop = StopRequest()
         self._open_nodes(prepared, store, epoch_generation, stop)
         self._open_letters()
+        ask_state(lambda: check_names(store, self._outlets))
         session = self._open_session(engine)
         workers = PythonWorkers(session)
         self._open_functions(session, prepared, workers)
@@ -192,7 +194,9 @@ class Execution:
         dataflow = Dataflow(
             session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
         )
-        delivery = Delivery(session, dataflow, self._outlets, stop, self._progress, bad_rows)
+        delivery = Delivery(
+            session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
+        )
         steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
         loop = EpochLoop(context, steps)
         self._loop = loop
@@ -213,7 +217,7 @@ class Execution:
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
         for node in prepared.connectors:
-            node.attach(Runtime(self._settings.application_id, store, self._metrics))
+            node.attach(Runtime(self._settings.application_id, store, self._metrics, epoch_generation))
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
         for source in prepared.sources.values():
             source.join(stop.wake)

@@ -56,7 +56,8 @@ STATE_MOVED = condition(
     "STATE_MOVED",
     "Another process with the same application id has moved the stored positions, or the positions recorded by a "
     "sink differ from those in the state.",
-    "Stop the other process, or give this one its own `application_id`. A sink that was removed from the pipeline and "
+    "Stop the other process, or give this one its own `application_id`. If a database has lost its last commits, as in "
+    "a failover, `streamling state rewind` continues from what it has. A sink that was removed from the pipeline and "
     "added again needs a new name.",
 )
 SETTING_INVALID = condition(
@@ -141,9 +142,16 @@ PLUGIN_FAILED = condition(
     "The code of a plugin raised an error.",
     "The message names the plugin, the method and the line. Positions did not move: the next run replays the epoch.",
 )
+ALL_ROWS_REJECTED = condition(
+    "ALL_ROWS_REJECTED",
+    "A sink has rejected many rows in a row in the same way, and accepted none.",
+    "The target does not fit the rows, as after a change of its table: fix it and start again, and the rows are "
+    "written. `epoch.max_same_rejects` is the limit.",
+)
 NAME_CLASH = condition(
     "NAME_CLASH",
-    "Two nodes have the same name; upper and lower case count as the same.",
+    "Two nodes have the same name, where upper and lower case count as the same, or names that would share keys in the "
+    "state, such as `a` and `a:b`.",
     "Rename one of them.",
 )
 NODE_NOT_FOUND = condition(
@@ -163,8 +171,15 @@ CYCLE = condition(
 )
 PRIMARY_KEY = condition(
     "PRIMARY_KEY",
-    "A column of a primary key is not in the node's schema.",
+    "A column of a primary key is not in the node's schema, or the query cannot compute it for every row.",
     "Select the column, or name one of the available columns; upper and lower case are different.",
+)
+STALE_ROWS = condition(
+    "STALE_ROWS",
+    "A sink may keep rows that should be gone: a filter drops an update that no longer matches or a delete that has "
+    "only its key, or the primary key changes with an update.",
+    "Set `when_filtered_out: delete` on the sql transform that filters; set `when_filtered_out: drop` if the rows may "
+    "stay. Compute keys from columns that never change.",
 )
 NO_KEY = condition(
     "NO_KEY",
@@ -202,6 +217,11 @@ SCHEMA_UNUSABLE = condition(
     "SCHEMA_UNUSABLE",
     "The schema of a source was found, but it cannot be mapped to columns.",
     "The message names the part of the schema that cannot be mapped.",
+)
+TYPE_INFERRED = condition(
+    "TYPE_INFERRED",
+    "The type that the first values of a csv or json column suggest would change some of them, so another one is used.",
+    "Set the type of the column in `schema` of the source. Without it the column may be text or a decimal.",
 )
 NOT_RUNNABLE = condition(
     "NOT_RUNNABLE",
@@ -297,6 +317,18 @@ OFFSETS_GONE = condition(
     "A topic no longer has the offset to continue from.",
     "Set `on_missing_offsets` to decide where to continue.",
 )
+GROUP_SHARED = condition(
+    "GROUP_SHARED",
+    "Processes of another application are members of the consumer group of a Kafka source, and read the same topic: "
+    "each application would get only some of the messages.",
+    "Give each application its own `kafka_source.consumer_group_id`. Processes that are meant to divide a topic among "
+    "themselves need the same `application_id` and the same state.",
+)
+OPEN_FILES = condition(
+    "OPEN_FILES",
+    "The process has as many files and connections open as the system allows.",
+    "Raise the limit of open files: `ulimit -n` of the shell, `LimitNOFILE` of a service, `nofile` of a container.",
+)
 SCHEMA_OUTDATED = condition(
     "SCHEMA_OUTDATED",
     "A message was written with a newer schema than the one in use.",
@@ -328,6 +360,11 @@ TABLE_UNFIT = condition(
     "An existing table does not fit the rows of a sink: a column is missing, too narrow or of another type, or the "
     "key has no unique constraint.",
     "Change the table, or the columns in a sql transform. `schema_evolution: additive` adds missing columns.",
+)
+SCHEMA_UNFIT = condition(
+    "SCHEMA_UNFIT",
+    "The Avro schema of a topic does not fit the rows of a sink, or the schema registry refuses a schema for it.",
+    "Change the columns in a sql transform, or register a version that fits. `schema_evolution: additive` adds fields.",
 )
 PACKAGE_NOT_FETCHED = condition(
     "PACKAGE_NOT_FETCHED",

@@ -83,7 +83,8 @@ def arrow_type(type_: DataType) -> pa.DataType:
         case "map" if type_.item:
             return pa.map_(arrow_type(type_.key or STRING), arrow_type(type_.item))
         case "struct":
-            return pa.struct([pa.field(f.name, arrow_type(f.type), f.nullable) for f in type_.fields])
+            # Members are nullable, also the required ones: where a record is null, Spark gives null members as well.
+            return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in type_.fields])
     raise BugError(INTERNAL, f"there is no Arrow type for {type_}")
 
 

@@ -38,6 +38,8 @@ from streamling.plan.types import (
     struct_of,
 )
 
+# A record inside a record takes three levels. Python's stack would end at several hundred.
+_MOST_LEVELS = 150
 _PRIMITIVES = {
     "null": NULL,
     "boolean": BOOLEAN,
@@ -217,12 +219,32 @@ class _Expansion:
 
 def _parse(text: str) -> Json:
     try:
-        return json.loads(text)
+        schema = json.loads(text)
+        if _height(schema) > _MOST_LEVELS:
+            raise RecursionError
+        return schema
+    except RecursionError:
+        message = f"the Avro schema is nested more than {_MOST_LEVELS} levels deep"
+        raise UserError(SCHEMA_UNUSABLE, message) from None
     except ValueError as error:
         # Some versions of the registry return a schema that is one word without quotes.
         if text.strip() in _PRIMITIVES:
             return text.strip()
         raise UserError(SCHEMA_UNUSABLE, f"the Avro schema is not JSON: {error}", cause=error) from error
+
+
+def _height(value: Json) -> int:
+    """How deeply lists and maps are nested."""
+    height, level = 0, [value]
+    while level := [inner for outer in level if isinstance(outer, dict | list) for inner in _children(outer)]:
+        height += 1
+        if height > _MOST_LEVELS:
+            break
+    return height
+
+
+def _children(value: dict[str, Json] | list[Json]) -> Iterable[Json]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _primary_key(root: dict[str, Json]) -> tuple[str, ...]:
@@ -285,6 +307,9 @@ class _Types:
                 inner = _namespace(schema, namespace)
                 return self._remember(schema, namespace, struct_of(*self.fields(schema, path, inner)))
             case "enum":
+                symbols = schema.get("symbols")
+                if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+                    raise _unusable(path, "is an enum without a list of symbols")
                 return self._remember(schema, namespace, STRING)
             case "fixed":
                 return self._remember(schema, namespace, _fixed(schema))

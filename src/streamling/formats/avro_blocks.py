@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import tempfile
 import time
@@ -93,6 +94,8 @@ def _scratch(data: Iterable[bytes]) -> Iterator[str]:
     directory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     _sweep(directory)
     with tempfile.NamedTemporaryFile(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         file.writelines(data)
         file.flush()
         yield file.name
@@ -103,5 +106,8 @@ def _sweep(directory: Path) -> None:
     """Once per process: removes the files that killed processes have left, because they take up memory."""
     for left in directory.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError):  # another process may remove it at the same time, or it is another user's
+            # The time alone is not enough: the clock of the system may jump. The lock alone comes after the file.
             if time.time() - left.stat().st_mtime > _LEFT_S:
-                left.unlink()
+                with left.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink()

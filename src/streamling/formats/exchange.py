@@ -35,7 +35,8 @@ def exchange_type(type_: DataType) -> pa.DataType:
         case "map" if type_.item:
             return pa.map_(exchange_type(type_.key or STRING), exchange_type(type_.item))
         case "struct":
-            return pa.struct([pa.field(f.name, exchange_type(f.type), f.nullable) for f in type_.fields])
+            # Nullable, as in `arrow_type`: members are null where their record is.
+            return pa.struct([pa.field(f.name, exchange_type(f.type)) for f in type_.fields])
     return arrow_type(type_)
 
 

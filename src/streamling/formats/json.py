@@ -1,8 +1,9 @@
 """Rows as JSON text, column by column: one object per row, columns in order, nulls included, no spaces.
 
 Decimals keep all their digits, NaN and infinities become null, binary is lower-case hex, times are ISO text with an
-offset only if the type has a zone. The form of a value depends only on its type. Decimals with more digits than Spark's
-are text columns: the logical type is needed to write those of up to 76 digits as numbers.
+offset only if the type has a zone; years have four digits or more. The form of a value depends only on its type.
+Decimals with more digits than Spark's are text columns: the logical type is needed to write those of up to 76 digits as
+numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamling.formats.time_text import time_text, time_texts
 from streamling.plan.types import DataType, Schema
 
-_FRACTION = re.compile(r"\.0+$")
-_escape = json.encoder.encode_basestring
+escape = json.encoder.encode_basestring
+"""A text as a JSON string; only quotes, backslashes and control characters are escaped."""
+_ZERO_FRACTION = r"\.0+(Z?)$"
 Render = Callable[[Any], str]
 
 
@@ -32,7 +34,7 @@ def json_rows(batch: pa.RecordBatch, schema: Schema | None = None, *, exact: boo
         return []
     types = {field.name: field.type for field in schema or ()}
     columns = [_column(batch.column(name), types.get(name), exact=exact) for name in batch.schema.names]
-    prefixes = [f"{_escape(name)}:" for name in batch.schema.names]
+    prefixes = [f"{escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
 
@@ -55,7 +57,12 @@ def _exact(digits: str) -> float | str:
 def json_values(array: pa.Array, logical: DataType | None = None, *, exact: bool = False) -> list[str | None]:
     """Each value as JSON text; None for null."""
     plain, render = _prepare(array, logical, exact=exact)
-    return [None if value is None else render(value) for value in plain.to_pylist()]
+    try:
+        values = plain.to_pylist()
+    except (OverflowError, ValueError):  # a time inside of a list, struct or map: Python's years end at 9999
+        values = plain.cast(_with_numbers(plain.type)).to_pylist()
+        render = _renderer(plain.type, logical, exact=exact, numbers=True)
+    return [None if value is None else render(value) for value in values]
 
 
 def _column(array: pa.Array, logical: DataType | None, *, exact: bool) -> Iterable[str]:
@@ -73,50 +80,67 @@ def _prepare(array: pa.Array, logical: DataType | None, *, exact: bool) -> tuple
         # As text: a double of the same value would have digits that the short float does not have.
         return array.cast(pa.string()), _exact_number if exact else _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
-        if exact and not pa.types.is_time(type_):
-            return _exact_iso(array), lambda value: f'"{value}"'
-        return _iso(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
+        return iso_texts(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
     return array, _renderer(type_, logical, exact=exact)
 
 
-def _iso(array: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
-    text = array.cast(pa.string())
-    text = pc.replace_substring(text, " ", "T", max_replacements=1)
-    return pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
-
-
-def _exact_iso(array: pa.Array) -> pa.Array:
-    """As `_iso`, also for years that Arrow does not write."""
-    unit, zone = ("D", "") if pa.types.is_date(array.type) else (array.type.unit, "Z" if array.type.tz else "")
-    days = array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()) if unit == "D" else array.view(pa.int64())
-    moments = days.fill_null(0).to_numpy().astype(f"datetime64[{unit}]")
-    texts = pa.array([f"{_FRACTION.sub('', moment)}{zone}" for moment in np.datetime_as_string(moments)], pa.string())
-    return pc.if_else(array.is_valid(), texts, None)
+def iso_texts(array: pa.Array) -> pa.Array:
+    """Dates and times as ISO text, with `Z` if the type has a zone; no fraction if it is zero."""
+    text = pc.replace_substring(time_texts(array), " ", "T", max_replacements=1)
+    return pc.replace_substring_regex(text, _ZERO_FRACTION, r"\1")
 
 
 def _number(text: str) -> str:
-    return text if math.isfinite(float(text)) else "null"
+    if not math.isfinite(float(text)):
+        return "null"
+    return text if "." in text or "e" in text else f"{text}.0"  # like a double: a whole number is a float too
 
 
 def _exact_number(text: str) -> str:
-    return text if math.isfinite(float(text)) else f'"{text}"'
+    return _number(text) if math.isfinite(float(text)) else f'"{text}"'
 
 
-def _renderer(type_: pa.DataType, logical: DataType | None, *, exact: bool) -> Render:
-    """A function that writes the Python values that pyarrow gives for this type."""
+def _with_numbers(type_: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of dates and timestamps."""
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
+        return pa.int64()
+    if pa.types.is_struct(type_):
+        return pa.struct([f.with_type(_with_numbers(f.type)) for f in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_with_numbers(type_.key_type), _with_numbers(type_.item_type))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(_with_numbers(type_.value_type))
+    return type_
+
+
+def _iso_number(number: int, type_: pa.DataType) -> str:
+    return re.sub(_ZERO_FRACTION, r"\1", time_text(number, type_).replace(" ", "T", 1))
+
+
+def _renderer(type_: pa.DataType, logical: DataType | None, *, exact: bool, numbers: bool = False) -> Render:
+    """A function that writes the Python values that pyarrow gives for this type; `numbers` as in `_with_numbers`."""
+    if numbers and (pa.types.is_timestamp(type_) or pa.types.is_date(type_)):
+        return lambda value: f'"{_iso_number(value, type_)}"'
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
         fields = [
-            (f"{_escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), exact=exact))) for f in type_
+            (
+                f"{escape(f.name)}:",
+                f.name,
+                _nullable(_renderer(f.type, inner.get(f.name), exact=exact, numbers=numbers)),
+            )
+            for f in type_
         ]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
-        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, exact=exact))
-        return lambda value: "{" + ",".join(f"{_escape(str(k))}:{item(v)}" for k, v in value) + "}"
+        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, exact=exact, numbers=numbers))
+        return lambda value: "{" + ",".join(f"{escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        element = _nullable(_renderer(type_.value_type, logical.item if logical else None, exact=exact))
+        element = _nullable(
+            _renderer(type_.value_type, logical.item if logical else None, exact=exact, numbers=numbers)
+        )
         return lambda value: "[" + ",".join(map(element, value)) + "]"
     if logical is not None and logical.kind == "decimal" and logical.wide:
         return str
@@ -129,14 +153,14 @@ def _renderer(type_: pa.DataType, logical: DataType | None, *, exact: bool) -> R
     if pa.types.is_decimal(type_):
         return lambda value: format(value, "f")
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return _escape
+        return escape
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return lambda value: f'"{value.hex()}"'
     if pa.types.is_duration(type_):
         return lambda value: str(value // timedelta(microseconds=1))
     if pa.types.is_temporal(type_):
         return lambda value: f'"{value.isoformat().replace("+00:00", "Z")}"'
-    return lambda value: _escape(str(value))
+    return lambda value: escape(str(value))
 
 
 def _nullable(render: Render) -> Render:

@@ -17,7 +17,7 @@ _CONSTANTS = (b"NaN", b"Inf")
 _EXPONENTS = (b"e-", b"E-")
 _ESCAPED_EXPONENTS = (rb"\u0065", rb"\u0045", rb"\u002d", rb"\u002D")
 # A number, or a text with a number: the digits after its point, and its exponent.
-_SMALL = re.compile(rb'[:"\s][-+]?[0-9]*(?:\.([0-9]*))?[eE]-([0-9]+)[",}\s]')
+_SMALL = re.compile(rb'[:"\s\[,][-+]?[0-9]*(?:\.([0-9]*))?[eE]-([0-9]+)[",}\]\s]')
 _DECIMAL_PLACES = 38
 _WINDOW = 1 << 16  # fits into the caches of a core
 # The second day of the year 1: the beginning of the first day depends on the zone.
@@ -53,7 +53,9 @@ def is_out_of_range(column: pa.Array) -> bool:
         days = pa.types.is_date32(column.type)
         earliest = pc.min(column.view(pa.int32() if days else pa.int64())).as_py()
         return earliest is not None and earliest < (_EARLY if days else _EARLY * _DAY_US)
-    return False
+    if pa.types.is_struct(column.type):
+        return any(map(is_out_of_range, column.flatten()))
+    return pa.types.is_list(column.type) and is_out_of_range(column.flatten())
 
 
 def _contains(data: bytes, word: bytes) -> bool:

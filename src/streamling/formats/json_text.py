@@ -20,9 +20,23 @@ def parse(text: str) -> Any:
     and objects are empty from the second level on.
     """
     try:
-        return _DECODER.decode(text)
+        return parse_whole(text)
     except RecursionError:
         return _DECODER.decode(_shallow(text))
+
+
+def parse_whole(text: str) -> Any:
+    """As `parse`, but raises RecursionError if the text is nested too deep."""
+    return _DECODER.decode(text)
+
+
+def scan(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins at an index, as `parse` returns it, and the index after it. Raises ValueError."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        end = _end(text, at)
+        return _DECODER.decode(_shallow(text[at:end])), end
 
 
 def format_value(value: Any, length: int = 80) -> str:
@@ -50,7 +64,8 @@ def _whole(digits: str) -> int | Decimal:
     return int(digits) if digits != "-0" else _MinusZero()
 
 
-def _fraction(digits: str) -> Decimal | float:
+def fraction(digits: str) -> Decimal | float:
+    """A number with a fraction or an exponent, with all digits."""
     try:
         return Decimal(digits)
     except InvalidOperation:
@@ -61,7 +76,20 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not valid JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=fraction, parse_constant=_no_constant)
+
+
+def _end(text: str, at: int) -> int:
+    """The index after the list or object that begins at an index. Raises ValueError if it does not end."""
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text, at):
+        if token[0] in ("[", "{"):
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+            if not depth:
+                return token.end()
+    raise ValueError("it ends early")
 
 
 def _shallow(text: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
-from streamling.plan.types import DataType
+from streamling.formats.json_text import format_value
+from streamling.plan.types import DataType, Field
 
 _DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,10 +24,24 @@ _LARGEST = {"float16": 65504.0, "float32": math.inf}
 Cast = Callable[[Any], Any]
 
 
+class ContainerInText(ValueError):
+    """An object or a list where text is expected; with its JSON text in its place the value fits."""
+
+
+class InnerMismatch(ValueError):
+    """A value inside of a nested value does not fit its type; `path` leads to it from the column."""
+
+    def __init__(self, path: str, value: Any, type_: DataType) -> None:
+        super().__init__(value)
+        self.path = path
+        self.value = value
+        self.type = type_
+
+
 def value_cast(type_: DataType) -> Cast:
     """A function that casts values of `json_text.parse` to the Arrow type of `type_`.
 
-    It raises ValueError or ArithmeticError for a value that does not fit.
+    It raises ValueError or ArithmeticError for a value that does not fit: InnerMismatch if it is inside of another.
     """
     if type_.kind in _RANGES:
         return _integer(*_RANGES[type_.kind])
@@ -37,7 +52,9 @@ def value_cast(type_: DataType) -> Cast:
             return _float
         case "float16" | "float32":
             return lambda value: _short_float(value, _LARGEST[type_.kind])
-        case "string" | "interval":
+        case "string":
+            return _text_column
+        case "interval":
             return _text
         case "binary":
             return lambda value: _bytes(value, type_.length)
@@ -53,6 +70,12 @@ def value_cast(type_: DataType) -> Cast:
             return lambda value: _decimal(value, type_)
         case "null":
             return _reject
+        case "list" if type_.item:
+            return _list(type_.item)
+        case "map" if type_.item:
+            return _map(type_.item)
+        case "struct":
+            return _struct(type_.fields)
     raise AssertionError(f"{type_} cannot be declared")
 
 
@@ -66,6 +89,58 @@ def _integer(least: int, most: int) -> Cast:
 
 
 _LONG = _integer(*_RANGES["int64"])
+
+
+def _struct(fields: Sequence[Field]) -> Cast:
+    members = [(f.name, _inner_cast(f.type, lambda name: f".{name}")) for f in fields]
+
+    def cast(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(value)
+        return {name: inner(value.get(name), name) for name, inner in members}
+
+    return cast
+
+
+def _list(item: DataType) -> Cast:
+    inner = _inner_cast(item, lambda index: f"[{index}]")
+
+    def cast(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError(value)
+        return [inner(one, index) for index, one in enumerate(value)]
+
+    return cast
+
+
+def _map(item: DataType) -> Cast:
+    inner = _inner_cast(item, lambda key: f"[{format_value(key)}]")
+
+    def cast(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise ValueError(value)
+        return [(_text(key), inner(one, key)) for key, one in value.items()]
+
+    return cast
+
+
+def _inner_cast(type_: DataType, step: Callable[[Any], str]) -> Callable[[Any, Any], Any]:
+    """A cast of values inside of nested ones. Its errors lead to the value; `step` writes the place of one of them."""
+    outer = value_cast(type_)
+
+    def cast(value: Any, place: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return outer(value)
+        except ContainerInText:
+            raise
+        except InnerMismatch as error:
+            raise InnerMismatch(step(place) + error.path, error.value, error.type) from None
+        except (ValueError, ArithmeticError):
+            raise InnerMismatch(step(place), value, type_) from None
+
+    return cast
 
 
 def _reject(value: Any) -> None:
@@ -97,6 +172,12 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError(value)
     return value
+
+
+def _text_column(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise ContainerInText(value)
+    return _text(value)
 
 
 def _text(value: Any) -> str:

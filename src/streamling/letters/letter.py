@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from streamling.connector import BadRow, Epoch, Json
+from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import NodeSpec
 
 
@@ -66,7 +67,7 @@ class LetterBatch:
             node_type=node.role.value,
             stage=stage.value,
             reason_code=bad.reason,
-            reason_text=bad.message,
+            reason_text=mask_text(bad.message),
             raw=bad.raw,
             raw_key=bad.raw_key,
             headers=bad.headers,

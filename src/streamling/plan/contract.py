@@ -25,6 +25,9 @@ class Discovery:
 
     schema: Schema
     primary_key: Key = ()
+    cautions: tuple[Caution, ...] = ()
+    carries_changes: bool | None = None
+    """Whether its rows may be updates or deletes; None: as its options say."""
 
 
 @runtime_checkable
@@ -65,6 +68,19 @@ class ChecksAlone(Protocol):
 
     def check_alone(self, node: NodeSpec) -> Iterable[Finding]:
         """All problems at once."""
+
+
+@runtime_checkable
+class FiltersChanges(Protocol):
+    """A query that may drop updates and deletes."""
+
+    @property
+    def deletes_unmatched(self) -> bool:
+        """Whether updates and deletes that do not match become deletes."""
+
+    @property
+    def drops_knowingly(self) -> bool:
+        """Whether the file says that they are dropped; then there is no warning."""
 
 
 @runtime_checkable

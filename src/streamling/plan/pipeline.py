@@ -27,6 +27,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
+from streamling.plan.changes import change_cautions, deletes_unmatched, may_change
 from streamling.plan.contract import (
     ChecksAlone,
     ChecksColumns,
@@ -42,7 +43,7 @@ from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.feedback import feedback_problems
 from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql import Query, Statement, check_statement, compile_query
+from streamling.plan.sql import Query, Statement, check_statement, compile_query, deletion_problems
 from streamling.plan.streams import placement_cautions
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
@@ -159,6 +160,8 @@ class _Planner:
             self._plan_node(node)
         self.problems.extend(feedback_problems(self.pipeline.nodes))
         self.cautions.extend(placement_cautions(self.planned))
+        if not self.problems:
+            self.cautions.extend(change_cautions(self.planned, self.graph.statements))
         if self.problems:
             raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
         return Plan(tuple(self.planned), tuple(in_file_order(self.cautions)))
@@ -187,7 +190,8 @@ class _Planner:
                 self._add(finding)
         asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
         width = self._width(node, inputs, columns, key)
-        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks, width)
+        changes = self._carries_changes(node, statement, inputs)
+        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks, changes, width)
         self.planned.append(planned)
         if is_stream(node):
             self.streams.setdefault(node.ref, planned)
@@ -198,16 +202,31 @@ class _Planner:
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
         query: Query | None = None
         if len(schemas) == len(tables):
-            query = compile_query(statement, schemas, {ref: t.view for ref, t in tables.items() if t is not None})
+            views = {ref: t.view for ref, t in tables.items() if t is not None}
+            query = compile_query(statement, schemas, views, deletes=self._deletes(node, statement))
             for text, where in query.cautions:
                 message = f"{node.described()}: {text}"
                 self.cautions.append(Caution(SQL_SUSPICIOUS, message, node=node.name, where=where or node.where))
         else:
             for problem in check_statement(statement):
                 self.problems.extend(problems_of(problem, node, "sql"))
+        if deletes_unmatched(node):
+            for problem in deletion_problems(statement):
+                self.problems.extend(problems_of(problem, node, "sql"))
         if _is_table(node):
             self.problems.extend(filling_problems(node, statement, query))
         return query
+
+    def _deletes(self, node: NodeSpec, statement: Statement) -> Key | None:
+        """The key of the rows that become deletes; None if rows that do not match are dropped."""
+        if not deletes_unmatched(node) or deletion_problems(statement):
+            return None
+        return node.options.own_key
+
+    def _carries_changes(self, node: NodeSpec, statement: Statement | None, inputs: tuple[str, ...]) -> bool:
+        discovery = self.discoveries.get(node.ref)
+        read = [stream for ref in inputs if (stream := self.streams.get(ref)) is not None]
+        return may_change(node, statement, read, discovery if isinstance(discovery, Discovery) else None)
 
     def _columns(self, node: NodeSpec, inputs: tuple[str, ...]) -> Schema | None:
         """The columns of a node that is not a query; None if they are not known."""
@@ -230,6 +249,7 @@ class _Planner:
         if isinstance(discovery, StreamlingError):
             raise discovery
         if discovery is not None:
+            self.cautions.extend(discovery.cautions)
             return discovery.schema
         declared = node.options.output_schema(node) if isinstance(node.options, DeclaresColumns) else None
         if declared is None:

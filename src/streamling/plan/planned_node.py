@@ -26,6 +26,8 @@ class PlannedNode:
     query: Query | None = None
     asks: tuple[str, ...] = ()
     """The dynamic tables in which its query looks values up."""
+    carries_changes: bool = True
+    """Whether its rows may be updates or deletes, not only inserts."""
     width: int = 1
     """The number of streams, as far as it is known before the run."""
 

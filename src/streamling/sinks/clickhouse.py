@@ -28,6 +28,7 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
     """A missing table is created as a ReplacingMergeTree; an existing one is used as it is, columns matched by name."""
 
     identity_labels = ("table",)
+    keeps_rows_by_key = True
     key_required = KEY_REQUIRED
 
     table: str = Field(min_length=1, description="Table, or `database.table`; created if missing.")

@@ -47,6 +47,10 @@ class GeneratorOptions(Keyed, SourceOptions):
     def ends(self) -> bool:
         return self.rows is not None
 
+    @property
+    def carries_changes(self) -> bool:
+        return self.columns.get(OPERATION_COLUMN, "'i'").strip() != "'i'"
+
     def output_schema(self, node: NodeSpec) -> Schema:
         """Types follow from the expressions; no other system is asked."""
         compiled = self.compiled(node)

@@ -88,6 +88,11 @@ class HybridOptions(Keyed, SourceOptions):
             raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
         return unbounded
 
+    @property
+    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
+        condition = self.unbounded_source.filter
+        return None if condition is None else (condition, ("unbounded_source", "filter"))
+
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         if self.unbounded_source.filter is not None:
             yield from filter_problems(node, self.unbounded_source.filter, columns, "unbounded_source", "filter")

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from streamling.errors import INVALID_VALUE, MISSING_FIELD, UNKNOWN_FIELD, WRONG_TYPE, Condition
+from streamling.spec.mask import is_secretive, mask_url
 from streamling.spec.model_shape import ModelShape, Path
-from streamling.spec.secret import SECRETIVE
 
 _EXPECTED = {
     "string_type": "text",
@@ -83,7 +83,7 @@ class Fault:
     hint: str | None = None
 
 
-def wrong_type(text: str, *, field: str | None = None) -> PydanticCustomError:
+def wrong_type(text: str, *, field: str | Path | None = None) -> PydanticCustomError:
     """To raise from a validator: the value has the wrong YAML type."""
     return _ours("wrong_type", text, field)
 
@@ -93,8 +93,8 @@ def missing_field(text: str, *, field: str | None = None) -> PydanticCustomError
     return _ours("missing_field", text, field)
 
 
-def invalid_value(text: str, *, field: str | None = None, hint: str | None = None) -> PydanticCustomError:
-    """To raise from a validator. `field` names the wrong field when the validator checks the whole model."""
+def invalid_value(text: str, *, field: str | Path | None = None, hint: str | None = None) -> PydanticCustomError:
+    """To raise from a validator. `field` names the wrong field, or leads to it, when the validator checks all of it."""
     return _ours("invalid_value", text, field, hint)
 
 
@@ -158,7 +158,7 @@ def _fold(name: str) -> str:
     return _PUNCTUATION.sub("", name.casefold()) or name
 
 
-def _ours(code: str, text: str, field: str | None, hint: str | None = None) -> PydanticCustomError:
+def _ours(code: str, text: str, field: str | Path | None, hint: str | None = None) -> PydanticCustomError:
     # The text goes in as a parameter because pydantic reads braces in a template.
     return PydanticCustomError(code, "{text}", {"text": text, "field": field, "hint": hint})
 
@@ -198,8 +198,8 @@ def _fault(detail: ErrorDetails, shape: ModelShape) -> Fault:
         case _ if kind in _OURS:
             hint = context.get("hint")
             fault = Fault(_OURS[kind], path, str(context["text"]), hint if isinstance(hint, str) else None)
-            if isinstance(field := context.get("field"), str):
-                fault = replace(fault, path=(*path, field))
+            if isinstance(field := context.get("field"), str | tuple):
+                fault = replace(fault, path=(*path, *((field,) if isinstance(field, str) else field)))
             return replace(fault, sentence=f"{_subject(fault.path)} {fault.sentence}") if fault.path else fault
         case _:
             wrong = _describe_input(path, detail)
@@ -252,7 +252,7 @@ def _type_hint(path: Path, detail: ErrorDetails) -> str | None:
 
 
 def _is_secretive(path: Path) -> bool:
-    return any(isinstance(part, str) and (part == "headers" or SECRETIVE.search(part)) for part in path)
+    return any(isinstance(part, str) and is_secretive(part) for part in path)
 
 
 def _value(path: Path, value: object) -> str:
@@ -265,6 +265,7 @@ def _value(path: Path, value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
+            value = mask_url(value)
             return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
         case dict():
             return "a map"

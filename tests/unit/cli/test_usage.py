@@ -141,7 +141,7 @@ def test_state_keys_are_completed_and_nothing_is_made(completed: Callable[[str],
     store.put({"numbers:generator": 1, "names:file": 2, "other": 3})
     store.close()
     assert completed("state show n") == ["names:file", "numbers:generator"]
-    assert completed("state r") == ["reset"]
+    assert completed("state r") == ["reset", "rewind"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

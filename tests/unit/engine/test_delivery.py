@@ -45,10 +45,12 @@ class Writes:
         self._batches = [pa.RecordBatch.from_pydict({"n": list(numbers)}) for numbers in batches]
         self._there = there
 
-    def write(self, node: PlannedNode, results: SimpleNamespace, exclusions: Exclusions) -> list[Report]:
+    def write(
+        self, node: PlannedNode, results: SimpleNamespace, exclusions: Exclusions, *, final: bool = True
+    ) -> list[Report]:
         parts = [[batch] for batch in self._batches] if self._there else [self._batches]
         writer = self._sinks[node.ref].writer()
-        return [writer.write(EPOCH, Task(n, 0), exclusions.filter(part)) for n, part in enumerate(parts)]
+        return [writer.write(EPOCH, Task(n, 0, final), exclusions.filter(part)) for n, part in enumerate(parts)]
 
     def with_origins(self, node: PlannedNode, results: object, bad: Sequence[BadRow], _: object) -> tuple[BadRow, ...]:
         return tuple(bad)
@@ -78,6 +80,7 @@ def flush(
         stop=stop or StopRequest(),
         progress=progress,
         bad_rows=bad_rows(plan, "app", progress, letter_stores(plan, Settings())),
+        max_same_rejects=1000,
     )
     try:
         delivery.flush(RESULTS, chosen)
@@ -105,6 +108,31 @@ def test_sinks_with_one_target_flush_one_after_the_other_in_the_order_of_the_fil
     flush(outlets(**sinks))
     assert order == ["zebra", "ant"]
     assert "zebra, ant" in caplog.text
+
+
+def test_sinks_flush_after_those_that_their_rows_refer_to(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    order: list[str] = []
+    sinks = {name: LedgerSink() for name in ("toys", "children", "apart", "parents")}
+    for name, sink in sinks.items():
+        sink.target = name
+        sink.before_commit = lambda epoch, name=name: order.append(name)
+    sinks["toys"].depends_on = frozenset({"children", "elsewhere"})
+    sinks["children"].depends_on = frozenset({"parents"})
+    flush(outlets(**sinks))
+    assert [name for name in order if name != "apart"] == ["parents", "children", "toys"]
+    assert "parents, children, toys" in caplog.text
+
+
+def test_sinks_that_refer_to_each_other_flush_in_the_order_of_the_file() -> None:
+    order: list[str] = []
+    sinks = {name: LedgerSink() for name in ("one", "two")}
+    for name, sink in sinks.items():
+        sink.target = name
+        sink.depends_on = frozenset({"one", "two"} - {name})
+        sink.before_commit = lambda epoch, name=name: order.append(name)
+    flush(outlets(**sinks))
+    assert order == ["one", "two"]
 
 
 def test_a_sink_that_fails_does_not_keep_the_others_from_finishing() -> None:

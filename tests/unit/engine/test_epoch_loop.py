@@ -657,8 +657,8 @@ def test_being_fenced_while_nobody_moves_ends_the_run_with_advice() -> None:
     with pytest.raises(PermanentError) as caught:
         r.run()
     assert (caught.value.code, caught.value.node) == ("STATE_MOVED", "out")
-    assert "the state is older than the sink's data" in caught.value.message
-    assert "streamling state reset" in (caught.value.hint or "")
+    assert "the target or the state has lost its last commits" in caught.value.message
+    assert "`streamling state rewind --to out`" in (caught.value.hint or "")
     assert len(attempts) == 4
 
 
@@ -667,7 +667,7 @@ def test_a_state_older_than_its_target_ends_the_run_with_advice() -> None:
     r.sinks["out"].positions[KEY] = {"next": 7}
     with pytest.raises(PermanentError) as caught:
         r.run()
-    assert "streamling state reset" in (caught.value.hint or "")
+    assert "streamling state rewind" in (caught.value.hint or "")
 
 
 def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> None:

@@ -19,9 +19,10 @@ STACK = "\n".join(f"\tat org.apache.spark.Something.line{n}(Something.scala:{n})
 
 
 @contextmanager
-def java(script: str, *arguments: str) -> Iterator[Jvm]:
+def java(script: str, *arguments: str, heap: str | None = None) -> Iterator[Jvm]:
     """A process in Java's place."""
-    started = Jvm(["/bin/sh", "-c", script, "sh", *arguments], None, address="127.0.0.1", verbose=False)
+    command = ["/bin/sh", "-c", script, "sh", *arguments]
+    started = Jvm(command, None, address="127.0.0.1", verbose=False, heap=heap)
     try:
         yield started
     finally:
@@ -78,7 +79,7 @@ def test_a_cut_keeps_the_last_lines() -> None:
 def test_out_of_memory_is_said_first_and_what_to_raise(tmp_path: Path, log: str, reason: str) -> None:
     assert out_of_memory(log) == reason
     (tmp_path / "log").write_text(log)
-    with java('cat "$1" >&2; exit 3', str(tmp_path / "log"), "-Xmx512m") as jvm:
+    with java('cat "$1" >&2; exit 3', str(tmp_path / "log"), heap="512m") as jvm:
         assert jvm.ended()
         failure = jvm.failure("the Java virtual machine ended")
     assert failure.message == f"the Java virtual machine ended because it ran out of memory: {reason}"

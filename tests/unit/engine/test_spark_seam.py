@@ -16,6 +16,7 @@ from streamling.errors import (
     SINK_FAILED,
     SPARK_FAILED,
     Condition,
+    Fenced,
     PermanentError,
     StreamlingError,
     TransientError,
@@ -144,13 +145,14 @@ def test_a_small_heap_is_not_refused_for_what_spark_sets_aside(memory: str, rese
     assert spark_conf({"spark.driver.memory": memory})["spark.testing.reservedMemory"] == str(reserved)
 
 
-@pytest.mark.parametrize("kind", [TransientError, PermanentError])
+@pytest.mark.parametrize("kind", [TransientError, PermanentError, Fenced])
 def test_an_error_of_ours_crosses_from_an_executor_as_what_it_is(kind: type[StreamlingError]) -> None:
     with pytest.raises(RuntimeError) as raised, errors_to_driver():
         raise kind(SINK_FAILED, "no space <left>", node="out", hint="make room")
     told = f"Traceback (most recent call last):\n  File x\nRuntimeError: {raised.value}\n SQLSTATE: 38000"
     with pytest.raises(kind, match="no space <left>") as arrived, spark_errors("query"):
         raise PySparkException(told)
+    assert type(arrived.value) is kind
     assert (arrived.value.code, arrived.value.node, arrived.value.hint) == (SINK_FAILED.code, "out", "make room")
 
 

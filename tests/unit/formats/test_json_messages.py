@@ -20,8 +20,11 @@ from streamling.plan.written_types import declared_type
 
 
 def rows(columns: dict[str, str], *bodies: bytes) -> list[Any]:
+    return decoded(ObjectDecoder([Field(name, declared_type(text)) for name, text in columns.items()]), *bodies)
+
+
+def decoded(decoder: ObjectDecoder, *bodies: bytes) -> list[Any]:
     found: list[Any] = []
-    decoder = ObjectDecoder([Field(name, declared_type(text)) for name, text in columns.items()])
     for item in decoder.rows(bodies):
         found.extend([item] if isinstance(item, BadBody) else item.to_pylist())
     return found
@@ -180,6 +183,98 @@ def test_halves_of_objects_do_not_make_whole_ones() -> None:
     assert [type(row) for row in found] == [BadBody, BadBody, BadBody]
 
 
+MESSAGE = b"""{"id": 1, "user": {"name": "Ann", "born": "2001-02-03", "tags": ["a", null], "more": [[1]]},
+ "items": [{"sku": "x", "qty": 2, "price": 12345678901234567.89}, null], "labels": {"a": 1, "b": null}, "else": {}}"""
+NESTED_COLUMNS = {
+    "user": "struct<name: string, born: date, tags: list<string>>",
+    "items": "list<struct<sku: string, qty: int32, price: decimal(20,2)>>",
+}
+
+
+def test_nested_values_are_read_by_arrow_with_all_their_digits() -> None:
+    decoder = ObjectDecoder([Field(name, declared_type(text)) for name, text in NESTED_COLUMNS.items()])
+    batch = decoder._decode_chunk([MESSAGE, b"{}", b'{"user": {}, "items": []}', b'{"user": null}'])
+    assert batch is not None
+    nothing = {"user": None, "items": None}
+    assert batch.to_pylist() == [
+        {
+            "user": {"name": "Ann", "born": dt.date(2001, 2, 3), "tags": ["a", None]},
+            "items": [{"sku": "x", "qty": 2, "price": Decimal("12345678901234567.89")}, None],
+        },
+        nothing,
+        {"user": {"name": None, "born": None, "tags": None}, "items": []},
+        nothing,
+    ]
+
+
+def test_columns_that_arrow_cannot_read_are_read_beside_it() -> None:
+    columns = {"id": "int64", "labels": "map<string, int64>", "user": NESTED_COLUMNS["user"], "small": "uint8"}
+    decoder = ObjectDecoder([Field(name, declared_type(text)) for name, text in columns.items()])
+    batch = decoder._decode_chunk([MESSAGE, b'{"small": 255, "labels": {}}'])
+    assert batch is not None
+    assert batch.column("labels").to_pylist() == [[("a", 1), ("b", None)], []]
+    assert batch.column("small").to_pylist() == [None, 255]
+    assert batch.column("id").to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "message"),
+    [
+        ("struct<tags: list<string>>", '{"tags": ["x", 5]}', "column 'a.tags[1]': 5 is not a valid string"),
+        ("list<struct<n: int64>>", '[{}, {"n": "1"}]', "column 'a[1].n': \"1\" is not a valid int64"),
+        ("map<string, list<uint8>>", '{"k v": [0, 256]}', "column 'a[\"k v\"][1]': 256 is not a valid uint8"),
+        ("struct<d: decimal(4,2)>", '{"d": 1.255}', "column 'a.d': 1.255 is not a valid decimal(4,2)"),
+        ("struct<d: decimal(4,2)>", '{"d": 100}', "column 'a.d': 100 is not a valid decimal(4,2)"),
+        ("list<decimal(20,3)>", "[1, 5e-39]", "column 'a[1]': 5E-39 is not a valid decimal(20,3)"),
+        ("list<float32>", "[1e39]", "column 'a[0]': 1E+39 is not a valid float32"),
+        ("list<list<int8>>", "[[1], 2]", "column 'a[1]': 2 is not a valid list<int8>"),
+        ("struct<b: binary>", '{"b": {"c": 1}}', "column 'a.b': {\"c\": 1} is not a valid binary"),
+        ("struct<b: int64>", "[]", "column 'a': [] is not a valid struct<b: int64>"),
+        ("map<string, int64>", "[]", "column 'a': [] is not a valid map<string, int64>"),
+    ],
+)
+def test_a_value_inside_of_another_is_named_by_its_path(type_: str, text: str, message: str) -> None:
+    good, bad, last = rows({"a": type_}, b"{}", b'{"a": %s}' % text.encode(), b'{"a": null}')
+    assert good == last == {"a": None}
+    assert bad == BadBody("schema_mismatch", message)
+
+
+def test_an_object_or_a_list_in_a_text_column_is_its_json_text() -> None:
+    text = rb'{"b" : [1.50e2, 12345678901234567890123, -0, "\u00e9\ud83d"],  "b": {"NaN": null}}'
+    columns = {"a": "string", "n": "int64", "s": "struct<t: string, l: list<string>>", "m": "map<string, string>"}
+    bodies = [b'{"n": 1, "a": "plain"}']
+    bodies += [b'{"n": 2, "a": %s, "s": {"t": [ ], "l": ["x", {"y":1.0}]}, "m": {"k":[1], "j":"v"}}' % text]
+    bodies += [b'{"a": [ 1 ] , "n": 3}', b'{"a": 5}', b'{"a": {}, "n": "x"}', b'{"a": [NaN]}', b'{"a": [1}']
+    decoder = ObjectDecoder([Field(name, declared_type(text)) for name, text in columns.items()])
+    for _ in range(2):  # the second time it knows which text columns have objects in them
+        found = decoded(decoder, *bodies)
+        assert [row["a"] for row in found[:3]] == ["plain", text.decode(), "[ 1 ]"]
+        assert found[1]["s"] == {"t": "[ ]", "l": ["x", '{"y":1.0}']}
+        assert found[1]["m"] == [("k", "[1]"), ("j", "v")]
+        assert [(bad.reason, bad.message[:29]) for bad in found[3:]] == [
+            ("schema_mismatch", "column 'a': 5 is not a valid "),
+            ("schema_mismatch", "column 'n': \"x\" is not a vali"),
+            ("decode_error", "the payload is not JSON: NaN "),
+            ("decode_error", "the payload is not JSON: Expe"),
+        ]
+
+
+def test_text_columns_with_objects_leave_the_others_to_arrow() -> None:
+    decoder = ObjectDecoder([Field("a", declared_type("string")), Field("n", declared_type("int64"))])
+    bodies = [b'{"a": {"b": %d}, "n": %d}' % (n, n) for n in range(3)]
+    list(decoder.rows(bodies))
+    batch = decoder._decode_chunk(bodies)
+    assert batch is not None
+    assert batch.to_pylist() == [{"a": f'{{"b": {n}}}', "n": n} for n in range(3)]
+
+
+def test_depth_that_nobody_declared_hides_no_value() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    columns = {"u": "struct<name: string, any: string, small: uint8>"}
+    body = b'{"u": {"x": %s, "name": "Ann", "any": [%s], "small": 1}, "y": %s}' % (deep, deep, deep)
+    assert rows(columns, body) == [{"u": {"name": "Ann", "any": f"[{deep.decode()}]", "small": 1}}]
+
+
 COLUMNS = {
     "a": "int64",
     "b": "string",
@@ -190,6 +285,11 @@ COLUMNS = {
     "g": "timestamp",
     "h": "Timestamp(Millisecond, 'Europe/Oslo')",
     "i": "boolean",
+    "j": "struct<a: int64, b: string, c: date32, d: decimal(20,3), e: struct<f: float32>>",
+    "k": "list<decimal(20,3)>",
+    "l": "list<struct<a: timestamp, e: float64>>",
+    "m": "map<string, date32>",
+    "n": "list<string>",
 }
 
 
@@ -236,6 +336,17 @@ VALUES = st.one_of(
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
     st.sampled_from(NESTED),
 )
+INNER_KEYS = st.sampled_from([*"aabcdeef", "x", "\\u0061", "\\ud83d"])
+VALUES = st.recursive(
+    VALUES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2).map(lambda items: f"[{','.join(items)}]"),
+        st.lists(st.tuples(INNER_KEYS, inner), max_size=3).map(
+            lambda members: "{" + ",".join(f'"{key}":{value}' for key, value in members) + "}"
+        ),
+    ),
+    max_leaves=4,
+)
 KEYS = st.sampled_from([*COLUMNS, "x", "x", "\\u0061", "\\ud83d"])
 GAPS = st.sampled_from([""] * 20 + [" ", "\t", "\n", "\r\n", "\x0c", "\u00a0", "\x00"])
 AROUND = st.sampled_from(
@@ -260,8 +371,16 @@ def outcomes(found: Iterator[pa.RecordBatch | BadBody]) -> list[str]:
             lines.append(str(item))
             continue
         columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in item.columns]
-        lines += map(str, zip(*(column.to_pylist() for column in columns), strict=True))
+        lines += map(str, zip(*(_plain(column).to_pylist() for column in columns), strict=True))
     return lines
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """A column without times, also inside of nested values."""
+    moments = pa.list_(pa.struct([("a", pa.timestamp("us")), ("e", pa.float64())]))
+    return (
+        column.cast(pa.list_(pa.struct([("a", pa.int64()), ("e", pa.float64())]))) if column.type == moments else column
+    )
 
 
 @settings(max_examples=150, deadline=None)

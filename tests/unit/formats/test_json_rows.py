@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamling.formats.arrow import arrow_schema
 from streamling.formats.json import json_row, json_rows
+from streamling.formats.time_text import time_text
 from streamling.plan.types import STRING, Field, Schema, decimal, decimal_arb, list_of, map_of, struct_of
 
 
@@ -37,6 +38,11 @@ CASES = {
     "float, shortest form": (pa.float64(), 0.1, "0.1"),
     "NaN": (pa.float64(), float("nan"), "null"),
     "infinity": (pa.float64(), float("-inf"), "null"),
+    "short float, whole": (pa.float32(), 3.0, "3.0"),
+    "short float, shortest form": (pa.float32(), 0.1, "0.1"),
+    "short float, large": (pa.float32(), 1e20, "1e+20"),
+    "float, minus zero": (pa.float64(), -0.0, "-0.0"),
+    "short float, minus zero": (pa.float32(), -0.0, "-0.0"),
     "float32 NaN": (pa.float32(), float("nan"), "null"),
     "decimal, trailing zeros": (pa.decimal128(10, 3), Decimal("1.500"), "1.500"),
     "decimal, 38 digits": (pa.decimal128(38, 0), Decimal("9" * 38), "9" * 38),
@@ -133,6 +139,31 @@ def test_an_empty_map_is_an_object(type_: pa.DataType, value: object, expected: 
 @pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
 def test_a_time_python_cannot_hold_is_still_written(type_: pa.DataType) -> None:
     assert "10000-01-01" in texts([2_932_897 if type_ == pa.date32() else 253_402_300_800_000_000], type_)[0]
+
+
+EXTREMES = [
+    (pa.timestamp("us"), 2**63 - 1, "294247-01-10T04:00:54.775807"),
+    (pa.timestamp("us", "UTC"), 2**63 - 1, "294247-01-10T04:00:54.775807Z"),
+    (pa.timestamp("us", "Europe/Berlin"), 971_890_963_200_000_000, "32768-01-01T00:00:00Z"),
+    (pa.timestamp("us"), -(2**63), "-290308-12-21T19:59:05.224192"),
+    (pa.date32(), 2**31 - 1, "5881580-07-11"),
+    (pa.date32(), -(2**31), "-5877641-06-23"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "expected"), EXTREMES)
+def test_times_beyond_all_calendars_are_written_exactly(type_: pa.DataType, value: int, expected: str) -> None:
+    assert texts([None, value], type_) == ["null", f'"{expected}"']
+    assert texts([[value, None]], pa.list_(type_)) == [f'["{expected}",null]']
+    assert texts([{"a": value}], pa.struct([("a", type_)])) == [f'{{"a":"{expected}"}}']
+    assert texts([[("k", value)]], pa.map_(pa.string(), type_)) == [f'{{"k":"{expected}"}}']
+
+
+@given(st.integers(-12_687_428, 11_248_737), st.integers(0, 24 * 3600 * 10**6 - 1))
+def test_slow_texts_of_times_are_those_of_arrow(day: int, microsecond: int) -> None:
+    moment = day * 24 * 3600 * 10**6 + microsecond
+    for type_, number in ((pa.date32(), day), (pa.timestamp("us"), moment), (pa.timestamp("us", "UTC"), moment)):
+        assert time_text(number, type_) == pa.array([number], type_).cast(pa.string())[0].as_py()
 
 
 def test_decimals_of_up_to_76_digits_are_numbers_and_longer_ones_text() -> None:

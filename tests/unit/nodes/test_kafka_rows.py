@@ -12,7 +12,7 @@ from streamling.connector import BadRow
 from streamling.plan.types import OPERATION_FIELD, Field, Schema
 from streamling.plan.written_types import declared_type
 from streamling.sources.kafka import METADATA
-from streamling.sources.kafka.payload import JsonPayload
+from streamling.sources.kafka.payload import DeclaredPayload, PayloadForm
 from streamling.sources.kafka.rows import MessageRows
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -26,7 +26,7 @@ def rows(type_: str, *messages: Any, metadata: bool = False) -> list[Any]:
     """Of the column `k`, which is the key."""
     column = Field("k", declared_type(type_))
     columns = Schema((column, *(METADATA if metadata else ()), OPERATION_FIELD))
-    payload, connection = JsonPayload((column,)), KafkaConnection(brokers="localhost:1")
+    payload, connection = DeclaredPayload((column,)), KafkaConnection(brokers="localhost:1")
     found: list[Any] = []
     for item in MessageRows("t", columns, payload, connection, metadata, "delete", ("k",)).rows(messages):
         found.extend([item] if isinstance(item, BadRow) else getattr(item, "to_pylist", list)())
@@ -68,3 +68,27 @@ def test_a_time_that_no_timestamp_can_be_makes_one_bad_row() -> None:
         ("schema_mismatch", 3, b'{"k": 3}'),
     ]
     assert "'__kafka_timestamp'" in bad[0].message
+
+
+def test_envelopes_and_tombstones_become_changes_in_their_order() -> None:
+    columns = Schema((Field("k", declared_type("int64")), Field("v", declared_type("string")), OPERATION_FIELD))
+    payload = DeclaredPayload(columns.fields[:-1], PayloadForm.ENVELOPE)
+    messages = [
+        message(0, b'{"op": "c", "after": {"k": 1, "v": {"x": [1.50]}}, "before": null}'),
+        message(1, b'{"op": "d", "before": {"k": 1}, "after": null}'),
+        message(2, None, b'{"schema": {"type": "struct"}, "payload": {"k": 2}}'),
+        message(3, None, b'{"schema": {"type": "int64"}, "payload": 3}'),
+        message(4, b'{"op": "t"}'),
+        message(5, None, b'{"schema": null, "payload": null}'),
+    ]
+    connection = KafkaConnection(brokers="localhost:1")
+    found: list[Any] = []
+    for item in MessageRows("t", columns, payload, connection, False, "delete", ("k",)).rows(messages):
+        found.extend([item] if isinstance(item, BadRow) else item.to_pylist())  # type: ignore[union-attr]
+    assert found[:4] == [
+        {"k": 1, "v": '{"x": [1.50]}', "_gs_op": "i"},
+        {"k": 1, "v": None, "_gs_op": "d"},
+        {"k": 2, "v": None, "_gs_op": "d"},
+        {"k": 3, "v": None, "_gs_op": "d"},
+    ]
+    assert [(bad.reason, bad.source["offset"]) for bad in found[4:]] == [("unknown_operation", 4), ("tombstone", 5)]

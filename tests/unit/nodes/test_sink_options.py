@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from streamling.connector import BatchPolicy, kinds
+from streamling.connector import BatchPolicy, Guarantee, kinds
 from streamling.errors import KEY_REQUIRED, MESSAGE_KEY, Caution, Condition, UserError
 from streamling.plan.contract import ChecksColumns
 from streamling.plan.types import (
@@ -35,6 +35,7 @@ from streamling.plan.types import (
 )
 from streamling.sinks.clickhouse import ClickHouseSinkOptions
 from streamling.sinks.kafka import KafkaSinkOptions, MessageCompression
+from streamling.sinks.kafka.sink import KafkaSink
 from streamling.sinks.postgres import OnConflict, PostgresOptions
 from streamling.sinks.postgres.sink import PostgresSink
 from streamling.sinks.postgres_aggregate import AggregateFunction, PostgresAggregateOptions
@@ -273,6 +274,22 @@ def test_a_kafka_sink_packs_with_lz4_unless_told_otherwise() -> None:
 def test_a_kafka_sink_needs_a_format_in_lower_case() -> None:
     assert problem("sink", KAFKA)[:2] == ("MISSING_FIELD", 2)
     assert problem("sink", KAFKA + "data_format: JSON")[:2] == ("INVALID_VALUE", 6)
+
+
+@pytest.mark.parametrize(
+    ("more", "owed"), [("", Guarantee.EXACTLY_ONCE), ("exactly_once: false", Guarantee.AT_LEAST_ONCE)]
+)
+def test_a_kafka_sink_says_before_it_runs_how_it_delivers(more: str, owed: Guarantee) -> None:
+    made = kinds.build(node("sink", f"{KAFKA}data_format: json\n{more}"), Settings())
+    assert isinstance(made, KafkaSink)
+    assert (made.capabilities.guarantee, made.capabilities.transactional) == (owed, owed is Guarantee.EXACTLY_ONCE)
+
+
+def test_columns_that_become_one_avro_field_are_refused() -> None:
+    rows = Schema((Field("a b", INT64), Field("a_b", INT64)))
+    (found,) = findings(KAFKA + "data_format: avro\n", rows)
+    assert "the columns 'a b' and 'a_b' both become the Avro field 'a_b'" in str(found)
+    assert findings(KAFKA + "data_format: json\n", rows) == []
 
 
 @pytest.mark.parametrize("written", ["none", "GZIP", "Lz4"])

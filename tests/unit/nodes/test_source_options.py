@@ -98,6 +98,87 @@ def test_a_type_that_does_not_exist_is_reported_at_its_column() -> None:
     assert "'schema.bad'" in found[0].message and "unsupported data type 'money'; accepted: int8" in found[0].message
 
 
+def test_nested_columns_are_maps_and_lists_of_types_or_text() -> None:
+    schema = kafka_columns(
+        """data_format: json
+schema:
+  user: {name: string, tags: [text], home: {lat: double precision}}
+  items: [{sku: varchar(20), prices: ["numeric(12,2)"]}]
+  labels: {"*": bigint}
+  same: struct<name:string,tags:list<string>,home:struct<lat:float64>>"""
+    )
+    assert schema is not None
+    types = {f.name: f.type for f in schema}
+    assert {name: str(type_) for name, type_ in types.items() if name != "same"} == {
+        "user": "struct<name: string, tags: list<string>, home: struct<lat: float64>>",
+        "items": "list<struct<sku: string, prices: list<decimal(12,2)>>>",
+        "labels": "map<string, int64>",
+        "_gs_op": "string",
+    }
+    assert types["same"] == types["user"]
+
+
+@pytest.mark.parametrize(
+    ("column", "code", "fragment"),
+    [
+        ("{b: [money]}", "INVALID_VALUE", "'schema.a.b[0]' has an invalid type: unsupported data type 'money'"),
+        ("{b: {c: 5}}", "WRONG_TYPE", "'schema.a.b.c' must be a type: a name such as int64, a map of the fields"),
+        ("{b: }", "WRONG_TYPE", "'schema.a.b' must be a type"),
+        ("{}", "WRONG_TYPE", "'schema.a' must be a type"),
+        ("[]", "WRONG_TYPE", "'schema.a' must have one type, that of all items, not 0"),
+        ('{"*": int64, b: int64}', "INVALID_VALUE", "'schema.a' must have '*' alone"),
+        ("{b: decimal(12,2)}", "INVALID_VALUE", "'schema.a.b' has an invalid type: 'decimal(12' is cut off"),
+        ("{b: map<string,int64>}", "INVALID_VALUE", "'schema.a.b' has an invalid type: 'map<string' is cut off"),
+    ],
+)
+def test_a_wrong_type_inside_of_another_is_reported_at_its_place(column: str, code: str, fragment: str) -> None:
+    (found,) = problems("source", f"type: kafka\ntopic: t\ndata_format: json\nschema:\n  a: {column}")
+    assert found.code == code
+    assert fragment in found.message
+
+
+def test_raw_payloads_are_one_column_of_text_or_bytes() -> None:
+    schema, named = kafka_columns("data_format: raw"), kafka_columns("data_format: raw\nschema: {body: bytea}")
+    assert schema is not None and named is not None
+    assert [(f.name, str(f.type)) for f in schema] == [("value", "string"), ("_gs_op", "string")]
+    assert [(f.name, str(f.type)) for f in named] == [("body", "binary"), ("_gs_op", "string")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fragment"),
+    [
+        ("data_format: raw\nschema: {a: string, b: string}", "'schema' must have one column with 'data_format: raw'"),
+        ("data_format: raw\nschema: {a: int64}", "'schema.a' is int64; with 'data_format: raw' it must be string"),
+        ("data_format: raw\nschema: {_gs_op: string}", "'schema' must not name the payload '_gs_op'"),
+        ("data_format: raw\nenvelope: debezium", "'envelope' is not allowed with 'data_format: raw'"),
+        ("data_format: json\nschema: {_gs_op: string}\nenvelope: debezium", "but 'schema' declares '_gs_op' too"),
+        ("envelope: debezum", "'envelope' is 'debezum'; accepted: debezium"),
+    ],
+)
+def test_formats_and_envelopes_that_do_not_go_together_are_refused(fields: str, fragment: str) -> None:
+    code, _, message = problem("source", f"type: kafka\ntopic: t\n{fields}")
+    assert code == "INVALID_VALUE" and fragment in message
+
+
+def test_tombstones_of_raw_messages_delete_nothing() -> None:
+    fields = "type: kafka\ntopic: t\ndata_format: raw\nprimary_key: value\ntombstones: delete"
+    (found,) = findings(fields, columns(value=STRING), ("value",))
+    assert "needs key columns" in found.message
+
+
+def test_files_of_json_lines_have_nested_columns_too() -> None:
+    options = node("source", "type: file\npath: a\nformat: json\nschema: {a: {b: [int]}}").options
+    assert isinstance(options, FileSourceOptions) and options.schema_ is not None
+    assert str(options.schema_["a"]) == "struct<b: list<int32>>"
+    for format_, type_, fragment in (
+        ("csv", "{b: int}", "is struct<b: int32>, which csv files cannot contain"),
+        ("json", "{b: time64}", "is struct<b: time64>, which has time64, which text files cannot contain"),
+        ("json", '{"*": int}', "is map<string, int32>, which text files cannot contain"),
+    ):
+        _, _, message = problem("source", f"type: file\npath: a\nformat: {format_}\nschema: {{a: {type_}}}")
+        assert fragment in message
+
+
 def test_the_operation_column_must_be_text() -> None:
     found = problem("source", "type: kafka\ntopic: t\ndata_format: json\nschema: {a: int64, _gs_op: int64}")
     assert found[0] == "INVALID_VALUE" and "'schema._gs_op'" in found[2]

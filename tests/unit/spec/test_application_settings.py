@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamling.errors import InvalidPipeline, StreamlingError, UserError, Where
-from streamling.spec.secret import Secret, mask_url
+from streamling.spec.mask import mask_url
+from streamling.spec.secret import Secret
 from streamling.spec.settings import LoadedSettings, Settings, load_settings
 
 

@@ -179,9 +179,9 @@ class Dataflow:
                 rows.materialize()
             return rows
 
-    def write(self, node: PlannedNode, results: Results, exclusions: Exclusions) -> list[Report]:
-        """Let a sink's writers write; returns one report per writer."""
-        return self._writes[node.id].write(results, exclusions)
+    def write(self, node: PlannedNode, results: Results, exclusions: Exclusions, *, final: bool = True) -> list[Report]:
+        """Let a sink's writers write; returns one report per writer. Raises WaitsForOthers unless `final`."""
+        return self._writes[node.id].write(results, exclusions, final=final)
 
     def with_origins(
         self, node: PlannedNode, results: Results, bad_rows: Sequence[BadRow], exclusions: Exclusions

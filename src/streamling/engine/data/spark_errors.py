@@ -18,12 +18,16 @@ from streamling.errors import (
     DATA_ERROR,
     JVM_FAILED,
     SPARK_FAILED,
+    Fenced,
     PermanentError,
     StreamlingError,
     TransientError,
 )
+from streamling.spec.mask import mask_text
 
 _MARK = "<<streamling>>"
+# The kinds of errors that the driver treats differently from permanent ones; Fenced is a TransientError.
+_KINDS: dict[str, type[StreamlingError]] = {"fenced": Fenced, "transient": TransientError}
 
 # Error conditions caused by a row whose values cannot be computed, and the reason codes of such rows.
 _ROW_CONDITIONS = {
@@ -150,7 +154,7 @@ def errors_to_driver() -> Iterator[None]:
     try:
         yield
     except StreamlingError as error:
-        kind = "transient" if isinstance(error, TransientError) else "permanent"
+        kind = next((name for name, class_ in _KINDS.items() if isinstance(error, class_)), "permanent")
         fields = {"kind": kind, "code": error.code, "message": error.message, "node": error.node, "hint": error.hint}
         raise RuntimeError(f"{_MARK}{json.dumps(fields)}{_MARK}") from error
 
@@ -161,7 +165,7 @@ def _decode_error(message: str) -> StreamlingError | None:
     if len(parts) < 3:
         return None
     fields = json.loads(parts[1])
-    kind = TransientError if fields["kind"] == "transient" else PermanentError
+    kind = _KINDS.get(fields["kind"], PermanentError)
     return kind(CONDITIONS[fields["code"]], fields["message"], node=fields["node"], hint=fields["hint"])
 
 
@@ -201,8 +205,11 @@ def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
 
 
 def _message_of(message: str) -> str:
-    """The message without a stack trace: its first line, or the last error line of a Python worker's traceback."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    """The message without secrets and without a stack trace.
+
+    It is the first line, or the last error line of a Python worker's traceback.
+    """
+    lines = [line.strip() for line in mask_text(message).strip().splitlines() if line.strip()]
     if not lines:
         return "no message"
     if any("Traceback (most recent call last)" in line for line in lines):

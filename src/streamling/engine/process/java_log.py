@@ -13,6 +13,8 @@ import tempfile
 import threading
 from typing import IO
 
+from streamling.spec.mask import mask_text
+
 # A warning has hundreds of bytes, a stack trace thousands: the reason why Java ended is in the last part.
 MAX_BYTES = 4 << 20
 _KEPT_BYTES = 256 << 10
@@ -67,7 +69,7 @@ def out_of_memory(log: str) -> str | None:
 
 
 def last_lines(log: str) -> str:
-    return "\n".join(log.strip().splitlines()[-_DISPLAYED_LINES:])
+    return mask_text("\n".join(log.strip().splitlines()[-_DISPLAYED_LINES:]))
 
 
 def memory_hint(current: str | None = None) -> str:

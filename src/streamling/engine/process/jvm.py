@@ -3,6 +3,9 @@
 It is started with INT, TERM and HUP ignored, so that a signal to the whole process group reaches only the driver,
 which then stops in order. However the driver dies, the kernel closes the pipe, and the JVM exits when it reads the end
 of its input; its Python workers exit in the same way.
+
+Every user of a machine can read the command lines of all processes. So Spark settings are not on the command line: the
+session sets them (`session.py`). The user's own options for Java are in a file without a name, which Java reads.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
-from streamling.engine.process.java import major_version
+from streamling.engine.process.java import java_home, major_version
 from streamling.engine.process.java_log import JavaLog, last_lines, memory_hint, out_of_memory
-from streamling.errors import JVM_FAILED, PermanentError
+from streamling.errors import JVM_FAILED, SETTING_INVALID, PermanentError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +84,11 @@ _FLAGS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+# Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. Spark's temporary files hold rows
+# and pickled tasks, so only this user may read them; its Python workers, which write the files of sinks, restore the
+# mask. A shell does this without running Python code between fork and exec.
+UMASK_VARIABLE = "STREAMLING_UMASK"
+_PREPARE = f'trap "" INT TERM HUP; {UMASK_VARIABLE}=$(umask); export {UMASK_VARIABLE}; umask 077; exec "$@"'
 _UNUSED_JARS = ("spark-mllib_", "spark-mllib-local_")
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 
@@ -121,11 +130,23 @@ def flags(version: int | None) -> tuple[str, ...]:
 class Jvm:
     """One launched JVM. `launch` returns at once; `gateway` waits until it answers."""
 
-    def __init__(self, command: Sequence[str], archive: Path | None, *, address: str | None, verbose: bool) -> None:
-        # The directory is removed as soon as it was read, and the log file has no name: a kill leaves nothing behind.
+    def __init__(
+        self,
+        command: Sequence[str],
+        archive: Path | None,
+        *,
+        address: str | None,
+        verbose: bool,
+        heap: str | None = None,
+        options: IO[bytes] | None = None,
+    ) -> None:
+        # The directory is removed as soon as it was read, and the other files have no names: a kill leaves nothing
+        # behind that holds a secret.
         self._directory = Path(tempfile.mkdtemp(prefix="streamling-"))
         self._log = None if verbose else JavaLog()
         self._command = command
+        self._options = options
+        self._heap = heap
         self._archive = archive
         self._address = address
         self._process = self._start()
@@ -140,19 +161,31 @@ class Jvm:
         extra_flags: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> Jvm:
-        """Start Java with these Spark settings, and with the class archive if there is one."""
+        """Start Java with the memory, the options and the jars of these settings, and with the class archive if there
+        is one. All other settings are up to the session."""
+        extra = _java_options(conf)
+        options = _option_file(extra)
+        heap = conf.get("spark.driver.memory", "1g")
         command = [
             str(java),
             *flags(major_version(java)),
-            f"-Xmx{conf.get('spark.driver.memory', '1g')}",
+            f"-Xmx{heap}",
             *extra_flags,
-            *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
-            *(f"-D{name}={value}" for name, value in conf.items()),
+            *([f"@/dev/fd/{options.fileno()}"] if options else []),
+            # Names of such files; Java does not read one inside another.
+            *(option for option in extra if option.startswith("@")),
             "-cp",
             os.pathsep.join(str(p) for p in [*spark_jars(), *_local_jars(conf)]),
             _GATEWAY_CLASS,
         ]
-        return cls(command, archive, address=conf.get("spark.driver.bindAddress"), verbose=verbose)
+        return cls(
+            command,
+            archive,
+            address=conf.get("spark.driver.bindAddress"),
+            verbose=verbose,
+            heap=next((o.removeprefix("-Xmx") for o in reversed(extra) if o.startswith("-Xmx")), heap),
+            options=options,
+        )
 
     def _start(self) -> subprocess.Popen[bytes]:
         java, *rest = self._command
@@ -167,11 +200,14 @@ class Jvm:
         )
         if self._address is not None:
             environment["SPARK_LOCAL_IP"] = self._address
-        # Ignored signals stay ignored across exec, and a JVM leaves an ignored signal alone. A shell sets this up
-        # without running Python code between fork and exec.
-        shell = ["/bin/sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh", java, *archive, *rest]
+        if self._options is not None:
+            environment |= _library_path(Path(java))
+        shell = ["/bin/sh", "-c", _PREPARE, "sh", java, *archive, *rest]
+        inherited = [] if self._options is None else [self._options.fileno()]
         output = self._log.file if self._log else sys.stderr.buffer
-        return subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
+        return subprocess.Popen(
+            shell, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, pass_fds=inherited
+        )
 
     @property
     def pid(self) -> int:
@@ -225,15 +261,11 @@ class Jvm:
         if reason or self._process.poll() in _OUT_OF_MEMORY_CODES:
             detail = f": {reason}" if reason else ""
             message = f"{message} because it ran out of memory{detail}"
-            return PermanentError(JVM_FAILED, message, hint=self._memory_hint())
+            return PermanentError(JVM_FAILED, message, hint=memory_hint(self._heap))
         tail = last_lines(text)
         return PermanentError(
             JVM_FAILED, message + (f"; its last output:\n{tail}" if tail else ""), hint="-v shows its whole log"
         )
-
-    def _memory_hint(self) -> str:
-        heaps = [argument.removeprefix("-Xmx") for argument in self._command if argument.startswith("-Xmx")]
-        return memory_hint(heaps[-1] if heaps else None)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End the process: close its input, wait, kill it if it does not exit in time."""
@@ -261,3 +293,37 @@ def _local_jars(conf: Mapping[str, str]) -> list[str]:
     """The user's jars; they are appended, so the class archive stays valid."""
     jars = [*conf.get("spark.jars", "").split(","), *conf.get("spark.driver.extraClassPath", "").split(os.pathsep)]
     return [jar.removeprefix("file:") for jar in jars if jar]
+
+
+def _java_options(conf: Mapping[str, str]) -> list[str]:
+    try:
+        return shlex.split(conf.get("spark.driver.extraJavaOptions", ""))
+    except ValueError:  # its message may quote the value, which may hold a secret
+        message = "'spark.driver.extraJavaOptions' has a quote that is not closed, or ends with a backslash"
+        raise UserError(SETTING_INVALID, message) from None
+
+
+def _option_file(options: Sequence[str]) -> IO[bytes] | None:
+    """Options in the notation of the files that `java @file` reads. Without a name, only for this user and Java."""
+    lines = [f'"{_escape(option)}"\n' for option in options if not option.startswith("@")]
+    if not lines:
+        return None
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.write("".join(lines).encode("utf-8", "surrogateescape"))
+    file.flush()
+    return file
+
+
+def _escape(option: str) -> str:
+    for char, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f")):
+        option = option.replace(char, escape)
+    return option
+
+
+def _library_path(java: Path) -> dict[str, str]:
+    """Keeps Java from executing itself again, then with all options on the command line.
+
+    It does so if a library path names the directory of another Java's library and not its own first.
+    """
+    path = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": os.pathsep.join([str(java_home(java) / "lib" / "server"), path])} if path else {}

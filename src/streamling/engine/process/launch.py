@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from streamling.clients.open_files import raise_file_limit
 from streamling.engine.process.archive import find_archive
 from streamling.engine.process.java import find_java
 from streamling.engine.process.jvm import STOP_TIMEOUT_S, Jvm
@@ -29,6 +30,7 @@ def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
     jvm, _early = _early, None
     if jvm is not None:
         return jvm
+    raise_file_limit()
     java, draft = find_java(), os.environ.get(TRAIN_VARIABLE)
     if draft:
         return Jvm.launch(java, conf, extra_flags=(f"-XX:ArchiveClassesAtExit={draft}",), verbose=verbose)

@@ -14,6 +14,7 @@ from streamling.engine.process.cores import cores, local_cores
 from streamling.engine.process.jvm import Jvm, spark_home
 from streamling.engine.process.master import check_reachable, driver_address, is_local
 from streamling.plan.spark_settings import SESSION_SETTINGS
+from streamling.spec.mask import SECRETIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +50,8 @@ def spark_conf(overrides: Mapping[str, str], *, application: str = "", sinks: in
         "spark.driver.memory": "1g",
         # A larger result makes the engine cut the epoch; three copies of one this large fit the default heap.
         "spark.driver.maxResultSize": "256m",
+        # What Spark itself masks, in event logs and in its UI if the user turns them on.
+        "spark.redaction.regex": f"(?i){SECRETIVE.pattern}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The UI is off, so what its status listener keeps is never displayed and only grows with every epoch.
@@ -119,6 +122,7 @@ def open_session(jvm: Jvm, conf: Mapping[str, str], *, meanwhile: Callable[[], o
         SparkContext._ensure_initialized()
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    _set_properties(SparkContext._jvm, conf)
     warm = threading.Thread(target=_warm_up, args=(SparkContext._jvm,), name="warm-up", daemon=True)
     warm.start()
     threading.Thread(target=meanwhile, name="meanwhile", daemon=True).start()
@@ -136,6 +140,23 @@ def open_session(jvm: Jvm, conf: Mapping[str, str], *, meanwhile: Callable[[], o
     # If the JVM exits first, this server would print a stack trace about its lost connection.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
     return session
+
+
+def _set_properties(jvm: Any, conf: Mapping[str, str]) -> None:
+    """Make the settings system properties, as `spark-submit` does: some parts of Spark look only there.
+
+    Passed over the connection because a command line can be read by every user of the machine.
+    """
+    properties = jvm.java.util.Properties()
+    properties.load(jvm.java.io.StringReader("".join(f"{_property(k)}={_property(v)}\n" for k, v in conf.items())))
+    jvm.java.lang.System.getProperties().putAll(properties)
+
+
+def _property(text: str) -> str:
+    """A key or a value in the notation of a properties file, each character that might mean something escaped."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2)]
+    return "".join(chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)
 
 
 def _warm_up(jvm: Any) -> None:

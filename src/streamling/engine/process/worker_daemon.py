@@ -15,6 +15,7 @@ import pyarrow
 from pyspark.daemon import manager
 
 import streamling.engine.data.dataflow  # readers and writers arrive as pickles that name these modules
+from streamling.engine.process.jvm import UMASK_VARIABLE
 from streamling.plugin.loading import SHIPPED_PLUGINS
 
 __all__ = ["pyarrow", "streamling"]
@@ -41,7 +42,14 @@ def _make_paths_absolute() -> None:
         os.environ[SHIPPED_PLUGINS] = str(Path(shipped).absolute())
 
 
+def _restore_umask() -> None:
+    """Java is started with a mask of its own; what workers write has the mode that the user expects."""
+    if mask := os.environ.get(UMASK_VARIABLE):
+        os.umask(int(mask, 8))
+
+
 if __name__ == "__main__":
+    _restore_umask()
     _make_paths_absolute()
     gc.freeze()  # imported modules never become garbage; workers share their pages as long as nothing writes to them
     gc.set_threshold(_YOUNG_OBJECTS)

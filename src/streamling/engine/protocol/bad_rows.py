@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from streamling.connector import BadRow, Epoch, Json, Report
 from streamling.engine.protocol.progress import Progress
-from streamling.errors import DATA_ERROR, TOO_MANY_BAD_ROWS, PermanentError
+from streamling.errors import ALL_ROWS_REJECTED, DATA_ERROR, TOO_MANY_BAD_ROWS, PermanentError
 from streamling.letters.letter import Letter, LetterBatch, RejectStage
 from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
@@ -118,6 +118,47 @@ def _letters(batch: LetterBatch, rows: Iterable[BadRow]) -> Iterator[Letter]:
             hint = "fix the cause, or raise 'dead_letter.max'; positions have not moved"
             raise PermanentError(TOO_MANY_BAD_ROWS, message, node=batch.node.name, hint=hint)
         yield batch.letter(bad, ordinal)
+
+
+class RejectStreak:
+    """Rows in a row that a sink has rejected in the same way, without accepting one: the target is at fault."""
+
+    def __init__(self, node: str, limit: int) -> None:
+        """`limit` 0: no limit."""
+        self._node = node
+        self._limit = limit
+        self._cause: tuple[str, str] | None = None
+        self._count = 0
+
+    def check(self, accepted: int, rejected: Sequence[BadRow]) -> None:
+        """Raises PermanentError if an epoch with these rows would make the streak reach the limit."""
+        count = self._continued(accepted, rejected)
+        if self._limit and count >= self._limit:
+            last = rejected[-1]
+            raise PermanentError(
+                ALL_ROWS_REJECTED,
+                f"the last {count} rows were all rejected in the same way ({last.reason}), and none was accepted, the "
+                f"last: {last.message}",
+                node=self._node,
+                hint="change the target if it is at fault. If the rows are: raise epoch.max_same_rejects, or set it to "
+                "0, and on_error decides about them",
+            )
+
+    def add(self, accepted: int, rejected: Sequence[BadRow]) -> None:
+        """Count the rows of an epoch that is committed."""
+        if accepted or rejected:
+            self._count = self._continued(accepted, rejected)
+            self._cause = _cause(rejected[-1]) if rejected else None
+
+    def _continued(self, accepted: int, rejected: Sequence[BadRow]) -> int:
+        causes = {_cause(bad) for bad in rejected}
+        if accepted or len(causes) != 1:
+            return 0
+        return len(rejected) + (self._count if causes == {self._cause} else 0)
+
+
+def _cause(bad: BadRow) -> tuple[str, str]:
+    return bad.reason, bad.cause
 
 
 class _Warnings:

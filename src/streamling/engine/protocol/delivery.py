@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Report, Sink
+from streamling.connector import BadRow, Report, Sink, WaitsForOthers
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.process.stop import StopRequest
-from streamling.engine.protocol.bad_rows import BadRows
+from streamling.engine.protocol.bad_rows import BadRows, RejectStreak
+from streamling.engine.protocol.lanes import make_lanes
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
@@ -81,14 +82,16 @@ class Delivery:
         stop: StopRequest,
         progress: Progress,
         bad_rows: BadRows,
+        max_same_rejects: int,
     ) -> None:
         self._session = session
         self._dataflow = dataflow
         self._stop = stop
         self._progress = progress
         self._bad_rows = bad_rows
+        self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
         self._failed = threading.Event()
-        self._lanes = _lanes(outlets)
+        self._lanes = make_lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
     def flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
@@ -131,31 +134,51 @@ class Delivery:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, lane: Sequence[Outlet], results: Results) -> None:
+        """Deliver to the sinks of a lane, one after the other. One that waits for others gets the epoch again after
+        them, in reverse order: rows that refer to others are deleted first."""
         failures: list[BaseException] = []
-        for outlet in lane:
-            try:
-                self._deliver_one(outlet, results)
-            except BaseException as error:  # raised below, after the other sinks of the lane
-                failures.append(error)
-                with suppress(StreamlingError):
-                    outlet.sink.abort(results.epoch)
+        waiting, final = list(lane), len(lane) == 1
+        while waiting:
+            postponed: list[Outlet] = []
+            for outlet in waiting:
+                try:
+                    self._deliver_one(outlet, results, final=final and not failures)
+                except WaitsForOthers as error:
+                    log.debug("sink %s waits for other sinks: %s", outlet.name, error)
+                    postponed.append(outlet)
+                except BaseException as error:  # raised below, after the other sinks of the lane
+                    failures.append(error)
+                    with suppress(StreamlingError):
+                        outlet.sink.abort(results.epoch)
+                final = False
+            if failures:
+                # What a sink waits for may be in the one that failed: nothing may be rejected because of that.
+                break
+            # Without progress only the decision of one sink about its rows helps the others.
+            final = len(postponed) == 1 or len(postponed) == len(waiting)
+            waiting = postponed[::-1]
         if failures:
             raise gravest(failures)
 
-    def _deliver_one(self, outlet: Outlet, results: Results) -> None:
+    def _deliver_one(self, outlet: Outlet, results: Results, *, final: bool) -> None:
         outlet.bad_rows = ()
         exclusions = Exclusions(outlet.name)
         losses = Losses(outlet.name)
-        retry(
-            lambda: losses.guard(
-                lambda: self._attempt(outlet, results, exclusions), divisible=results.max_bytes is not None
-            ),
-            what=f"sink '{outlet.name}'",
-            stopping=lambda: self._stop.requested or self._failed.is_set(),
-            sleep=self._pause,
-            clean_up=lambda: outlet.sink.abort(results.epoch),
-            on_trouble=outlet.note_trouble,
-        )
+        try:
+            retry(
+                lambda: losses.guard(
+                    lambda: self._attempt(outlet, results, exclusions, final=final),
+                    divisible=results.max_bytes is not None,
+                ),
+                what=f"sink '{outlet.name}'",
+                stopping=lambda: self._stop.requested or self._failed.is_set(),
+                sleep=self._pause,
+                clean_up=lambda: outlet.sink.abort(results.epoch),
+                on_trouble=outlet.note_trouble,
+            )
+        except WaitsForOthers:
+            outlet.sink.abort(results.epoch)
+            raise
 
     def _pause(self, seconds: float) -> None:
         """Sleep until the time is over, a stop is requested or another sink has failed."""
@@ -163,15 +186,16 @@ class Delivery:
         while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
             self._stop.pause(min(left, _CHECK_S))
 
-    def _attempt(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> None:
+    def _attempt(self, outlet: Outlet, results: Results, exclusions: Exclusions, *, final: bool) -> None:
         epoch, node = results.epoch, outlet.node
         with spark_errors(outlet.name):
             context = self._session.sparkContext
             context.setLocalProperty("spark.scheduler.pool", node.id)
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
-        reports = self._write(outlet, results, exclusions)
+        reports = self._write(outlet, results, exclusions, final=final)
         crash_point("before-commit", node.ref)
         written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
+        self._streaks[node.id].add(arrived, outlet.bad_rows)
         outlet.written += written
         outlet.arrived += arrived
         self._progress.count_rows(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
@@ -179,7 +203,7 @@ class Delivery:
         outlet.delivered = epoch.id
         crash_point("after-commit", node.ref)
 
-    def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions) -> list[Report]:
+    def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions, *, final: bool) -> list[Report]:
         """Let the sink write everything it does not reject; rejected rows are stored before anything is committed.
 
         After a commit the epoch would not be written again, so they could not be found again. A sink with a
@@ -188,12 +212,14 @@ class Delivery:
         """
         epoch, node = results.epoch, outlet.node
         while True:
-            reports = self._dataflow.write(node, results, exclusions)
+            reports = self._dataflow.write(node, results, exclusions, final=final)
             crash_point("after-write", node.ref)
             rejected = tuple(bad for report in reports for bad in report.bad_rows)
             if not all(report.complete for report in reports):
                 raise BugError(INTERNAL, "a writer's report lacks some of the rows it rejects", node=outlet.name)
             self._bad_rows.check(node.id, rejected)
+            accepted = sum(report.rows for report in reports)
+            self._streaks[node.id].check(accepted, (*outlet.bad_rows, *rejected))
             rejected = self._dataflow.with_origins(node, results, rejected, exclusions)
             if not outlet.sink.capabilities.transactional:
                 outlet.bad_rows = rejected
@@ -215,15 +241,3 @@ def gravest(failures: Sequence[BaseException]) -> BaseException:
     too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
     permanent = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
     return ([error for error in permanent if error not in too_large] or too_large or list(failures))[0]
-
-
-def _lanes(outlets: Sequence[Outlet]) -> list[list[Outlet]]:
-    """Groups of sinks that flush in parallel; sinks with the same target flush one after the other, in file order."""
-    lanes: dict[str, list[Outlet]] = {}
-    for outlet in outlets:
-        target = outlet.sink.target
-        lanes.setdefault(f"target {target}" if target else f"node {outlet.node.ref}", []).append(outlet)
-    for lane in lanes.values():
-        if len(lane) > 1:
-            log.warning("sinks with the same target flush one after the other: %s", ", ".join(o.name for o in lane))
-    return list(lanes.values())

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streamling.connector import Extent
 from streamling.plan.pipeline import Plan
+from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
 
 
@@ -72,7 +73,7 @@ class Snapshot:
     @property
     def troubles(self) -> tuple[str, ...]:
         """The current troubles, one line per node; empty if the run is healthy."""
-        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
+        return tuple(mask_text(f"{node.name}: {node.trouble}") for node in self.nodes if node.trouble)
 
 
 class Progress:

@@ -166,10 +166,10 @@ class Recovery:
             raise PermanentError(
                 STATE_MOVED,
                 f"{fenced.message}; but no other process moves the stored positions: sink and state disagree. Either "
-                "the state is older than the sink's data, or the sink was not in the pipeline for a while",
+                "the target or the state has lost its last commits, or is an older copy, or the sink was not in the "
+                "pipeline for a while",
                 node=fenced.node,
-                hint="if the state is older: restore the newer one, or run `streamling state reset` and empty the "
-                "target; if the sink was not in the pipeline: rename it, and it continues from the stored positions",
+                hint=_disagreement_hint(fenced.node),
             )
 
     def _wait_for_other_owner(self) -> None:
@@ -193,3 +193,12 @@ class Recovery:
     def _foreign_records(self) -> list[Pending]:
         """Records that this process has not made."""
         return [pending for pending in self._find_pending() if pending.epoch.id not in self._context.epoch_ids]
+
+
+def _disagreement_hint(sink: str | None) -> str:
+    to = f" --to {sink}" if sink else " --to SINK"
+    return (
+        f"after lost commits, or with an older copy: `streamling state rewind{to}` continues from the positions in the "
+        "target, and shows first what is repeated; if the sink was not in the pipeline: rename it, and it continues "
+        "from the stored positions"
+    )

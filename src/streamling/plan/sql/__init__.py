@@ -3,6 +3,7 @@
     parse               text -> Statement: syntax and shapes checked, inputs known
     check_statement     Statement -> its problems, as far as they can be found while the input columns are not known
     check_expression    the same for the text of an expression
+    row_filters         Statement -> the parts of it that may drop updates and deletes
     compile_query       Statement + schemas of the inputs -> Query: Spark text, output schema
     compile_expression  text + columns -> Expression
 
@@ -13,6 +14,14 @@ session with `SESSION_SETTINGS`.
 from __future__ import annotations
 
 from streamling.plan.spark_settings import SESSION_SETTINGS
+from streamling.plan.sql.changes import (
+    RowFilter,
+    carries_changes,
+    condition_filter,
+    deletion_problems,
+    key_reads,
+    row_filters,
+)
 from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
@@ -28,11 +37,17 @@ __all__ = [
     "Locate",
     "Parameter",
     "Query",
+    "RowFilter",
     "Statement",
     "Value",
+    "carries_changes",
     "check_expression",
     "check_statement",
     "compile_expression",
     "compile_query",
+    "condition_filter",
+    "deletion_problems",
+    "key_reads",
     "parse",
+    "row_filters",
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamling.errors import SQL_UNSUPPORTED
+from streamling.plan.flat_types import UnknownType, flat_type
 from streamling.plan.sql.spark_types import MAX_PRECISION, check_computable, computed_type, spark_type
 from streamling.plan.sql.values import Refusal, Value, string_literal
 from streamling.plan.sql.wide import sized_decimal, wide_cast
@@ -38,7 +39,6 @@ from streamling.plan.types import (
     DataType,
     list_of,
 )
-from streamling.plan.written_types import UnknownType, declared_type
 
 TYPE_NAMES: dict[exp.DType, DataType] = {
     exp.DType.TEXT: STRING,
@@ -82,7 +82,7 @@ def named_type(node: exp.DataType) -> DataType:
 def arrow_named_type(name: str) -> DataType:
     """The type with one of Arrow's names: `Int64`, `Timestamp(Second, None)`."""
     try:
-        return declared_type(name)
+        return flat_type(name)
     except UnknownType:
         raise Refusal(f"type name `{name}` is unsupported", condition=SQL_UNSUPPORTED) from None
 

@@ -33,7 +33,15 @@ from streamling.plan.sql.origin import SqlOrigin
 from streamling.plan.sql.patterns import similar_pattern
 from streamling.plan.sql.scope import Scope, column_value, name_of
 from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, identifier, text_value
-from streamling.plan.types import BINARY, BOOLEAN, INT64
+from streamling.plan.types import BINARY, BOOLEAN, INT64, NULL
+
+
+@dataclass(slots=True)
+class Uses:
+    """What some expressions use: columns of the input, and parameters of the epoch."""
+
+    reads: set[str] = field(default_factory=set)
+    parameters: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -44,6 +52,7 @@ class Compiler:
     plugin_functions   the plugin functions that they call
     parameters         the parameters of the epoch in their text
     row_numbers        the columns with row numbers in their text
+    match              the column that says for which rows plugin functions are called with the values of the row
     """
 
     origin: SqlOrigin
@@ -55,6 +64,7 @@ class Compiler:
     plugin_functions: set[str] = field(default_factory=set, init=False)
     parameters: set[str] = field(default_factory=set, init=False)
     row_numbers: set[str] = field(default_factory=set, init=False)
+    match: str | None = field(default=None, init=False)
 
     def value(self, node: exp.Expr) -> Value:
         """The compiled value of a tree node; raises UserError."""
@@ -97,6 +107,17 @@ class Compiler:
             yield
         finally:
             self.row_number = before
+
+    @contextmanager
+    def collecting(self, match: str | None) -> Iterator[Uses]:
+        """What the expressions compiled inside this context use; `match` applies to them."""
+        uses = Uses()
+        reads, parameters = self.reads, self.parameters
+        self.reads, self.parameters, self.match = uses.reads, uses.parameters, match
+        try:
+            yield uses
+        finally:
+            self.reads, self.parameters, self.match = reads | uses.reads, parameters | uses.parameters, None
 
     def error(self, refusal: Refusal, node: exp.Expr) -> UserError:
         if refusal.argument is not None and refusal.argument < len(node.expressions):
@@ -343,11 +364,20 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
     function = compiler.function(node)
     arguments = [compiler.value(argument) for argument in node.expressions]
+    if function.plugin is not None and compiler.match is not None:
+        # Spark calls workers for all rows, whatever CASE is around the call: other rows have NULL arguments.
+        arguments = [_where_it_matches(argument, compiler.match) for argument in arguments]
     value = function.call(arguments, compiler.place() if EPOCH_SEED in function.takes else ())
     compiler.parameters |= function.takes
     if function.plugin is not None:
         compiler.plugin_functions.add(function.plugin)
     return value
+
+
+def _where_it_matches(value: Value, match: str) -> Value:
+    if value.constant is not None or value.type == NULL:
+        return value
+    return Value(f"CASE WHEN {identifier(match)} THEN {value.text} END", value.type)
 
 
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

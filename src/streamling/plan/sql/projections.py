@@ -25,14 +25,18 @@ _AFTER_AS = re.compile(r"\bAS\s*$", re.IGNORECASE)
 class Column:
     """One column of a SELECT.
 
-    node       the tree node it was written as, None if it was not written
-    starred    whether it comes from a star
+    node         the tree node it was written as, None if it was not written
+    starred      whether it comes from a star
+    reads        the input columns that it reads
+    parameters   the parameters of the epoch in it
     """
 
     name: str
     value: Value
     node: exp.Expr | None
     starred: bool = False
+    reads: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -46,7 +50,7 @@ class Column:
     @property
     def unnests(self) -> bool:
         """Whether it makes a row of each item of a list."""
-        return self.node is not None and _is_unnest(self.node.unalias())
+        return self.node is not None and is_unnest(self.node.unalias())
 
     @property
     def is_operation(self) -> bool:
@@ -54,16 +58,21 @@ class Column:
         return self.name == OPERATION_COLUMN and self.value.text == identifier(OPERATION_COLUMN)
 
 
-def projection(node: exp.Select, compiler: Compiler) -> Iterator[Column | UserError]:
-    """The columns in order; a column with a problem is replaced by the problem."""
-    unnests = any(_is_unnest(item.unalias()) for item in node.expressions)
+def projection(
+    node: exp.Select, compiler: Compiler, match: str | None = None, key: frozenset[str] = frozenset()
+) -> Iterator[Column | UserError]:
+    """The columns in order; a column with a problem is replaced by the problem.
+
+    match   the column that says for which rows columns are computed, except those of the `key`
+    """
+    unnests = any(is_unnest(item.unalias()) for item in node.expressions)
     with compiler.numbering(ITEM_NUMBER if unnests else ROW_NUMBER):
-        columns = [column for item in node.expressions for column in _item(item, compiler)]
+        columns = [column for item in node.expressions for column in _item(item, compiler, match, key)]
     columns = _written_operation_wins(columns)
     compiler.reads.update(c.name for c in columns if isinstance(c, Column) and c.starred)
     yield from _one_unnest(columns, compiler)
     if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
-        yield Column(OPERATION_COLUMN, compiler.column([OPERATION_COLUMN]), None)
+        yield Column(OPERATION_COLUMN, compiler.column([OPERATION_COLUMN]), None, reads=frozenset({OPERATION_COLUMN}))
 
 
 def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, Where | None]]:
@@ -83,14 +92,16 @@ def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, 
             yield message, origin.locate(*origin.place(offset))
 
 
-def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:
+def _item(node: exp.Expr, compiler: Compiler, match: str | None, key: frozenset[str]) -> list[Column | UserError]:
     star = node.this if isinstance(node, exp.Column) else node
     try:
         if isinstance(star, exp.Star):
             return list(_star_columns(node, star, compiler))
         inner = node.this if isinstance(node, exp.Alias) else node
         name = name_of(node.args["alias"]) if isinstance(node, exp.Alias) else output_name(inner)
-        return [Column(name, _value(inner, compiler), node)]
+        with compiler.collecting(None if name in key else match) as uses:
+            value = _value(inner, compiler)
+        return [Column(name, value, node, reads=frozenset(uses.reads), parameters=frozenset(uses.parameters))]
     except UserError as error:
         return [error]
     except Refusal as refusal:
@@ -98,7 +109,7 @@ def _item(node: exp.Expr, compiler: Compiler) -> list[Column | UserError]:
 
 
 def _value(node: exp.Expr, compiler: Compiler) -> Value:
-    if not _is_unnest(node):
+    if not is_unnest(node):
         value = compiler.value(node)
         if value.type == MONTHS:
             raise Refusal("an interval of months cannot be a column", hint="add it to a time")
@@ -111,7 +122,7 @@ def _value(node: exp.Expr, compiler: Compiler) -> Value:
     return Value(f"explode({arguments[0].text})", arguments[0].type.item)
 
 
-def _is_unnest(node: exp.Expr) -> bool:
+def is_unnest(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and function_name(node) == UNNEST
 
 
@@ -127,7 +138,7 @@ def _star_columns(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterato
     excluded = {_excluded_name(column, compiler) for column in star.args.get("except_") or ()}
     for field in compiler.scope.columns:
         if field.name not in excluded:
-            yield Column(field.name, column_value(field), node, starred=True)
+            yield Column(field.name, column_value(field), node, starred=True, reads=frozenset({field.name}))
 
 
 def _excluded_name(node: exp.Expr, compiler: Compiler) -> str:
@@ -155,9 +166,10 @@ def _one_unnest(columns: list[Column | UserError], compiler: Compiler) -> Iterat
                 yield unsupported(compiler.origin, "more than one unnest in a SELECT", column.node)
 
 
-def number_items(columns: list[Column], relation: str, where: str) -> tuple[list[Column], str]:
+def number_items(columns: list[Column], relation: str, condition: str) -> tuple[list[Column], str]:
     """The columns, and the relation in which each item of the unnested list is a numbered row."""
     (unnested,) = (column for column in columns if column.unnests)
+    where = f" WHERE {condition}" if condition else ""
     rows = number_rows(f"(SELECT *, {unnested.value.text} AS {identifier(ITEM)} FROM {relation}{where})", ITEM_NUMBER)
     item = replace(unnested, value=replace(unnested.value, text=identifier(ITEM)))
     return [item if column is unnested else column for column in columns], rows

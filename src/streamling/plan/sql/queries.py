@@ -14,6 +14,7 @@ from sqlglot import exp
 from streamling.errors import (
     INTERNAL,
     NODE_NOT_FOUND,
+    PRIMARY_KEY,
     SQL_DUPLICATE_COLUMN,
     SQL_TYPES,
     SQL_UNSUPPORTED,
@@ -21,6 +22,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
+from streamling.plan.sql.deletions import DELETING, KEPT, MATCH, Guard, computed_columns, unusable_keys
 from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
 from streamling.plan.sql.expressions import Compiler
@@ -83,16 +85,19 @@ def compile_query(
     views: Mapping[str, str],
     *,
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
+    deletes: tuple[str, ...] | None = None,
 ) -> Query:
     """The statement as Spark SQL.
 
     inputs, views   the schema and the Spark view of each table, by reference name
     functions       entries added to the function table; they override those of the same name
+    deletes         the primary key of the rows, if updates and deletes that do not match a WHERE become deletes; the
+                    statement must have no `deletion_problems`
     Raises UserError, or InvalidPipeline with all problems.
     """
-    compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node))
+    compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node), deletes)
     try:
-        branch = compiler.query(statement._tree, {})
+        branch = compiler.query(statement._tree, {}, outermost=True)
     except RecursionError as error:
         raise too_deep(statement._origin, error) from None
     except _BrokenQuery:
@@ -163,6 +168,14 @@ class _Relation:
     table: str | None = None
     query: Branch | None = None
 
+    @property
+    def matching(self) -> bool:
+        return self.query is not None and self.query.matching
+
+    @property
+    def computed(self) -> frozenset[str]:
+        return self.query.computed if self.query is not None else frozenset()
+
     def needs(self, compiler: Compiler) -> Dependencies:
         """The dependencies of a SELECT whose expressions are compiled.
 
@@ -180,29 +193,46 @@ class _Queries:
     views: Mapping[str, str]
     functions: Mapping[str, Function]
     salts: Iterator[str]
+    deletes: tuple[str, ...] | None
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
-    def query(self, node: exp.Expr, known: Mapping[str, Branch]) -> Branch:
-        """The compiled query; `known` are the common table expressions that it may name."""
+    def query(self, node: exp.Expr, known: Mapping[str, Branch], *, outermost: bool = False) -> Branch:
+        """The compiled query; `known` are the common table expressions that it may name.
+
+        outermost   its rows are those of the statement
+        """
         parts = branches(node)
         if len(parts) > 1:
-            return self._union(parts, known)
+            return self._union(parts, known, outermost)
         known = self._ctes(node.args.get("with_"), known)
         if isinstance(node, exp.Union):
-            return self._union([node.this, node.expression], known)
+            return self._union([node.this, node.expression], known, outermost)
         if isinstance(node, exp.Subquery):
-            return self.query(node.this, known)
+            return self.query(node.this, known, outermost=outermost)
         if isinstance(node, exp.Select):
-            return self._select(node, known)
+            return self._select(node, known, outermost)
         raise AssertionError(f"shapes accepted {type(node).__name__}")
 
-    def _union(self, parts: Sequence[exp.Expr], known: Mapping[str, Branch]) -> Branch:
-        result = union([self.query(part, known) for part in parts])
+    def _union(self, parts: Sequence[exp.Expr], known: Mapping[str, Branch], outermost: bool) -> Branch:
+        queries = [self.query(part, known, outermost=outermost) for part in parts]
+        result = union(queries)
         if isinstance(result, Branch):
+            self._check_key_positions(parts, queries, outermost)
             return result
         self._problem(self.origin.error(SQL_TYPES, result.message, at=parts[result.branch]))
         raise _BrokenQuery
+
+    def _check_key_positions(self, parts: Sequence[exp.Expr], queries: Sequence[Branch], outermost: bool) -> None:
+        """The key columns of a delete are found by their names, so all branches must have them at the same places."""
+        if not outermost or not any(part.find(exp.Where) for part in parts):
+            return
+        for name in self.deletes or ():
+            positions = [query.position(name) for query in queries]
+            other = next((n for n, position in enumerate(positions) if position != positions[0]), None)
+            if other is not None:
+                message = f"UNION ALL with {DELETING}: the key column `{name}` must have this name in every branch"
+                self._problem(self.origin.error(PRIMARY_KEY, message, at=parts[other]))
 
     def _problem(self, error: UserError) -> None:
         self.problems.append(error)
@@ -227,37 +257,55 @@ class _Queries:
         self._problem(self.origin.error(SQL_TYPES, renamed, at=alias))
         raise _BrokenQuery
 
-    def _select(self, node: exp.Select, known: Mapping[str, Branch]) -> Branch:
+    def _select(self, node: exp.Select, known: Mapping[str, Branch], outermost: bool) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
         compiler = Compiler(self.origin, relation.scope, self.functions, self.salts)
         problems_before = len(self.problems)
-        columns = self._columns(node, compiler)
+        guard = self._guard(node, relation, outermost)
+        columns = self._columns(node, compiler, guard)
         where = self._where(node, compiler)
         if len(self.problems) > problems_before:
             raise _BrokenQuery
         rows = relation.text
         if ROW_NUMBER in compiler.row_numbers:
             rows = number_rows(rows)
-        if ITEM_NUMBER in compiler.row_numbers:
+        if guard is not None:
+            compiler.reads.add(OPERATION_COLUMN)
+            columns, rows, where = guard.apply(columns), guard.rows(rows, where), ""
+        elif ITEM_NUMBER in compiler.row_numbers:
             columns, rows = number_items(columns, rows, where)
             where = ""
-        listed = ", ".join(column.text for column in columns)
+        texts = [column.text for column in columns]
+        texts += [guard.match_column] if guard is not None and not outermost else []
         return Branch(
-            f"SELECT {listed} FROM {rows}{where}",
+            f"SELECT {', '.join(texts)} FROM {rows}{f' WHERE {where}' if where else ''}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
             needs=relation.needs(compiler),
             appended=columns[-1].appended,
+            computed=computed_columns(columns, relation.computed) if self.deletes is not None else frozenset(),
+            matching=guard is not None and not outermost,
         )
 
-    def _columns(self, node: exp.Select, compiler: Compiler) -> list[Column]:
+    def _guard(self, node: exp.Select, relation: _Relation, outermost: bool) -> Guard | None:
+        """None if all rows match, or if rows that do not match are dropped."""
+        filters = node.args.get("where") is not None
+        if self.deletes is None or not (filters or relation.matching):
+            return None
+        key = frozenset(self.deletes) if outermost else frozenset[str]()
+        return Guard(KEPT if filters else MATCH, relation.computed, key, nested=relation.matching)
+
+    def _columns(self, node: exp.Select, compiler: Compiler, guard: Guard | None) -> list[Column]:
         columns: list[Column] = []
         self.cautions.extend(missing_commas(node, compiler))
-        for item in projection(node, compiler):
+        for item in projection(node, compiler, *((guard.match, guard.key) if guard else ())):
             if isinstance(item, UserError):
                 self._problem(item)
             else:
                 columns.append(item)
         self._check_names(node, columns)
+        for column, reason, hint in unusable_keys(columns, guard) if guard else ():
+            message = f"the key column `{column.name}` cannot be used with {DELETING}: {reason}"
+            self._problem(self.origin.error(PRIMARY_KEY, message, at=column.node or node, hint=hint))
         return columns
 
     def _check_names(self, node: exp.Select, columns: list[Column]) -> None:
@@ -277,7 +325,7 @@ class _Queries:
         if where is None:
             return ""
         try:
-            return f" WHERE {compiler.condition(where.this).text}"
+            return compiler.condition(where.this).text
         except UserError as error:
             self._problem(error)
             return ""

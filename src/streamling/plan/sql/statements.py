@@ -61,6 +61,11 @@ class Statement:
         calls = (function_name(call) for call in self._tree.find_all(exp.Anonymous))
         return len(self.tables) == 1 and self._tree.find(exp.Union, exp.Explode) is None and UNNEST not in calls
 
+    @property
+    def filters(self) -> bool:
+        """Whether a WHERE may drop rows."""
+        return self._tree.find(exp.Where) is not None
+
     def place_of(self, table: str) -> Where | None:
         """The position at which the query first names a table."""
         offsets = [offset_of(node) for node in self._tree.find_all(exp.Table) if table_name(node) == table]

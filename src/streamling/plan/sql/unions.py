@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamling.plan.sql.coercions import cast_to, common_type
+from streamling.plan.sql.deletions import MATCH
 from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.values import Value, identifier
 from streamling.plan.types import OPERATION_COLUMN, STRING, Field
@@ -17,20 +18,38 @@ class Branch:
 
     needs      the dependencies of its text
     appended   whether its last column is an operation column that the user did not write
+    computed   the columns that are computed from others; only known of queries that turn rows into deletes
+    matching   whether its text has the column MATCH after the others
     """
 
     text: str
     fields: tuple[Field, ...]
     needs: Dependencies
     appended: bool
+    computed: frozenset[str] = frozenset()
+    matching: bool = False
 
     def select(self, targets: Sequence[Field], order: Sequence[int] | None = None) -> Branch:
         """The columns at the indexes `order`, cast and renamed to `targets`; itself if nothing changes."""
         fields = [self.fields[index] for index in (order or range(len(self.fields)))]
         if [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in targets] and tuple(fields) == self.fields:
             return self
-        columns = (_cast_column(field, target) for field, target in zip(fields, targets, strict=True))
-        return Branch(f"SELECT {', '.join(columns)} FROM ({self.text})", tuple(targets), self.needs, self.appended)
+        columns = [_cast_column(field, target) for field, target in zip(fields, targets, strict=True)]
+        columns += [identifier(MATCH)] if self.matching else []
+        computed = frozenset(t.name for f, t in zip(fields, targets, strict=True) if f.name in self.computed)
+        text = f"SELECT {', '.join(columns)} FROM ({self.text})"
+        return replace(self, text=text, fields=tuple(targets), computed=computed)
+
+    def position(self, name: str) -> int | None:
+        """The index of a column among all but the operation column."""
+        names = [field.name for field in self.fields if field.name != OPERATION_COLUMN]
+        return names.index(name) if name in names else None
+
+    def with_matches(self) -> Branch:
+        """The query with the column MATCH."""
+        if self.matching:
+            return self
+        return replace(self, text=f"SELECT *, true AS {identifier(MATCH)} FROM ({self.text})", matching=True)
 
     def rename(self, names: Sequence[str]) -> Branch | str:
         """The written columns under other names, or the reason why not. There is always an operation column."""
@@ -89,8 +108,18 @@ def union(parts: Sequence[Branch]) -> Branch | Mismatch:
             name = first.fields[position].name
             return Mismatch(field.branch, f"UNION ALL: column {position + 1} `{name}`: {field.message}")
         targets.append(field)
-    texts = [f"({part.select(targets, order).text})" for part, order in zip(parts, orders, strict=True)]
-    return Branch(" UNION ALL ".join(texts), tuple(targets), merge(part.needs for part in parts), first.appended)
+    selected = [part.select(targets, order) for part, order in zip(parts, orders, strict=True)]
+    matching = any(part.matching for part in selected)
+    if matching:
+        selected = [part.with_matches() for part in selected]
+    return Branch(
+        " UNION ALL ".join(f"({part.text})" for part in selected),
+        tuple(targets),
+        merge(part.needs for part in parts),
+        first.appended,
+        frozenset[str]().union(*(part.computed for part in selected)),
+        matching,
+    )
 
 
 def _names(branch: Branch) -> str:

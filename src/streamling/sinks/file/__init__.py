@@ -3,7 +3,8 @@
 Delivery: exactly once. Writers stage files under `_streamling/`, where readers of the directory do not look. The
 commit appends one entry to a log beside them (see `commit_log`), which moves the sink's positions and names the
 files; then the files are renamed into place. A replayed epoch finds its entry and writes nothing; a process that was
-taken over finds the entry of the other process and is fenced. Files of one epoch appear one after the other.
+taken over finds the entry of the other process, or its staged files removed, and is fenced. Every attempt stages files
+of new names, so a retry never changes a file that is committed. Files of one epoch appear one after the other.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ import logging
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,6 +25,7 @@ from streamling.connector import (
     Applied,
     Epoch,
     Guarantee,
+    Json,
     Kind,
     Placement,
     Report,
@@ -39,10 +39,11 @@ from streamling.connector import (
     register,
 )
 from streamling.disk import disk_errors, local_path, safe_name, sync_directory
-from streamling.errors import INVALID_VALUE, STATE_MOVED, Fenced
+from streamling.errors import INVALID_VALUE, SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
-from streamling.sinks.file.commit_log import CommitEntry, CommitLog, Move
+from streamling.sinks.file.commit_log import NO_ENTRY, CommitEntry, CommitLog, Move
+from streamling.sinks.file.staging import Staging
 from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Batched, Parallel, SinkOptions
@@ -56,11 +57,6 @@ FileFormat = Literal["parquet", "json", "csv"]
 _ENDINGS: dict[FileFormat, str] = {"parquet": "parquet", "json": "jsonl", "csv": "csv"}
 _HIDDEN = "_streamling"
 _NOT_IN_CSV = ("list", "struct", "map")
-# A process that staged files and has not committed them for so long has ended.
-_MAX_STAGED_S = 24 * 3600.0
-
-
-_NO_ENTRY = CommitEntry(0, "", "", {})
 
 
 class FileOptions(Batched, Parallel, SinkOptions):
@@ -92,7 +88,13 @@ class FileWriter:
     """Stages one file per task; it counts once its epoch is committed."""
 
     node: str
+    """The name of the sink."""
+    prefix: str
+    """The same as a part of file names."""
     staging: str
+    """The directory of the process for staged files."""
+    log: str
+    """The directory of the commit log."""
     format: FileFormat
     columns: Schema
 
@@ -102,17 +104,21 @@ class FileWriter:
         if first is None:
             return Report(0)
         with disk_errors(self.node):
-            return self._write(epoch, task, first, non_empty)
+            try:
+                return self._write(epoch, task, first, non_empty)
+            except FileNotFoundError as error:
+                raise self._missing(epoch, error) from error
 
     def _write(self, epoch: Epoch, task: Task, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Report:
         from streamling.sinks.file.encoders import open_encoder
 
         directory = Path(self.staging) / epoch.id
-        directory.mkdir(parents=True, exist_ok=True)
-        name = f"{task.partition:05d}-{task.attempt}.{_ENDINGS[self.format]}"
+        directory.mkdir(exist_ok=True)
+        # A name that no other attempt has: the file of an earlier one may be committed already.
+        name = f"{task.partition:05d}-{task.attempt}-{secrets.token_hex(4)}.{_ENDINGS[self.format]}"
         rows = 0
-        with (directory / name).open("wb") as file:
-            encoder = open_encoder(self.format, file, first.schema, self.columns)
+        with (directory / name).open("xb") as file:
+            encoder = open_encoder(self.format, file, first.schema, self.columns, self.node)
             for batch in chain([first], rest):
                 encoder.write(batch)
                 rows += batch.num_rows
@@ -121,8 +127,32 @@ class FileWriter:
             os.fsync(file.fileno())
         sync_directory(directory)
         sync_directory(directory.parent)
-        final = _final_name(self.node, epoch.number, epoch.id, task.partition, self.format)
-        return Report(rows, detail=[f"{epoch.id}/{name}", final])
+        final = _final_name(self.prefix, epoch.number, epoch.id, task.partition, self.format)
+        return Report(rows, detail=[f"{directory.parent.name}/{epoch.id}/{name}", final])
+
+    def _missing(self, epoch: Epoch, error: OSError) -> Fenced | TransientError | PermanentError:
+        """The error for staged files that disappear: the next owner has removed them, or something else has."""
+        if CommitLog(Path(self.log)).head().excludes(epoch):
+            return _fenced(self.node)
+        root = Path(self.staging).parent
+        if root.is_dir():
+            return staged_files_gone(self.node, root, error)
+        return PermanentError(
+            SINK_FAILED,
+            f"{self.node}: there is no directory '{root}'",
+            node=self.node,
+            hint="do not remove it during a run; on a cluster, 'path' must be the same storage for all hosts",
+            cause=error,
+        )
+
+
+def _fenced(node: str) -> Fenced:
+    return Fenced(STATE_MOVED, f"sink '{node}': another process has taken over these rows", node=node)
+
+
+def staged_files_gone(node: str, path: Path, cause: OSError | None = None) -> TransientError:
+    text = f"sink '{node}': staged files are gone, and the epoch is written again: {path}"
+    return TransientError(SINK_FAILED, text, node=node, cause=cause)
 
 
 def _final_name(node: str, epoch: int, epoch_id: str, partition: int, format_: FileFormat) -> str:
@@ -133,7 +163,7 @@ def _final_name(node: str, epoch: int, epoch_id: str, partition: int, format_: F
 class _OpenDirectory:
     """What `open` makes: the directory for staged files, the commit log, and the columns of the rows."""
 
-    staging: Path
+    staging: Staging
     log: CommitLog
     columns: Schema
 
@@ -150,13 +180,13 @@ class FileSink(Sink):
 
     def open(self, context: SinkContext) -> None:
         home = self._target / _HIDDEN / self._name / context.generation
-        directory = _OpenDirectory(home / "staging", CommitLog(home / "log"), context.schema)
-        self._open_directory = directory
         with disk_errors(self._node):
             fresh = not home.exists() and _has_other_generations(home.parent)
-            directory.staging.mkdir(parents=True, exist_ok=True)
-            self._move_files(directory.log.entries())
-            self._sweep()
+            staging = Staging(home / "staging")
+            log_ = CommitLog(home / "log", drafts=staging.directory)
+            self._open_directory = _OpenDirectory(staging, log_, context.schema)
+            with staging.dead_owners():
+                self._move_files(log_.entries())
         if fresh:
             log.warning(
                 "%s: %s has files that were written with another state; rows that are now read from the beginning are "
@@ -173,12 +203,12 @@ class FileSink(Sink):
 
     def applied(self, slices: Sequence[Slice]) -> Applied:
         with disk_errors(self._node):
-            return compare_positions(self._head().positions, slices)
+            return compare_positions(self._directory.log.head().positions, slices)
 
     def abandon(self, epoch: Epoch) -> Applied:
         with disk_errors(self._node):
             while True:
-                head = self._head()
+                head = self._directory.log.head()
                 applied = compare_positions(head.positions, epoch.slices)
                 if applied is not Applied.NO or epoch.id in head.abandoned:
                     break
@@ -189,11 +219,32 @@ class FileSink(Sink):
                 ):
                     break
         if applied is Applied.NO:
-            self._unstage(epoch)  # no process can commit it any more
+            self._directory.staging.remove_everywhere(epoch.id)  # no process can commit it any more
         return applied
 
+    def ledger(self) -> Mapping[str, Json]:
+        with disk_errors(self._node):
+            return self._directory.log.head().positions
+
+    def rewind(self, positions: Mapping[str, Json]) -> None:
+        with disk_errors(self._node):
+            while True:
+                head = self._directory.log.head()
+                rewound = {**head.positions, **positions}
+                mark = secrets.token_hex(16)
+                if self._directory.log.append(CommitEntry(head.number + 1, mark, head.epoch, rewound)):
+                    return
+
     def writer(self) -> FileWriter:
-        return FileWriter(self._name, str(self._directory.staging), self._options.format, self._directory.columns)
+        directory = self._directory
+        return FileWriter(
+            node=self._node.name,
+            prefix=self._name,
+            staging=str(directory.staging.directory),
+            log=str(directory.log.directory),
+            format=self._options.format,
+            columns=directory.columns,
+        )
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         moves = tuple(Move(str(r.detail[0]), str(r.detail[1])) for r in reports if isinstance(r.detail, list))
@@ -202,7 +253,7 @@ class FileSink(Sink):
             # Files of other processes too: one that logged an epoch may have died before it moved its files.
             self._move_files(self._directory.log.entries())
             self._directory.log.prune()
-        self._unstage(epoch)
+        self._directory.staging.remove(epoch.id)
         return sum(report.rows for report in reports) if fresh else 0
 
     def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
@@ -211,53 +262,48 @@ class FileSink(Sink):
             entries = self._directory.log.entries()
             if any(entry.epoch == epoch.id for entry in entries):
                 return True  # ours, from a commit that failed after this point
-            head = entries[-1] if entries else _NO_ENTRY
+            head = entries[-1] if entries else NO_ENTRY
             applied = compare_positions(head.positions, epoch.slices)
             if applied is Applied.YES:
                 return False
-            if applied is Applied.UNKNOWN or epoch.id in head.abandoned:
-                raise Fenced(
-                    STATE_MOVED,
-                    f"{self._node.described()}: another process has taken over these rows",
-                    node=self._node.name,
-                )
+            if head.excludes(epoch):
+                raise _fenced(self._node.name)
+            self._check_staged(moves)
             ends = {s.key: s.end for s in epoch.slices}
             abandoned = {id_: keys for id_, keys in head.abandoned.items() if ends.keys().isdisjoint(keys)}
             entry = CommitEntry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
             if self._directory.log.append(entry):
                 return True
 
+    def _check_staged(self, moves: Iterable[Move]) -> None:
+        """Raise TransientError unless all files are there: once they are in the log, a missing file counts as moved."""
+        for move in moves:
+            staged = self._directory.staging.root / move.staged
+            if not staged.is_file():
+                raise staged_files_gone(self._node.name, staged)
+
     def abort(self, epoch: Epoch) -> None:
         with disk_errors(self._node):
             logged = any(entry.epoch == epoch.id for entry in self._directory.log.entries())
+            self._directory.staging.restore()
         if not logged:  # otherwise it is committed, and its files still have to be moved
-            self._unstage(epoch)
+            self._directory.staging.remove(epoch.id)
 
-    def _unstage(self, epoch: Epoch) -> None:
-        shutil.rmtree(self._directory.staging / epoch.id, ignore_errors=True)
-
-    def _head(self) -> CommitEntry:
-        entries = self._directory.log.entries()
-        return entries[-1] if entries else _NO_ENTRY
+    def close(self) -> None:
+        if self._open_directory is not None:
+            self._open_directory.staging.close()
 
     def _move_files(self, entries: Sequence[CommitEntry]) -> None:
         """Move the files of committed epochs into place. Another process may do so too: a missing file was moved."""
         moves = [move for entry in entries for move in entry.moves]
         for move in moves:
             try:
-                (self._directory.staging / move.staged).rename(self._target / move.final)
+                (self._directory.staging.root / move.staged).rename(self._target / move.final)
             except FileNotFoundError:
                 continue
         sync_directory(self._target)
         for epoch in {Path(move.staged).parent for move in moves}:
-            shutil.rmtree(self._directory.staging / epoch, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        """Remove files that were staged long ago and never committed."""
-        for directory in self._directory.staging.iterdir():
-            with suppress(FileNotFoundError):  # its owner has just committed it
-                if time.time() - directory.stat().st_mtime > _MAX_STAGED_S:
-                    shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(self._directory.staging.root / epoch, ignore_errors=True)
 
 
 def _has_other_generations(homes: Path) -> bool:

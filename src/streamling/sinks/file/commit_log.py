@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamling.connector import Json
+from streamling.connector import Applied, Epoch, Json, compare_positions
 from streamling.disk import sync_directory
 
 _MAX_ENTRIES = 8
@@ -42,6 +43,10 @@ class CommitEntry:
     abandoned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Epochs that must not be committed any more, with their state keys; dropped when one of these keys has moved."""
 
+    def excludes(self, epoch: Epoch) -> bool:
+        """Whether the epoch can never be committed after this entry: another process has its rows, or takes them."""
+        return epoch.id in self.abandoned or compare_positions(self.positions, epoch.slices) is Applied.UNKNOWN
+
     def encode(self) -> bytes:
         return json.dumps(
             {
@@ -54,9 +59,19 @@ class CommitEntry:
         ).encode()
 
 
+NO_ENTRY = CommitEntry(0, "", "", {})
+
+
 class CommitLog:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, drafts: Path | None = None) -> None:
+        """`drafts`: a directory of this process in the same file system, for entries that do not count yet."""
+        self.directory = directory
+        self._drafts = drafts or directory
+
+    def head(self) -> CommitEntry:
+        """The last entry that counts."""
+        entries = self.entries()
+        return entries[-1] if entries else NO_ENTRY
 
     def entries(self) -> list[CommitEntry]:
         """The entries that count, oldest first; empty before the first commit."""
@@ -72,19 +87,20 @@ class CommitLog:
 
     def append(self, entry: CommitEntry) -> bool:
         """Create the entry; False if its number exists, or if its predecessors have been removed."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        draft = self._directory / f".draft-{entry.epoch}"
-        with draft.open("wb") as file:
-            file.write(entry.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # A name of its own: another process may write an entry of the same epoch at the same time.
+        draft = self._drafts / f".draft-{entry.epoch}-{secrets.token_hex(4)}"
         try:
+            with draft.open("xb") as file:
+                file.write(entry.encode())
+                file.flush()
+                os.fsync(file.fileno())
             os.link(draft, self._path(entry.number))
         except FileExistsError:
             return False
         finally:
-            draft.unlink()
-        sync_directory(self._directory)
+            draft.unlink(missing_ok=True)
+        sync_directory(self.directory)
         if entry not in self.entries():
             self._path(entry.number).unlink(missing_ok=True)
             return False
@@ -97,12 +113,12 @@ class CommitLog:
             self._path(number).unlink(missing_ok=True)
 
     def _numbers(self) -> list[int]:
-        if not self._directory.is_dir():
+        if not self.directory.is_dir():
             return []
-        return [int(path.stem) for path in self._directory.glob("*.json") if path.stem.isdigit()]
+        return [int(path.stem) for path in self.directory.glob("*.json") if path.stem.isdigit()]
 
     def _path(self, number: int) -> Path:
-        return self._directory / f"{number:012d}.json"
+        return self.directory / f"{number:012d}.json"
 
     def _read(self, number: int) -> CommitEntry | None:
         try:

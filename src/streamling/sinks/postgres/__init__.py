@@ -10,7 +10,7 @@ batch     `batch_size` rows, the window of `deduplicate`                      `r
 round     for order: no round writes two rows of one key                      `rounds`
 portion   for time: what one statement can write before its timeout           `portions`
 chunk     for memory: what is encoded at once for COPY                        `statements`
-half      to search: halved until the row that the server rejects is found    `sink`
+half      to search: halved until the row that the server rejects is found    `search`
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
     created from the columns of the input; an existing one is used as it is."""
 
     identity_labels = ("table",)
+    keeps_rows_by_key = True
 
     schema_: str = Field(alias="schema", min_length=1, description="Postgres schema, created if missing.")
     table: str = Field(min_length=1, description="Table, created if missing.")

@@ -7,7 +7,7 @@ has committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,13 +55,26 @@ class Ledger:
     def move(self, session: PostgresSession, epoch: Epoch) -> None:
         keys, ends = [s.key for s in epoch.slices], [json.dumps(s.end) for s in epoch.slices]
         if keys:
-            self._execute(
-                session,
-                f"UPDATE {self.table.sql} l SET position = new.position, abandoned = '{{}}', updated_at = now() "
-                "FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
-                "WHERE l.generation = %s AND l.sink = %s AND l.key = new.key",
-                (keys, ends, *self._owner),
+            self._execute(session, self._set_positions, (keys, ends, *self._owner))
+
+    @property
+    def _set_positions(self) -> str:
+        return (
+            f"UPDATE {self.table.sql} l SET position = new.position, abandoned = '{{}}', updated_at = now() "
+            "FROM unnest(%s::text[], %s::jsonb[]) AS new (key, position) "
+            "WHERE l.generation = %s AND l.sink = %s AND l.key = new.key"
+        )
+
+    def positions(self, session: PostgresSession) -> dict[str, Json]:
+        with self._errors():
+            entries: list[Any] = session.rows(
+                f"SELECT key, position FROM {self.table.sql} WHERE generation = %s AND sink = %s", self._owner
             )
+        return dict(entries)
+
+    def rewind(self, session: PostgresSession, positions: Mapping[str, Json]) -> None:
+        texts = [json.dumps(position) for position in positions.values()]
+        self._execute(session, self._set_positions, (list(positions), texts, *self._owner))
 
     def abandon(self, session: PostgresSession, epoch: Epoch) -> None:
         """The rows must be locked."""

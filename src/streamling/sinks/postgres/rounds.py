@@ -50,6 +50,17 @@ class EffectiveRows:
     def split_at(self, index: int) -> tuple[EffectiveRows, EffectiveRows]:
         return replace(self, indexes=self.indexes[:index]), replace(self, indexes=self.indexes[index:])
 
+    def only(self, index: int) -> EffectiveRows:
+        """One of the rows alone."""
+        return replace(self, indexes=self.indexes[self.indexes == index])
+
+    def is_replaced(self, index: int) -> bool:
+        """Whether a later row has the same key."""
+        if self.keys is None:
+            return False
+        later = self.indexes[self.indexes > index]
+        return bool((self.keys[later] == self.keys[index]).any())
+
     def rounds(self, *, last_wins: bool) -> Iterator[Round]:
         """The rounds, in order; without a key there is one."""
         if self.keys is None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamling.clients.postgres import (
@@ -19,28 +17,39 @@ from streamling.clients.postgres import (
     sqlstate,
     table_exists,
 )
-from streamling.clients.postgres_errors import hint_for, reject_reason
+from streamling.clients.postgres_errors import hint_for, is_foreign_key
 from streamling.connector import (
     Applied,
     BadRow,
     BatchPolicy,
     Epoch,
     Guarantee,
+    Json,
     Report,
     Sink,
     SinkCapabilities,
     SinkContext,
     Slice,
     Task,
+    WaitsForOthers,
 )
 from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.portions import Portions
-from streamling.sinks.postgres.rounds import EffectiveRows, Round, effective_rows
+from streamling.sinks.postgres.rounds import EffectiveRows, effective_rows
+from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.statements import Statements
-from streamling.sinks.postgres.tables import add_columns, compare_table, create_table
+from streamling.sinks.postgres.tables import (
+    TableVersion,
+    add_columns,
+    compare_table,
+    create_table,
+    lock_version,
+    parent_tables,
+    read_version,
+)
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.names import connection_name
@@ -48,16 +57,10 @@ from streamling.spec.settings.names import connection_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sinks.postgres.rounds import Indexes
-
 log = logging.getLogger(__name__)
 _NO_SUCH_TABLE = "42P01"
-# Each rejected row takes some statements: a long search logs its progress, so that it does not look stuck.
-_REMIND_S = 10.0
 # If so few rows exceed the statement timeout, they wait for a lock. For a slower table, `batch_size` can be smaller.
 _MIN_PORTION_ROWS = 100
-# A value does not fit, or its domain rejects it: the server does not name the column.
-_COLUMN_UNKNOWN = ("22", "23502", "23514")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,13 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTable:
-    """What `open` makes: the key of the rows, the ledger beside the table, and the statements that write to it."""
+    """What `open` makes: the columns and the key of the input, the ledger beside the table, the version of the table
+    that was compared with the input, and the statements that write to it."""
 
+    columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
     ledger: Ledger
+    version: TableVersion
     statements: Statements
 
 
@@ -86,12 +92,14 @@ class PostgresSink(Sink):
     def __init__(self, node: NodeSpec, server: ConnectionOptions, options: WriteOptions) -> None:
         self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=options.batch)
         self.target: str | None = f"{server}/{options.table}"
+        self._server = server
         self._node = node
         self._options = options
         self._statement_limit_s = server.statement_s
         self._session = PostgresSession(server, name=node.name, node=node.name, hint=self._advice)
         self._open_table: _OpenTable | None = None
         self._open_epoch: str | None = None
+        self._final = True
         self._last_write: tuple[str, Report] | None = None
         self._warned_of_deletes = False
 
@@ -108,19 +116,25 @@ class PostgresSink(Sink):
         try:
             create_once(self._session, lambda: self._create(ledger, columns, key))
             with self._session.transaction():
-                columns = self._check_table(columns, key)
+                if self._options.adds_columns:
+                    self._add_columns(columns, key)
+                # Before the check, and without a lock: if the table is changed meanwhile, the first epoch notices.
+                version = read_version(self._session, self._options.table)
+                fitted = self._check_table(columns, key)
+                parents = parent_tables(self._session, self._options.table)
         except RowRejected as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
         statements = Statements(
             self._options.table,
-            columns,
+            fitted,
             key,
             self._options.on_conflict,
             self._options.conditions,
             self._portions(),
             self._portions(),
         )
-        self._open_table = _OpenTable(key, ledger, statements)
+        self._open_table = _OpenTable(columns, key, ledger, version, statements)
+        self.depends_on = frozenset(f"{self._server}/{table}" for table in parents)
         if not key:
             log.warning("%s has no primary key: rows are only added", self._described)
 
@@ -152,29 +166,30 @@ class PostgresSink(Sink):
         if not table_exists(session, ledger.table):
             ledger.create(session)
 
-    def _check_table(self, columns: tuple[TableColumn, ...], key: Sequence[str]) -> tuple[TableColumn, ...]:
+    def _add_columns(self, columns: tuple[TableColumn, ...], key: Sequence[str]) -> None:
+        """Add the missing columns, unless the table does not fit for other reasons."""
+        table = self._options.table
+        comparison = compare_table(self._session, table, columns, key)
+        if comparison.missing and not comparison.misfits:
+            add_columns(self._session, table, comparison.missing)
+            names = ", ".join(column.name for column in comparison.missing)
+            log.info("%s: added columns to %s: %s", self._described, table, names)
+
+    def _check_table(
+        self, columns: tuple[TableColumn, ...], key: Sequence[str], problem: str = "does not fit the input"
+    ) -> tuple[TableColumn, ...]:
         """The columns with the casts that this table needs. Raises UserError that lists all that does not fit."""
         comparison = compare_table(self._session, self._options.table, columns, key)
-        missing = comparison.missing
-        if missing and self._options.adds_columns and not comparison.misfits:
-            add_columns(self._session, self._options.table, missing)
-            log.info(
-                "%s: added columns to %s: %s",
-                self._described,
-                self._options.table,
-                ", ".join(column.name for column in missing),
-            )
-            missing = ()
         problems = [
             f'column "{column.name}" of relation "{self._options.table}" does not exist; it would be {column.ddl}'
-            for column in missing
+            for column in comparison.missing
         ]
         problems += comparison.misfits
         if problems:
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise UserError(
                 TABLE_UNFIT,
-                f"{self._described}: table {self._options.table} does not fit the input:{listed}",
+                f"{self._described}: table {self._options.table} {problem}:{listed}",
                 node=self._node.name,
                 where=self._node.where,
                 hint="change the table, or the columns in a sql transform; `schema_evolution: additive` adds columns",
@@ -194,6 +209,20 @@ class PostgresSink(Sink):
             if applied is Applied.NO:
                 self._table.ledger.abandon(self._session, epoch)
         return Applied.NO if applied is None else applied
+
+    # For `streamling state rewind`
+
+    @property
+    def doubles(self) -> bool:
+        return not self._table.key
+
+    def ledger(self) -> Mapping[str, Json]:
+        with self._session.transaction():
+            return self._table.ledger.positions(self._session)
+
+    def rewind(self, positions: Mapping[str, Json]) -> None:
+        with self._session.transaction():
+            self._table.ledger.rewind(self._session, positions)
 
     # Epochs
 
@@ -218,7 +247,8 @@ class PostgresSink(Sink):
         if applied is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
-        bad, count = self._apply(keyed) if keyed is not None and keyed.num_rows else ((), 0)
+        self._final = task.final
+        bad, count = self._apply(epoch, keyed) if keyed is not None and keyed.num_rows else ((), 0)
         self._table.ledger.move(self._session, epoch)
         if indexes is not None:  # indexes among the rows with a key become indexes among all rows
             bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
@@ -246,6 +276,8 @@ class PostgresSink(Sink):
                 with self._session.about(f"table {self._options.table}"):
                     self._session.commit()
             except RowRejected as error:
+                if is_foreign_key(error.state) and not self._final:
+                    raise WaitsForOthers(str(error)) from error
                 text = f"{self._described}: table {self._options.table} rejects the epoch at commit: {error}"
                 hint = "a deferred constraint is checked at commit, and the server does not say which row breaks it"
                 raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
@@ -263,70 +295,59 @@ class PostgresSink(Sink):
 
     # Rows
 
-    def _apply(self, rows: pa.Table) -> tuple[tuple[BadRow, ...], int]:
+    def _apply(self, epoch: Epoch, rows: pa.Table) -> tuple[tuple[BadRow, ...], int]:
         """Write the rows; returns those that the server rejects, and how many rows count as written."""
         self._warn_of_deletes(rows)
-        options = self._options
-        with self._session.about(f"table {options.table}"):
-            folded = self._table.statements.fold_keys(self._session, rows)
-            selected = effective_rows(folded, self._table.key, options.batch_rows, deduplicate=options.deduplicate)
-            bad = self._write_rows(rows, selected)
+        with self._session.about(f"table {self._options.table}"):
+            self._lock_table()
+            selected = self._select(rows)
+            search = RowSearch(self._node, self._session, self._table.statements, final=self._final)
+            try:
+                bad = search.write(rows, selected)
+            except WaitsForOthers:
+                self.abort(epoch)
+                self._write_ahead(epoch, rows, selected)
+                raise
         return bad, len(selected) - len(bad)
 
-    @property
-    def _last_wins(self) -> bool:
-        return self._options.on_conflict == "update" and not self._options.conditions
+    def _select(self, rows: pa.Table) -> EffectiveRows:
+        options = self._options
+        folded = self._table.statements.fold_keys(self._session, rows)
+        return effective_rows(folded, self._table.key, options.batch_rows, deduplicate=options.deduplicate)
 
-    def _write_round(self, rows: pa.Table, round_: Round) -> None:
-        if len(round_.deletes):
-            self._table.statements.delete(self._session, rows, round_.deletes)
-        if len(round_.upserts):
-            self._table.statements.upsert(self._session, rows, round_.upserts)
-
-    def _write_rows(self, rows: pa.Table, selected: EffectiveRows) -> tuple[BadRow, ...]:
-        """Write the rows; returns those that the server rejects. With `on_error: fail` the first one is enough."""
-        if self._node.options.on_error is OnError.FAIL:
-            return tuple(islice(self._write_halves(rows, selected), 1))
-        bad_rows: list[BadRow] = []
-        logged_at = time.monotonic()
-        for bad in self._write_halves(rows, selected):
-            bad_rows.append(bad)
-            if time.monotonic() - logged_at > _REMIND_S:
-                logged_at = time.monotonic()
-                message = "%s: searching for rejected rows, %d of %d so far"
-                log.warning(message, self._described, len(bad_rows), rows.num_rows)
-        return tuple(bad_rows)
-
-    def _write_halves(self, rows: pa.Table, selected: EffectiveRows) -> Iterator[BadRow]:
-        """Write the rows. If the server rejects one of them, write the first half, then the second, until the row is
-        found."""
-        if not len(selected):
+    def _lock_table(self) -> None:
+        """Set the first savepoint, and keep the table from being changed until the transaction ends. If it was changed
+        since it was compared with the input, compare it again: its new columns might round or cut values."""
+        table = self._table
+        version = lock_version(self._session, self._options.table, table.version.oid, then=SAVEPOINT)
+        if version == table.version:
             return
-        self._session.execute("SAVEPOINT half")
+        log.warning("%s: table %s was changed while the pipeline was running", self._described, self._options.table)
+        problem = "was changed while the pipeline was running, and does not fit the input any more"
+        columns = self._check_table(table.columns, table.key, problem)
+        version = read_version(self._session, self._options.table)
+        statements = replace(table.statements, columns=columns)
+        self._open_table = replace(table, version=version, statements=statements)
+
+    def _write_ahead(self, epoch: Epoch, rows: pa.Table, selected: EffectiveRows) -> None:
+        """Commit inserts and updates of an epoch whose deletions wait for other sinks, because rows of these sinks may
+        refer to them. The epoch is not recorded: it is written again as a whole, which has the same result."""
+        whole = next(selected.rounds(last_wins=True))
+        if not self._table.statements.last_wins or not len(whole.deletes) or not len(whole.upserts):
+            return
+        self._session.begin()
         try:
-            for round_ in selected.rounds(last_wins=self._last_wins):
-                self._write_round(rows, round_)
-            self._session.execute("RELEASE half")
-            return
-        except RowRejected as error:
-            self._session.execute("ROLLBACK TO half; RELEASE half")  # otherwise the next one would be nested in it
-            if len(selected) == 1:
-                yield self._bad_row(rows, selected.indexes, error)
+            if self._table.ledger.lock(self._session, epoch) is Applied.NO:
+                self._lock_table()
+                self._table.statements.upsert(self._session, rows, whole.upserts)
+                self._session.commit()
                 return
-            log.debug("%s: one of %d rows is rejected: %s", self._described, len(selected), error)
-        for half in selected.halves():
-            yield from self._write_halves(rows, half)
-
-    def _bad_row(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> BadRow:
-        from streamling.formats.json import json_row
-
-        column = error.column
-        if column is None and error.state.startswith(_COLUMN_UNKNOWN):
-            column = self._table.statements.rejecting_column(self._session, rows, indexes, error.state)
-        named = f", column '{column}'" if column else ""
-        text = f"table {self._options.table}{named}: {error}"
-        index = int(indexes[0])
-        return BadRow(reject_reason(error.state), text, {}, row=json_row(rows, index), index=index)
+        except RowRejected as error:
+            log.debug("%s: nothing is written ahead: %s", self._described, error)
+        except BaseException:
+            self._session.rollback()
+            raise
+        self._session.rollback()
 
     def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
         """The rows with a key, their indexes among all rows (None: the same), and the rows without a key."""

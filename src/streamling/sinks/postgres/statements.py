@@ -41,6 +41,11 @@ class Statements:
     suspects: dict[str, str] = field(default_factory=dict)
     """By SQLSTATE, the column that was rejected last: if many rows are rejected, it is mostly the same column."""
 
+    @property
+    def last_wins(self) -> bool:
+        """Whether the last row of a key decides alone."""
+        return self.on_conflict == "update" and not self.conditions
+
     def upsert(self, session: PostgresSession, rows: pa.Table, indexes: Indexes) -> None:
         """Insert or update the rows at these indexes; no two of them have the same key."""
         names = ", ".join(quote(column.name) for column in self.columns)

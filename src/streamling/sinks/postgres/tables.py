@@ -35,6 +35,46 @@ WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indimme
 AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c.oid = a.attcollation)
 """
+# The row of a column in the catalog has a new xmin after every change.
+_VERSION = (
+    "SELECT hashtextextended(string_agg(attnum || ' ' || xmin, ',' ORDER BY attnum), 0) "
+    "FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0"
+)
+_PARENTS = """
+SELECT DISTINCT n.nspname::text, p.relname::text FROM pg_constraint f JOIN pg_class p ON p.oid = f.confrelid
+JOIN pg_namespace n ON n.oid = p.relnamespace
+WHERE f.conrelid = %s::regclass AND f.contype = 'f' AND f.confrelid <> f.conrelid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """Identifies the columns of a table at one time: they are unchanged while the version is the same."""
+
+    oid: int
+    columns: int | None
+
+
+def read_version(session: PostgresSession, table: PostgresTable) -> TableVersion:
+    ((oid,),) = session.rows("SELECT %s::regclass::oid::bigint", (table.value,))
+    ((columns,),) = session.rows(_VERSION.format(oid=oid))
+    return TableVersion(oid, columns)
+
+
+def lock_version(session: PostgresSession, table: PostgresTable, oid: int, then: str) -> TableVersion:
+    """Keep others from changing the table until the transaction ends; returns the version of the table with this oid.
+
+    One round trip, which also runs the statement `then`. The first statement takes the lock for which ALTER TABLE
+    waits, so the second reads the columns as they will be written to.
+    """
+    lock, version = f"SELECT FROM {table.sql} WHERE false", _VERSION.format(oid=oid)
+    ((columns,),) = session.last_rows(f"{lock}; {version}; {then}")
+    return TableVersion(oid, columns)
+
+
+def parent_tables(session: PostgresSession, table: PostgresTable) -> list[PostgresTable]:
+    """The other tables that foreign keys of the table refer to."""
+    return [PostgresTable(schema, name) for schema, name in session.rows(_PARENTS, (table.value,))]
 
 
 def create_table(

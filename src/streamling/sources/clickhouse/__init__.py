@@ -45,6 +45,10 @@ class ClickHouseSourceOptions(ReadsTable, Keyed, SourceOptions):
 
     identity_labels = ("table",)
 
+    @property
+    def carries_changes(self) -> bool:
+        return False
+
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options

@@ -9,13 +9,15 @@ arrive late are read, wherever their name or time would sort them.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from streamling.connector import Discovery, Kind, register
-from streamling.errors import StreamlingError
-from streamling.plan.types import DataType
+from streamling.errors import PRIMARY_KEY, TYPE_INFERRED, Caution, StreamlingError
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import FLOAT64, OPERATION_COLUMN, DataType, Schema
 from streamling.plan.written_columns import DeclaredColumns
 from streamling.sources.file.listing import matches
 from streamling.sources.file.source import FileSource
@@ -24,6 +26,9 @@ from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Keyed, Options, Parallel, SourceOptions
 from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from streamling.sources.file.guesses import Change
 
 SCHEMES = ("s3", "s3a", "gs")
 _IN_TEXT = frozenset(
@@ -86,8 +91,12 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         if columns is not None and format_ in ("parquet", "avro"):
             raise invalid_value(f"is not allowed with format {format_}: its files contain the types of their columns")
         for name, type_ in (columns or {}).items():
-            if type_.kind not in _IN_TEXT:
-                raise invalid_value(f"is {type_}, which text files cannot contain; use string", field=name)
+            if format_ == "csv" and type_.kind in ("list", "map", "struct"):
+                raise invalid_value(f"is {type_}, which csv files cannot contain; use string", field=name)
+            for leaf in _leaves(type_):
+                if leaf.kind not in _IN_TEXT:
+                    inside = "" if leaf is type_ else f", which has {leaf}"
+                    raise invalid_value(f"is {type_}{inside}, which text files cannot contain; use string", field=name)
         return columns
 
     @field_validator("path")
@@ -99,22 +108,47 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
             raise invalid_value(f"has the unsupported scheme '{scheme[1]}'; accepted: {accepted} and local paths")
         return path
 
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        inferred = self.format not in ("parquet", "avro")
+        for name in self.own_key if inferred else ():
+            column = columns.get(name)
+            if column is not None and column.type == FLOAT64 and name not in (self.schema_ or {}):
+                message = f"the key column '{name}' is float64 by its values; different numbers may be equal as floats"
+                hint = f"set the type of '{name}' in 'schema' of the source, for instance string or decimal(38,9)"
+                yield node.error(PRIMARY_KEY, message, "primary_key", hint=hint)
+
     @property
     def ends(self) -> bool:
         return isinstance(self.mode, Bounded)
 
+    @property
+    def carries_changes(self) -> bool:
+        """As far as `schema` tells; a probe finds out whether the files have operations."""
+        return OPERATION_COLUMN in (self.schema_ or {})
+
     def would_read(self, file: str) -> bool:
         return matches(self.path, self.format, file)
+
+
+def _leaves(type_: DataType) -> Iterator[DataType]:
+    """The types inside of structs and lists. A map is not looked into: it cannot be read from a file."""
+    inner = [f.type for f in type_.fields] if type_.kind == "struct" else [type_.item] if type_.kind == "list" else []
+    if not inner:
+        yield type_
+    for one in inner:
+        if one is not None:
+            yield from _leaves(one)
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, FileSourceOptions):
         raise TypeError(options)
-    from streamling.sources.file.columns import columns_of
+    from streamling.sources.file.columns import look_up_columns
 
+    changes: list[Change] = []
     try:
-        return Discovery(columns_of(options.path, options.format, options.schema_ or {}))
+        columns, has_operations = look_up_columns(options.path, options.format, options.schema_ or {}, changes.append)
     except StreamlingError as error:
         raise type(error)(
             error.condition,
@@ -123,6 +157,19 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             where=node.locate("path"),
             hint=error.hint,
         ) from error
+    cautions = tuple(_caution(node, change) for change in changes)
+    return Discovery(columns, cautions=cautions, carries_changes=has_operations)
+
+
+def _caution(node: NodeSpec, change: Change) -> Caution:
+    from streamling.formats.arrow import logical_type
+
+    inferred, type_ = (logical_type(type_, change.column) for type_ in (change.inferred, change.type))
+    if type_ == inferred:
+        message = f"column '{change.column}' is {type_}, and rows like the one with {change.example} are bad rows"
+    else:
+        message = f"column '{change.column}' is {type_}: as {inferred}, {change.example} would be another value"
+    return node.caution(TYPE_INFERRED, message, "path", hint="set the type of the column in 'schema' of the source")
 
 
 def _build(node: NodeSpec, settings: Settings) -> FileSource:
@@ -137,6 +184,7 @@ def _build(node: NodeSpec, settings: Settings) -> FileSource:
         format_=options.format,
         poll_s=poll_s,
         parallelism=options.parallelism,
+        declared=frozenset(options.schema_ or ()),
     )
 
 

@@ -18,6 +18,10 @@ from streamling.sources.file.listing import SourceFile
 _WINDOW = 1 << 20
 # Two numbers of at most ten bytes.
 _LONGEST_HEAD = 20
+# A damaged length must not be read as one: the longest schemas have some megabytes.
+_LONGEST_METADATA = 64 << 20
+# An element of snappy data has at least 2 bytes, and makes at most 64.
+_MOST_EXPANSION = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ def _decompress_snappy(data: bytes) -> bytes:
         shift += 7
         if not byte & 0x80:
             break
+    if size > _MOST_EXPANSION * len(data):
+        raise ValueError("the size of the snappy data is wrong")
     content: bytes = pa.decompress(data[:-4], decompressed_size=size, codec="snappy", asbytes=True)
     if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
         raise ValueError("the checksum of the snappy data is wrong")
@@ -97,7 +103,10 @@ def read_header(stream: Any) -> AvroHeader:
     if len(sync) != SYNC_BYTES:
         raise ValueError("its header ends early")
     schema = metadata.get("avro.schema", b"").decode()
-    json.loads(schema)
+    try:
+        json.loads(schema)
+    except RecursionError as error:
+        raise ValueError("its schema is nested too deeply") from error
     return AvroHeader(schema, metadata.get("avro.codec", b"null"), sync, stream.tell())
 
 
@@ -148,7 +157,7 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
 
 def _bytes(stream: Any) -> bytes:
     length = _long(stream)
-    content: bytes = stream.read(length) if length >= 0 else b""
+    content: bytes = stream.read(min(length, _LONGEST_METADATA)) if length >= 0 else b""
     if len(content) != length:
         raise ValueError("its header ends early")
     return content

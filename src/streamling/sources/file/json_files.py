@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
+from streamling.formats.json_differences import has_tiny_numbers
 from streamling.formats.json_lines import parse_lines
 from streamling.formats.json_text import format_value, parse
 from streamling.plan.types import OPERATION_COLUMN
+from streamling.sources.file.json_numbers import FloatColumns
 from streamling.sources.file.listing import SourceFile
 from streamling.sources.file.parts import FilePart
 from streamling.sources.file.records import BOM, LineEnds, RecordCutter
 from streamling.sources.file.rows import Rows, RowShape
-from streamling.sources.file.text_rows import text_rows
+from streamling.sources.file.text_rows import inexact_value, text_rows
 
 
 def open_cutter(file: SourceFile, stream: Any, at: int, row: int, shape: RowShape) -> tuple[RecordCutter, None]:
@@ -32,18 +34,53 @@ def rows(stream: Any, part: FilePart, shape: RowShape) -> Rows:
     # A column from a directory name is never null; a column from a line may be.
     partitions = [name for name, _ in part.file.partitions]
     columns = [f.with_nullable(True) for f in shape.schema if f.nullable or f.name not in partitions]
-    yield from text_rows(stream, part, LineEnds(), _JsonParser(pa.schema(columns), shape.type_names), shape)
+    parser = _JsonParser(pa.schema(columns), shape.type_names, shape.inferred, frozenset(partitions))
+    yield from text_rows(stream, part, LineEnds(), parser, shape)
 
 
-@dataclass(frozen=True, slots=True)
 class _JsonParser:
-    schema: pa.Schema
-    type_names: Mapping[str, str]
+    def __init__(
+        self, schema: pa.Schema, type_names: Mapping[str, str], inferred: frozenset[str], partitions: frozenset[str]
+    ) -> None:
+        """`inferred`: columns whose types must not change a value. `partitions`: columns that may not be in a line."""
+        self._schema = schema
+        self._type_names = type_names
+        self._inferred = inferred
+        self._floats = FloatColumns.of(schema, inferred)
+        self._decimals = any(pa.types.is_decimal(field.type) for field in schema)
+        self._partitions = partitions
+        self._unread: tuple[str, ...] | None = None
+        """Fields that the source does not have; None until there is one."""
+        self._reported = False
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         _check_objects(data)
         data.decode()  # Arrow does not check UTF-8
-        return self._with_operation(parse_lines(data, self.schema), data)
+        if self._decimals and has_tiny_numbers(data, data.split(b"\n")):
+            raise pa.ArrowInvalid("a number has more decimal places than a decimal")
+        batch = self._parse_fields(data)
+        if self._floats.is_inexact(data, batch):
+            raise pa.ArrowInvalid("a number has more digits than a float64")
+        return self._with_operation(batch, data)
+
+    def _parse_fields(self, data: bytes) -> pa.RecordBatch:
+        """The first fields that the source does not have are noted. Looking for more would take too long."""
+        if self._unread is None:
+            try:
+                return parse_lines(data, self._schema, self._inferred, only_known=True)
+            except pa.ArrowInvalid:
+                batch = parse_lines(data, self._schema, self._inferred)  # raises if a line is bad
+                known = pa.struct(list(self._schema))
+                fields = dict.fromkeys(name for line in data.split(b"\n") for name in _unknown(_fields(line), known))
+                self._unread = tuple(name for name in fields if name not in self._partitions)
+                return batch
+        return parse_lines(data, self._schema, self._inferred)
+
+    def unread_fields(self) -> tuple[str, ...]:
+        if self._unread is None or self._reported:
+            return ()
+        self._reported = True
+        return self._unread
 
     def _with_operation(self, batch: pa.RecordBatch, data: bytes) -> pa.RecordBatch:
         """A row without the operation is an insert; a row in which it is null will be rejected."""
@@ -67,17 +104,42 @@ class _JsonParser:
             return "decode_error", f"it is not UTF-8: {error.reason} at byte {error.start}"
         except pa.ArrowInvalid as error:
             return "decode_error", str(error)
-        for field in self.schema:
+        for field in self._schema:
             try:
-                parse_lines(record, pa.schema([field]))
+                parse_lines(record, pa.schema([field]), self._inferred)
+                tiny = pa.types.is_decimal(field.type) and has_tiny_numbers(record, [record])
             except pa.ArrowInvalid:
-                if _is_json(record):
-                    value = _format_field(record, field.name)
-                    return (
-                        "schema_mismatch",
-                        f"column '{field.name}': {value} is not a valid {self.type_names[field.name]}",
-                    )
+                tiny = True
+            if tiny and _is_json(record):
+                value = _format_field(record, field.name)
+                return (
+                    "schema_mismatch",
+                    f"column '{field.name}': {value} is not a valid {self._type_names[field.name]}",
+                )
+        if (inexact := self._floats.find(record)) is not None:
+            return "schema_mismatch", inexact_value(*inexact, self._type_names[inexact[0]])
         return "decode_error", "it is not one JSON object; every line must be one"
+
+
+def _fields(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _unknown(value: Any, type_: pa.DataType, path: str = "") -> Iterator[str]:
+    """The paths of fields in a value that its type does not have."""
+    if isinstance(value, dict) and pa.types.is_struct(type_):
+        for name, inner in value.items():
+            index = type_.get_field_index(name)
+            if index < 0:
+                yield f"{path}{name}"
+            else:
+                yield from _unknown(inner, type_.field(index).type, f"{path}{name}.")
+    elif isinstance(value, list) and pa.types.is_list(type_):
+        for item in value:
+            yield from _unknown(item, type_.value_type, f"{path.removesuffix('.')}[].")
 
 
 def _mentions(line: bytes, mark: bytes) -> bool:

@@ -6,12 +6,14 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from streamling.disk import local_path
+from streamling.sources.file.local_files import LocalFiles, local_file, walk
+from streamling.spec.mask import remember_url
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -36,18 +38,22 @@ class SourceFile:
     size: int
     modified_ns: int
     partitions: tuple[tuple[str, str], ...] = ()
+    inode: int = field(default=0, compare=False)
+    """Of a local file; 0 in an object store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Files sorted by their paths, and those outside of the directory layout of the others.
 
-    `layout` are the names of the partitions that all files have.
+    `layout` are the names of the partitions that all files have. `links` are the paths that lead to files or
+    directories which the listing has under another name.
     """
 
     files: tuple[SourceFile, ...]
     outside: tuple[SourceFile, ...] = ()
     layout: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
 
 def file_system(path: str) -> tuple[pafs.FileSystem, str]:
@@ -56,19 +62,38 @@ def file_system(path: str) -> tuple[pafs.FileSystem, str]:
 
     if "://" not in path:
         return pafs.LocalFileSystem(), str(local_path(path))
+    remember_url(path)  # Arrow quotes it
     scheme, _, rest = path.partition("://")
     # A wildcard is not allowed in a URI: Arrow gets only the bucket and its options.
     bucket, slash, inner = rest.partition("/")
+    if ":" in bucket and "@" not in bucket and "@" in inner:
+        raise OSError(errno.EINVAL, "a '/' in the password before the '@' must be written as %2F")
     scheme = "s3" if scheme == "s3a" else scheme
     system, root = pafs.FileSystem.from_uri(f"{scheme}://{bucket}")
     return system, f"{root}{slash}{inner}"
 
 
-def list_files(path: str, format_: str, layout: tuple[str, ...] | None = None) -> Listing:
+def list_files(path: str, format_: str, layout: tuple[str, ...] | None = None, keep: str | None = None) -> Listing:
     """All files that match the path and have an extension of the format, without hidden ones. Raises OSError.
 
-    `layout` is that of an earlier listing; None: the first file with partitions decides.
+    `layout` is that of an earlier listing; None: the first file with partitions decides. A local file with several
+    names is listed once, under the name `keep` if it is one of them.
     """
+    if "://" in path:
+        return _in_layout(_list_store(path, format_), layout)
+    base, pattern = split_pattern(str(local_path(path)))
+    if os.path.isfile(base):  # noqa: PTH113 - a listing of many files has no Path objects
+        directory = str(PurePosixPath(base).parent)
+        found = LocalFiles((local_file(base),) if _is_match(base, directory, None, EXTENSIONS[format_]) else ())
+        base = directory
+    else:
+        found = walk(base, lambda file: _is_match(file, base, pattern, EXTENSIONS[format_]), keep)
+    files = [SourceFile(f.path, f.size, f.modified_ns, tuple(_partitions(f.path, base)), f.inode) for f in found.files]
+    return replace(_in_layout(sorted(files, key=lambda file: file.path), layout), links=found.links)
+
+
+def _list_store(path: str, format_: str) -> list[SourceFile]:
+    """The files in an object store."""
     import pyarrow.fs as pafs
 
     system, inner = file_system(path)
@@ -79,14 +104,11 @@ def list_files(path: str, format_: str, layout: tuple[str, ...] | None = None) -
     else:
         infos = system.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True))
     infos = [info for info in infos if info.type == pafs.FileType.File]
-    try:
-        infos = [info for info in infos if _is_match(info.path, base, pattern, EXTENSIONS[format_])]
-    except UnicodeDecodeError as error:  # raised by Arrow, whose paths are text
-        raise OSError(errno.EILSEQ, f"a name in it is not UTF-8: {error.object!r}") from error
+    infos = [info for info in infos if _is_match(info.path, base, pattern, EXTENSIONS[format_])]
     files = [
         SourceFile(info.path, info.size or 0, info.mtime_ns or 0, tuple(_partitions(info.path, base))) for info in infos
     ]
-    return _in_layout(sorted(files, key=lambda file: file.path), layout)
+    return sorted(files, key=lambda file: file.path)
 
 
 def matches(path: str, format_: str, file: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Json, Reached
+from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.plan.types import Schema
 from streamling.sources.file.listing import SourceFile, file_system
 from streamling.sources.file.parts import Position, file_parts
@@ -37,15 +37,17 @@ class FileReader:
     path: str
     format: str
     columns: Schema
+    declared: frozenset[str] = frozenset()
+    """Columns whose types are not inferred."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         with naming_node(self.node):
             yield from self._read(part)
 
-    def _read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Reached]:
+    def _read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         from streamling.sources.file.rows import RowShape
 
-        shape, module = RowShape(self.columns), format_module(self.format)
+        shape, module = RowShape(self.columns, self.declared), format_module(self.format)
         system, _ = file_system(self.path)
         for file_part in file_parts(part):
             with storage_errors(file_part.file.path):
@@ -64,7 +66,9 @@ class FileReader:
         """The same items, with positions only after so many bytes: each position costs a check of the file."""
         size = 0
         for item in items:
-            if not isinstance(item, Position):
+            if isinstance(item, Counted):
+                pass
+            elif not isinstance(item, Position):
                 size += len(item.raw or b"") + len(item.message) if isinstance(item, BadRow) else item.nbytes
             elif size >= _POSITION_BYTES:
                 size = 0

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamling.connector import BadRow
+from streamling.connector import BadRow, Counted
 from streamling.errors import SCHEMA_UNUSABLE, PermanentError, UserError
 from streamling.formats.arrow import arrow_schema, cast_batch, logical_type, unknown_operations
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.file.listing import SourceFile
 from streamling.sources.file.parts import Position
 
-Rows = Iterator["pa.RecordBatch | BadRow | Position"]
+Rows = Iterator["pa.RecordBatch | BadRow | Counted | Position"]
 Place = Callable[[int], tuple[int, bytes | None]]
 """Number and raw bytes of a row, by its index in a batch."""
 
@@ -27,8 +27,10 @@ BATCH_BYTES = 8 << 20
 class RowShape:
     """The planned columns of a source, and the cast of batches to them."""
 
-    def __init__(self, columns: Schema) -> None:
+    def __init__(self, columns: Schema, declared: Collection[str] = ()) -> None:
+        """`declared` are the columns whose types were not inferred; it matters in text formats only."""
         self.schema: pa.Schema = arrow_schema(columns)
+        self.inferred = frozenset(columns.names) - {OPERATION_COLUMN} - frozenset(declared)
         self.type_names = {f.name: str(f.type) for f in columns}
         """The types as pipelines name them; Arrow has other names."""
         self._required = [f.name for f in columns if not f.nullable]

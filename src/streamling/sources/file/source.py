@@ -26,7 +26,7 @@ from streamling.sources.file.storage import (
     open_unchanged,
     storage_errors,
 )
-from streamling.spec.secret import mask_url
+from streamling.spec.mask import mask_url
 
 if TYPE_CHECKING:
     from streamling.sources.file.rows import RowShape
@@ -64,12 +64,14 @@ class FileSource(Source):
         format_: str,
         poll_s: float | None,
         parallelism: int | None,
+        declared: frozenset[str] = frozenset(),
     ) -> None:
         self._node = node
         self._name = name
         self._path = path
         self._format = format_
         self._poll_s = poll_s
+        self._declared = declared
         self._parallelism = parallelism if parallelism or self.bounded else 1
         self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
         self._planned = Schema(())
@@ -95,6 +97,7 @@ class FileSource(Source):
         """Of the files of the last listing: those that are finished, and all."""
         self._layout: tuple[str, ...] | None = None
         self._warnings: set[tuple[str, str]] = set()
+        self._links_noted = False
 
     def _make_progress(self, bucket: str) -> FileProgress:
         return BoundedProgress(self._stored, bucket) if self.bounded else ContinuousProgress(self._stored, bucket)
@@ -182,12 +185,24 @@ class FileSource(Source):
 
     def _list(self) -> None:
         with storage_errors(mask_url(self._path)):
-            listing = list_files(self._path, self._format, self._layout)
+            partial = self._progress.partial
+            listing = list_files(self._path, self._format, self._layout, partial.path if partial else None)
         if listing.files:  # the plan was made with this layout; files that come later do not change it
             self._layout = listing.layout
+        if listing.links and not self._links_noted:
+            self._links_noted = True
+            log.warning(
+                "source %s: %d paths are links to files or directories that have another name in the source, for "
+                "instance '%s'; every file is read once",
+                self._name,
+                len(listing.links),
+                listing.links[0],
+            )
         for file in listing.outside:
             self._warn_once(file.path, "is outside the directory layout of the other files and is not read")
         unread = self._progress.note_listing(listing.files, listing.outside)
+        for file in self._progress.renamed:
+            log.info("source %s: '%s' was read under another name; it is not read again", self._name, file.path)
         if isinstance(self._progress, BoundedProgress):
             for file in self._progress.changed:
                 self._warn_once(file.path, "has changed since it was read; a bounded source reads a file once")
@@ -336,7 +351,19 @@ class FileSource(Source):
         return Extent(done + (cutter.bytes_done if cutter else 0), total, "bytes") if total else None
 
     def reader(self) -> FileReader:
-        return FileReader(self._name, self._path, self._format, self.columns)
+        return FileReader(self._name, self._path, self._format, self.columns, self._declared)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        from streamling.sources.file.text_rows import parse_unread_fields
+
+        for what in counts:
+            if unread := parse_unread_fields(what):
+                path, fields = unread
+                self._warn_once(
+                    path,
+                    "has fields that were not in the first megabyte of the first file and are not read; to read them, "
+                    f"add them to 'schema' of the source: {', '.join(fields)}",
+                )
 
     def decoder(self) -> FileDecoder | None:
         """Bad rows of Avro and Parquet files have no payload."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.errors import FILE_CHANGED, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.sources.file.listing import SourceFile
+from streamling.spec.mask import mask_text
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -47,7 +48,7 @@ def storage_errors(what: str) -> Iterator[None]:
     except OSError as error:
         transient = error.errno in _TRANSIENT if error.errno else _TRANSIENT_TEXT.search(str(error)) is not None
         kind = TransientError if transient else PermanentError
-        raise kind(SOURCE_FAILED, f"'{what}' cannot be read: {error}", cause=error) from error
+        raise kind(SOURCE_FAILED, f"'{what}' cannot be read: {mask_text(str(error))}", cause=error) from error
 
 
 def file_gone(path: str, *, cause: BaseException | None = None) -> PermanentError:

@@ -1,10 +1,11 @@
-"""`kafka`: the messages of a topic, Avro or JSON.
+"""`kafka`: the messages of a topic: Avro, JSON, or bytes as they are.
 
 Delivery: a slice is a range of offsets of one partition. A replay gives the same rows, or fewer if the broker has
 expired or compacted some; aborted transactions are never read. The next offset of each partition is stored with every
 epoch and has precedence over the offsets of the consumer group, which are committed to the broker afterwards.
 
-Processes with the same `consumer_group_id` and the same state divide the partitions among themselves. A partition gets
+Processes with the same `consumer_group_id`, application and state divide the partitions among themselves; a process of
+another application ends with an error. A partition gets
 a new owner between two epochs; a former owner that does not know about the takeover is fenced, and its positions are
 not stored. Without a group id a process reads all partitions.
 """
@@ -37,17 +38,17 @@ from streamling.plan.sql import Expression, check_expression, compile_expression
 from streamling.plan.types import BOOLEAN, INT32, INT64, NULL, OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
 from streamling.plan.types import Field as Column
 from streamling.plan.written_columns import DeclaredColumns, declared_fields
-from streamling.sources.kafka.avro_columns import avro_columns, newest_schema
+from streamling.sources.kafka.avro_columns import newest_schema
 from streamling.sources.kafka.control import ControlOptions
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.sources.kafka.source import KafkaSource, TopicReading
-from streamling.spec.coercion import Choice
+from streamling.sources.kafka.data_format import DataFormat, Envelope, raw_columns
+from streamling.sources.kafka.payload import AvroPayload, DeclaredPayload, Payload, PayloadForm
+from streamling.sources.kafka.source import KafkaSource
+from streamling.sources.kafka.topic_reading import TopicReading
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import BatchLimits, Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
-from streamling.spec.settings.blocks import BackendType
 from streamling.telemetry.labels import node_labels
 
 METADATA = (
@@ -56,11 +57,6 @@ METADATA = (
     Column("__kafka_timestamp", DataType("timestamp", unit="ms"), nullable=False),
 )
 _LAST_MILLISECOND = 2**63 - 1
-
-
-class DataFormat(Choice):
-    AVRO = "avro"
-    JSON = "json"
 
 
 class Tombstones(StrEnum):
@@ -125,7 +121,7 @@ class ReadsTopic(Options):
     )
     on_missing_offsets: MissingOffsets = Field(
         default=MissingOffsets.FAIL,
-        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run at the start.",
+        description="Where to resume if the broker no longer has the stored offset; `fail` ends the run.",
     )
 
     @field_validator("schema_id_overrides")
@@ -141,7 +137,7 @@ _NESTED = ("list", "map", "struct")
 
 
 class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
-    """Reads a topic. Avro columns and key come from the schema registry, JSON columns from `schema`."""
+    """Reads a topic. Avro columns and key come from the schema registry, other columns from `schema`."""
 
     identity_labels = ("topic",)
 
@@ -151,15 +147,21 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         default=None,
         alias="schema",
         validate_default=True,
-        description="Columns and their types; required for JSON, not allowed for Avro.",
+        description="Columns and their types; required for JSON, not allowed for Avro. For `raw`, the name and type of "
+        "the one column, `string` or `binary`.",
+    )
+    envelope: Envelope | None = Field(
+        default=None,
+        description="`debezium`: the payload is Debezium's envelope. The columns are those of the rows inside of it, "
+        "and `_gs_op` comes from its `op`.",
     )
     include_metadata: bool = Field(
         default=False, description="Add `__kafka_partition`, `__kafka_offset` and `__kafka_timestamp`."
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where a partition without a stored offset starts: `earliest`, `latest`, or at the first message "
-        "since a time, given as milliseconds since 1970 in quotes.",
+        description="Where the partitions start that the topic has at the first start: `earliest`, `latest`, or at the "
+        "first message since a time, given as milliseconds since 1970 in quotes.",
     )
     batch_size: int | None = Field(
         default=None,
@@ -189,8 +191,17 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         if data_format is DataFormat.JSON and columns is None:
             raise missing_field("is missing: 'data_format: json' needs the columns and their types")
         if data_format is DataFormat.AVRO and columns is not None:
-            raise invalid_value("is only allowed with 'data_format: json'; Avro columns come from the registry")
-        return columns
+            raise invalid_value("is not allowed with 'data_format: avro'; Avro columns come from the registry")
+        return raw_columns(columns) if data_format is DataFormat.RAW else columns
+
+    @field_validator("envelope")
+    @classmethod
+    def _check_envelope(cls, envelope: Envelope | None, info: ValidationInfo) -> Envelope | None:
+        if envelope is not None and info.data.get("data_format") is DataFormat.RAW:
+            raise invalid_value("is not allowed with 'data_format: raw'; its payloads are not looked into")
+        if envelope is not None and OPERATION_COLUMN in (info.data.get("schema_") or ()):
+            raise invalid_value(f"gives every row its operation, but 'schema' declares '{OPERATION_COLUMN}' too")
+        return envelope
 
     @field_validator("include_metadata")
     @classmethod
@@ -213,8 +224,12 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
     def ends(self) -> bool:
         return False
 
+    @property
+    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
+        return None if self.filter is None else (self.filter, ("filter",))
+
     def output_schema(self, node: NodeSpec) -> Schema | None:
-        """JSON columns are declared; Avro columns come from the schema registry, so they are not known here."""
+        """Avro columns come from the schema registry, so they are not known here; others are declared."""
         if self.schema_ is None:
             return None
         payload = declared_fields({name: type_ for name, type_ in self.schema_.items() if name != OPERATION_COLUMN})
@@ -224,7 +239,10 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         if self.tombstones is Tombstones.DELETE and not key:
             message = "'tombstones: delete' needs a primary key, which identifies the row to delete"
             yield node.error(MISSING_FIELD, message, "tombstones", hint="set primary_key")
-        if self.tombstones is Tombstones.DELETE:
+        if self.tombstones is Tombstones.DELETE and self.data_format is DataFormat.RAW:
+            message = "'tombstones: delete' needs key columns, which 'data_format: raw' does not read from messages"
+            yield node.error(INVALID_VALUE, message, "tombstones")
+        elif self.tombstones is Tombstones.DELETE:
             for column in (f for f in columns if f.name in key and f.type.kind in _NESTED):
                 message = f"'tombstones: delete' cannot read '{column.name}' from message keys: it is {column.type}"
                 yield node.error(
@@ -272,10 +290,17 @@ def _filter_error(node: NodeSpec, path: tuple[str, ...], why: str, problem: Stre
 
 
 def topic_columns(
-    node: NodeSpec, topic: str, options: ReadsTopic, key: Key | None, settings: Settings, seconds: float
+    node: NodeSpec,
+    topic: str,
+    options: ReadsTopic,
+    key: Key | None,
+    settings: Settings,
+    seconds: float,
+    *,
+    envelope: bool = False,
 ) -> Discovery:
-    """Columns and key of an Avro topic, from the schema registry."""
-    rows = avro_columns(node, topic, settings, seconds)
+    """Columns and key of an Avro topic, from the schema registry. `envelope`: the columns of the rows in envelopes."""
+    rows = newest_schema(node, topic, settings, seconds, envelope=envelope)[1]
     key = key or rows.primary_key
     payload, operation = rows.schema.fields[:-1], rows.schema.fields[-1]
     if options.tombstones is Tombstones.DELETE:
@@ -288,7 +313,8 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
-    discovery = topic_columns(node, options.topic, options, options.primary_key, settings, seconds)
+    envelope = options.envelope is not None
+    discovery = topic_columns(node, options.topic, options, options.primary_key, settings, seconds, envelope=envelope)
     if not options.include_metadata:
         return discovery
     if duplicates := [column.name for column in METADATA if column.name in discovery.schema]:
@@ -300,7 +326,6 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
 
 # The schema registry must answer within this time at the start of a run, retries included.
 _START_S = 10.0
-_STATE_SEEN_BY = {BackendType.IN_MEMORY: "process", BackendType.SQLITE: "host", BackendType.POSTGRES: "all"}
 
 
 def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
@@ -329,7 +354,6 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         labels=node_labels(node),
         report_every=connection.lag_report_interval_ms / 1000,
         stalled_after=settings.runtime.stall_watchdog_timeout_sec,
-        state=_STATE_SEEN_BY[settings.state_backend.backend_type],
     )
     return KafkaSource(
         reading,
@@ -349,14 +373,13 @@ def _batch_policy(options: KafkaSourceOptions, settings: Settings) -> BatchPolic
     return BatchPolicy(policy.rows or settings.record_batch_size, seconds)
 
 
-def _payload(
-    node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings
-) -> tuple[AvroPayload | JsonPayload, Key]:
+def _payload(node: NodeSpec, options: KafkaSourceOptions, columns: Schema, settings: Settings) -> tuple[Payload, Key]:
     """How messages are decoded, and the key of their rows."""
     key = options.primary_key or ()
     if options.schema_ is not None:
-        return JsonPayload(tuple(Column(name, type_) for name, type_ in options.schema_.items())), key
-    schema, rows = newest_schema(node, options.topic, settings, _START_S)
+        return DeclaredPayload(tuple(Column(n, t) for n, t in options.schema_.items()), _form(options)), key
+    envelope = options.envelope is not None
+    schema, rows = newest_schema(node, options.topic, settings, _START_S, envelope=envelope)
     if any(f.name not in columns for f in rows.schema):
         message = f"{node.described()}: the schema of topic '{options.topic}' changed while the run was starting"
         raise TransientError(SCHEMA_OUTDATED, message, node=node.name, where=node.where, hint="start again")
@@ -367,8 +390,15 @@ def _payload(
         by_name=options.skip_schema_resolution,
         by_name_for=options.skip_schema_resolution_for_reader_schema_ids,
         ordered=options.validate_writer_schema_ordering,
+        envelope=envelope,
     )
     return payload, key or rows.primary_key
+
+
+def _form(options: KafkaSourceOptions) -> PayloadForm:
+    if options.data_format is DataFormat.RAW:
+        return PayloadForm.RAW
+    return PayloadForm.OBJECT if options.envelope is None else PayloadForm.ENVELOPE
 
 
 def _condition(node: NodeSpec, condition: str | None, columns: Schema) -> Expression | None:

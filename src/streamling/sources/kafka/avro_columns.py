@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamling.errors import StreamlingError
 from streamling.formats.avro import AvroRows, rows_of
+from streamling.formats.envelope import envelope_rows
 from streamling.retry import look_up
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
@@ -14,19 +15,20 @@ if TYPE_CHECKING:
     from streamling.clients.schema_registry import RegisteredSchema
 
 
-def avro_columns(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> AvroRows:
-    """The rows of the newest schema of a topic. Transient errors are retried within `seconds`."""
-    return newest_schema(node, topic, settings, seconds)[1]
+def newest_schema(
+    node: NodeSpec, topic: str, settings: Settings, seconds: float, *, envelope: bool = False
+) -> tuple[RegisteredSchema, AvroRows]:
+    """The newest schema of a topic and its rows, or the rows in its envelopes.
 
-
-def newest_schema(node: NodeSpec, topic: str, settings: Settings, seconds: float) -> tuple[RegisteredSchema, AvroRows]:
-    """The newest schema of a topic and its rows. Transient errors are retried within `seconds`."""
+    Transient errors are retried within `seconds`.
+    """
     from streamling.clients.schema_registry import SchemaRegistry
 
     def newest(left: float) -> tuple[RegisteredSchema, AvroRows]:
         with SchemaRegistry(settings.kafka_source, timeout=left) as registry:
             schema = registry.latest(f"{topic}-value")
-            return schema, rows_of(schema.text, references=schema.references)
+            rows = rows_of(schema.text, references=schema.references)
+            return schema, envelope_rows(rows) if envelope else rows
 
     try:
         return look_up(newest, f"looking up the schema of topic '{topic}'", seconds)

@@ -6,11 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from streamling.clients.kafka import Broker
 from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
 from streamling.retry import retry
+from streamling.sources.kafka.group_members import GroupMembers, MemberLabel
 from streamling.sources.kafka.membership import Membership
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
@@ -19,8 +21,11 @@ log = logging.getLogger(__name__)
 
 # How long one poll waits for events of the group; offsets are committed after each poll.
 _TICK_S = 0.25
-# How often a process without a group looks for partitions that were added to the topic.
+# How often a process without a group looks for partitions that were added to the topic, and one with a group for
+# members of other applications. Both are also noticed when the group assigns partitions.
 _LOOK_S = 30.0
+# How often the id of the topic is compared: rows that are read of a topic that was created again are read once more.
+_TOPIC_S = 10.0
 # A revoked partition is released when no epoch has rows of it. An epoch that takes longer than this is fenced, and the
 # next owner reads its rows again.
 _RELEASE_S = 30.0
@@ -39,8 +44,6 @@ class ControlOptions:
     labels: Mapping[str, str]
     report_every: float
     stalled_after: float
-    state: str
-    """Which processes share the stored offsets: only this `process`, those on this `host`, or `all`."""
 
 
 class _Every:
@@ -82,10 +85,16 @@ class Control:
         self._last_rows: float | None = None
         self._last_warning = 0.0
         self._trouble: str | None = None
+        self._members: GroupMembers | None = None
         self._is_group_new = False
-        """Partitions were assigned since the members of the group were last compared."""
+        """Partitions were assigned or revoked since the members of the group were last compared."""
+        self.application = ""
+        self.generation = ""
+        """Identity of the state. Both are set before the start."""
         self.broker: Broker | None = None
-        """Set before any partition is assigned."""
+        """Set before any partition is assigned, and so is the id of the topic."""
+        self.topic_id: str | None = None
+        """The id of the topic, if the broker reports one."""
 
     # Called by the source
 
@@ -107,10 +116,6 @@ class Control:
             self._owned = partitions
             self._durable = {number: at for number, at in self._durable.items() if number in partitions}
             self._lock.notify_all()
-
-    def is_new(self, partition: int) -> bool:
-        """Whether a partition was added to the topic while this process runs."""
-        return partition not in self._known
 
     def set_durable(self, offsets: Mapping[int, int], *, commit: bool = True) -> None:
         """Everything before these offsets is delivered. `commit`: also commit them to the group."""
@@ -144,7 +149,7 @@ class Control:
             if broker is None:
                 return
             if self._options.group is not None:
-                membership = self._join(self._options.group)
+                membership = self._join(broker, self._options.group)
             self._loop(broker, membership)
         except Exception as error:  # raised by `assigned`, in the thread that calls it
             if isinstance(error, StreamlingError):
@@ -174,6 +179,7 @@ class Control:
             return None
         broker = Broker(self._connection, self._options.topic, SOURCE_FAILED)
         self._known = frozenset(broker.partitions())
+        self.topic_id = broker.topic_id()
         self.broker = broker
         if self._options.group is None:
             self._gain(self._known)
@@ -182,12 +188,19 @@ class Control:
     def _set_trouble(self, trouble: str | None) -> None:
         self._trouble = trouble
 
-    def _join(self, group: str) -> Membership:
-        return Membership(self._connection, self._options.topic, group, on_gain=self._gain, on_loss=self._lose)
+    def _join(self, broker: Broker, group: str) -> Membership:
+        label = MemberLabel(self.application, self._options.topic, self.generation)
+        self._members = GroupMembers(broker, self._options.name, group, label)
+        session_s = self._connection.session_timeout_ms / 1000
+        self._members.wait_until_free(session_s, self._closing, self._set_trouble)
+        client_id = label.to_client_id(self._connection.client_id)
+        return Membership(
+            self._connection, self._options.topic, group, client_id, on_gain=self._gain_of_group, on_loss=self._lose
+        )
 
     def _loop(self, broker: Broker, membership: Membership | None) -> None:
         options = self._options
-        look, report = _Every(_LOOK_S), _Every(options.report_every)
+        look, topic, report = _Every(_LOOK_S), _Every(_TOPIC_S), _Every(options.report_every)
         stall_check, unassigned = _Every(min(options.stalled_after, 5.0)), _Every(_UNASSIGNED_S)
         while not self._closing.is_set():
             if membership is not None:
@@ -198,8 +211,10 @@ class Control:
             try:
                 if membership is None and look.due():
                     self._gain(frozenset(broker.partitions()))
-                if membership is not None:
-                    self._check_group(broker, unassigned)
+                if topic.due():
+                    self.topic_id = broker.topic_id() or self.topic_id
+                if membership is not None and self._members is not None:
+                    self._check_group(self._members, look, unassigned)
                 if report.due():
                     self._report_lag(broker)
                 if stall_check.due():
@@ -207,14 +222,14 @@ class Control:
             except TransientError as error:  # the readers report it too, at a higher level
                 log.debug("source %s: %s", options.name, error.message)
 
-    def _check_group(self, broker: Broker, unassigned: _Every) -> None:
+    def _check_group(self, members: GroupMembers, look: _Every, unassigned: _Every) -> None:
         if self.assigned():
             unassigned.restart()
         elif unassigned.due():
-            self._warn_unassigned(broker)
-        if self._is_group_new:
+            self._warn_unassigned(members)
+        if self._is_group_new or look.due():
+            members.check()
             self._is_group_new = False
-            self._check_state_sharing(broker)
 
     # Partitions
 
@@ -223,15 +238,23 @@ class Control:
             if partitions <= self._assigned:
                 return
             self._assigned |= partitions
-        if self._options.group is not None:
-            self._is_group_new = True
-            log.info("source %s: assigned partitions %s", self._options.name, _format_numbers(partitions))
         self._changed()
+
+    def _gain_of_group(self, partitions: frozenset[int]) -> None:
+        """Compares the members before a row is read: two applications may have joined at the same time."""
+        self._is_group_new = True
+        if self._members is not None:
+            with suppress(TransientError):  # checked again until the broker answers
+                self._members.check()
+                self._is_group_new = False
+        log.info("source %s: assigned partitions %s", self._options.name, _format_numbers(partitions))
+        self._gain(partitions)
 
     def _lose(self, partitions: frozenset[int], late: bool) -> None:
         log.info("source %s: revoked partitions %s", self._options.name, _format_numbers(partitions))
         with self._lock:
             self._assigned -= partitions
+        self._is_group_new = True
         self._changed()
         deadline = time.monotonic() + _RELEASE_S
         with self._lock:
@@ -245,33 +268,16 @@ class Control:
                     break
                 self._lock.wait(left)
 
-    def _warn_unassigned(self, broker: Broker) -> None:
-        members = len(broker.members(self._options.group or ""))
+    def _warn_unassigned(self, members: GroupMembers) -> None:
         log.warning(
             "source %s: the group '%s' has assigned no partition for %.0f s; it has %d members and the topic %d "
             "partitions",
             self._options.name,
             self._options.group,
             _UNASSIGNED_S,
-            members,
+            members.count(),
             len(self._known),
         )
-
-    def _check_state_sharing(self, broker: Broker) -> None:
-        """Warns if other members of the group cannot see the stored offsets."""
-        if self._options.state == "all":
-            return
-        hosts = broker.members(self._options.group or "")
-        unshared = {"process": len(hosts) > 1, "host": len(set(hosts)) > 1}
-        if unshared[self._options.state]:
-            log.warning(
-                "source %s: the group '%s' has %d members, but only this %s can see the state backend: when partitions "
-                "move, rows are repeated or lost. Use a state backend that all members share",
-                self._options.name,
-                self._options.group,
-                len(hosts),
-                self._options.state,
-            )
 
     def _commit(self, membership: Membership) -> None:
         with self._lock:

@@ -19,6 +19,8 @@ from streamling.sources.kafka.payload import FRAME, MAGIC
 from streamling.spec.settings.blocks import KafkaConnection
 
 _schemas: dict[tuple[str, int], Any] = {}
+# What the JSON converter of Kafka Connect puts around a key, unless its schemas are disabled.
+_CONNECT_FIELDS = {"schema", "payload"}
 # Between the columns of a key in text form.
 _SEPARATOR = ":"
 
@@ -85,7 +87,13 @@ def _json(key: bytes, names: list[str]) -> list[Any] | None:
         value = parse(key.decode())
     except ValueError:
         return None
-    return [_of(value, name) for name in names] if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    if value.keys() == _CONNECT_FIELDS and not value.keys() >= set(names):
+        value = value["payload"]
+        if not isinstance(value, dict):
+            value = {names[0]: value} if len(names) == 1 else {}
+    return [_of(value, name) for name in names]
 
 
 def _of(value: dict[str, Any], name: str) -> Any:

@@ -32,6 +32,7 @@ class Membership:
         connection: KafkaSourceSettings,
         topic: str,
         group: str,
+        client_id: str,
         *,
         on_gain: Callable[[frozenset[int]], None],
         on_loss: Callable[[frozenset[int], bool], None],
@@ -44,6 +45,7 @@ class Membership:
         self._on_loss = on_loss
         settings = {
             "group.id": group,
+            "client.id": client_id,
             "enable.auto.commit": False,
             "session.timeout.ms": connection.session_timeout_ms,
             # Three may be lost before the broker takes the process for dead.

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from streamling.clients.schema_registry import RegisteredSchema, SchemaRegistry
 from streamling.errors import SCHEMA_OUTDATED, PermanentError
 from streamling.formats.avro import expand_schema, record_of, rows_of
 from streamling.formats.bodies import Decoder
+from streamling.formats.envelope import envelope_fields, envelope_record
 from streamling.plan.types import OPERATION_COLUMN, Field
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -28,7 +30,8 @@ class AvroPayload:
     """Avro payloads, framed with the id of the writer schema and resolved to the schema `reader`.
 
     `by_name`: skip Avro schema resolution and match columns by name; `by_name_for`: do so only if the reader schema has
-    one of these ids. `ordered`: refuse messages whose writer schema is newer than the reader schema.
+    one of these ids. `ordered`: refuse messages whose writer schema is newer than the reader schema. `envelope`: the
+    records are envelopes of Debezium.
     """
 
     subject: str
@@ -37,6 +40,7 @@ class AvroPayload:
     by_name: bool = False
     by_name_for: tuple[int, ...] = ()
     ordered: bool = True
+    envelope: bool = False
 
     @property
     def schema_id(self) -> int | None:
@@ -53,7 +57,8 @@ class AvroPayload:
 
     @property
     def has_operation(self) -> bool:
-        return any(f["name"] == OPERATION_COLUMN for f in record_of(_expand(self.reader))["fields"])
+        fields = record_of(_expand(self.reader))["fields"]
+        return self.envelope or any(f["name"] == OPERATION_COLUMN for f in fields)
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
         """Schema id and body, or what is wrong with the frame."""
@@ -88,15 +93,19 @@ class AvroPayload:
     def _make_decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
         from streamling.formats.avro_messages import BodyDecoder
 
-        reader = _expand(self.reader)
+        writer = reader = _expand(self.reader)
         by_name = self.by_name or self.reader.id in self.by_name_for
-        if id_ == self.reader.id:
-            return BodyDecoder(reader, reader, by_name=by_name)
-        with SchemaRegistry(connection) as registry:
-            text, references = registry.by_id(id_)
-            if self.ordered and not by_name:
-                self._check_order(id_, registry)
-        return BodyDecoder(expand_schema(text, references), reader, by_name=by_name)
+        if id_ != self.reader.id:
+            with SchemaRegistry(connection) as registry:
+                text, references = registry.by_id(id_)
+                if self.ordered and not by_name:
+                    self._check_order(id_, registry)
+            writer = expand_schema(text, references)
+        if not self.envelope:
+            return BodyDecoder(writer, reader, by_name=by_name)
+        from streamling.formats.envelope_messages import EnvelopeDecoder
+
+        return EnvelopeDecoder(BodyDecoder(writer, envelope_record(reader), by_name=by_name))
 
     def _check_order(self, id_: int, registry: SchemaRegistry) -> None:
         version = registry.versions(id_).get(self.subject)
@@ -111,22 +120,31 @@ class AvroPayload:
         )
 
 
+class PayloadForm(Enum):
+    """`ENVELOPE`: a JSON object that is an envelope of Debezium. `RAW`: the payload is the value of the one column."""
+
+    OBJECT = "object"
+    ENVELOPE = "envelope"
+    RAW = "raw"
+
+
 @dataclass(frozen=True, slots=True)
-class JsonPayload:
-    """JSON objects with the declared columns."""
+class DeclaredPayload:
+    """Payloads without a schema of their own: JSON objects with these columns, or envelopes or bytes of them."""
 
     fields: tuple[Field, ...]
+    form: PayloadForm = PayloadForm.OBJECT
 
     @property
     def schema_id(self) -> int | None:
         return None
 
-    def for_replay(self, schema_id: int | None, connection: KafkaConnection) -> JsonPayload:
+    def for_replay(self, schema_id: int | None, connection: KafkaConnection) -> DeclaredPayload:
         return self
 
     @property
     def has_operation(self) -> bool:
-        return any(f.name == OPERATION_COLUMN for f in self.fields)
+        return self.form is PayloadForm.ENVELOPE or any(f.name == OPERATION_COLUMN for f in self.fields)
 
     def split(self, value: bytes) -> tuple[int, bytes] | str:
         return 0, value
@@ -135,14 +153,27 @@ class JsonPayload:
         return (0, [value for value in values if value]) if all(values) else None
 
     def decoder(self, id_: int, connection: KafkaConnection) -> Decoder:
-        return _object_decoder(self.fields)
+        return _declared_decoder(self.fields, self.form)
+
+
+Payload = AvroPayload | DeclaredPayload
 
 
 @cache
-def _object_decoder(fields: tuple[Field, ...]) -> Decoder:
+def _declared_decoder(fields: tuple[Field, ...], form: PayloadForm) -> Decoder:
     from streamling.formats.json_messages import ObjectDecoder
 
-    return ObjectDecoder(fields)
+    match form:
+        case PayloadForm.OBJECT:
+            return ObjectDecoder(fields)
+        case PayloadForm.ENVELOPE:
+            from streamling.formats.envelope_messages import EnvelopeDecoder
+
+            return EnvelopeDecoder(ObjectDecoder(envelope_fields(fields)))
+        case PayloadForm.RAW:
+            from streamling.formats.raw_messages import RawDecoder
+
+            return RawDecoder(fields[0])
 
 
 @cache

@@ -1,9 +1,9 @@
 """Reads parts of partitions, in the driver or in an executor.
 
-The driver reads a small offer, with a consumer that stays open: it continues where the last part ended, and has already
-fetched what comes next. A large offer is cut into as many parts as there are cores, even if it has only one partition;
-each worker then opens a consumer that starts at the first offset of its part. Consumers stay open there too, but the
-next part of a worker seldom begins where its last one ended.
+The driver reads a small offer, with a consumer that stays open (`feed.py`): it continues where the last part ended, and
+has already fetched what comes next. A large offer is cut into as many parts as there are cores, even if it has only one
+partition; each worker then opens a consumer that starts at the first offset of its part. A few stay open there too
+(`consumers.py`), but the next part of a worker seldom begins where its last one ended.
 
 Messages are taken from the client by the thousand and processed as lists (`rows.py`); their bodies are decoded together
 (`formats/avro_messages.py`). Most of the cost of a row is in the client: fetching, parsing, creating objects.
@@ -12,24 +12,19 @@ Messages are taken from the client by the thousand and processed as lists (`rows
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.kafka import (
-    REQUEST_SECONDS,
-    access_denied_callback,
-    client_errors,
-    client_settings,
-    kafka_failure,
-)
+from streamling.clients.kafka import kafka_failure
 from streamling.connector import BadRow, Counted, Json, Reached
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
+from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_consumer
+from streamling.sources.kafka.feed import FEEDS
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -48,82 +43,6 @@ _FIRST_MESSAGES = 500
 _WAIT_S = 0.1
 # A live broker sends messages, or reports the end of the log, within half a second.
 _STALLED_S = 30.0
-# What the client fetches ahead, per partition. Messages after the end of a part are fetched in vain if another process
-# reads them, so this is small; it is still much more than one response of the broker.
-_AHEAD_KB = 4 << 10
-# How long the client pauses once it has fetched that much. By default it pauses a second, longer than reading it takes.
-_PAUSE_MS = 10
-# An idle consumer is closed after this time: another process reads its partition.
-_IDLE_S = 60.0
-
-
-@dataclass(slots=True)
-class _IdleConsumer:
-    """A consumer, its offset, and the messages and ends of the log after that offset that it has already delivered."""
-
-    consumer: Any
-    at: int
-    messages: list[Any] = field(default_factory=list)
-    since: float = 0.0
-
-
-class Consumers:
-    """Open consumers between two reads: the next part of a partition mostly begins where the last one ended.
-
-    The key has the group, which differs for every source, because two sources may read one topic.
-    """
-
-    def __init__(self) -> None:
-        self._idle: dict[tuple[str, int], _IdleConsumer] = {}
-        self._lock = threading.Lock()
-
-    def take(self, group: str, partition: int, at: int) -> _IdleConsumer | None:
-        with self._lock:
-            for key in [k for k, v in self._idle.items() if time.monotonic() - v.since > _IDLE_S]:
-                self._idle.pop(key).consumer.close()
-            idle = self._idle.get((group, partition))
-            if idle is None or idle.at != at:
-                return None
-            return self._idle.pop((group, partition))
-
-    def put(self, group: str, partition: int, idle: _IdleConsumer) -> None:
-        idle.since = time.monotonic()
-        with self._lock:
-            other = self._idle.get((group, partition))
-            if other is not None and other.at >= idle.at:
-                other, idle = idle, other
-            self._idle[group, partition] = idle
-        if other is not None:
-            other.consumer.close()
-
-    def has_news(self, group: str, partition: int, at: int) -> bool | None:
-        """Whether the consumer at this offset has received something; None if there is none. Sends no request."""
-        with self._lock:
-            idle = self._idle.get((group, partition))
-            if idle is None or idle.at != at:
-                return None
-            idle.since = time.monotonic()
-            if not any(_is_news(message, at) for message in idle.messages):
-                idle.messages += idle.consumer.consume(1, 0)
-            return any(_is_news(message, at) for message in idle.messages)
-
-    def close(self, group: str) -> None:
-        with self._lock:
-            closing = [self._idle.pop(key) for key in list(self._idle) if key[0] == group]
-        for idle in closing:
-            idle.consumer.close()
-
-
-def _is_news(message: Any, at: int) -> bool:
-    """Whether it shows that the log goes on after an offset. The end of the log at the offset itself is not news."""
-    from confluent_kafka import KafkaError
-
-    error = message.error()
-    return error is None or error.code() != KafkaError._PARTITION_EOF or message.offset() > at
-
-
-CONSUMERS = Consumers()
-"""The idle consumers of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +53,14 @@ class KafkaReader:
     topic: str
     group: str
     connection: KafkaConnection
-    payload: AvroPayload | JsonPayload
+    payload: Payload
     columns: Schema
     metadata: bool
     tombstones: str
     key: tuple[str, ...]
     skips_gone: bool = False
+    source_id: str = ""
+    """Whose feeds have the messages, in the driver."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         kafka_part = KafkaPart.from_json(part)
@@ -155,7 +76,7 @@ class KafkaReader:
             error.node = error.node or self.node
             raise
 
-    def message_rows(self, payload: AvroPayload | JsonPayload) -> MessageRows:
+    def message_rows(self, payload: Payload) -> MessageRows:
         from streamling.sources.kafka.rows import MessageRows
 
         return MessageRows(self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key)
@@ -165,55 +86,26 @@ class KafkaReader:
         partition, first, end = part.partition, part.first, part.end
         if first >= end:
             return
-        idle = CONSUMERS.take(self.group, partition, first) or self._open(partition, first)
+        cursor = self._cursor(partition, first)
         try:
-            reading = _PartReading(self.topic, part, idle, skips_gone=self.skips_gone or part.replayed)
+            reading = _PartReading(self.topic, part, cursor, skips_gone=self.skips_gone or part.replayed)
             while chunk := reading.chunk():
                 yield chunk, reading.at
         except GeneratorExit:  # the caller stops here, and may continue from here later
-            self._put_back(partition, idle, reading)
+            cursor.keep(reading.at, reading.beyond)
             raise
         except BaseException:
-            idle.consumer.close()
+            cursor.drop()
             raise
-        self._put_back(partition, idle, reading)
+        cursor.keep(reading.at, reading.beyond)
 
-    def _put_back(self, partition: int, idle: _IdleConsumer, reading: _PartReading) -> None:
-        idle.at = reading.at
-        idle.messages = reading.beyond
-        CONSUMERS.put(self.group, partition, idle)
-
-    def has_news(self, partition: int, at: int) -> bool:
-        """Whether something has arrived in a partition. The first call opens a consumer for the later ones."""
-        news = CONSUMERS.has_news(self.group, partition, at)
-        if news is None:
-            CONSUMERS.put(self.group, partition, self._open(partition, at))
-        return bool(news)
-
-    def _open(self, partition: int, first: int) -> _IdleConsumer:
-        from confluent_kafka import Consumer, TopicPartition
-
-        settings = {
-            "group.id": self.group,
-            "enable.auto.commit": False,
-            # The default would jump to the end of the log if offsets are gone, without an error.
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "queued.max.messages.kbytes": _AHEAD_KB,
-            "fetch.queue.backoff.ms": _PAUSE_MS,
-        }
-        what = f"partition {partition} of topic '{self.topic}' cannot be read at {self.connection.brokers}"
-        with client_errors(what, SOURCE_FAILED):
-            consumer = Consumer(
-                {
-                    **client_settings(self.connection),
-                    **settings,
-                    "error_cb": access_denied_callback(what, SOURCE_FAILED),
-                }
-            )
-        consumer.assign([TopicPartition(self.topic, partition, first)])
-        return _IdleConsumer(consumer, first)
+    def _cursor(self, partition: int, first: int) -> Cursor:
+        if feeds := FEEDS.get(self.source_id):
+            return feeds.cursor(partition, first)
+        if idle := POOL.take(self.group, self.topic, partition, first):
+            return idle
+        consumer = open_consumer(self.connection, self.group, self.topic, {})
+        return OwnConsumer(consumer, self.group, self.topic, partition, first)
 
 
 class _PartReading:
@@ -222,13 +114,13 @@ class _PartReading:
     Aborted transactions and the marks of committed ones take up offsets without a message.
     """
 
-    def __init__(self, topic: str, part: KafkaPart, idle: _IdleConsumer, *, skips_gone: bool) -> None:
+    def __init__(self, topic: str, part: KafkaPart, cursor: Cursor, *, skips_gone: bool) -> None:
         self._topic = topic
         self._partition = part.partition
         self._end = part.end
+        self._newest_epoch = part.leader_epoch if part.replayed else None
         self._skips_gone = skips_gone
-        self._consumer = idle.consumer
-        self._pending = idle.messages
+        self._cursor = cursor
         self.beyond: list[Any] = []
         """Messages after the end of the part."""
         self._next = part.first
@@ -239,10 +131,11 @@ class _PartReading:
         chunk: list[Any] = []
         size, last_progress = 0, time.monotonic()
         while not self._done and len(chunk) < _CHUNK_ROWS and size < _CHUNK_BYTES:
-            pending, self._pending = self._pending, []
-            received = pending or self._consumer.consume(self._request_size(len(chunk), size), _WAIT_S)
+            received = self._cursor.consume(self._request_size(len(chunk), size), _WAIT_S)
             before = len(chunk), self._next
             messages = received if self._are_plain(received) else self._filter(received)
+            if messages and self._newest_epoch is not None:
+                messages = self._drop_newer(messages, self._newest_epoch)
             if messages:
                 chunk = chunk + messages if chunk else messages
                 size += sum(map(len, messages))
@@ -289,6 +182,24 @@ class _PartReading:
                 plain.append(message)
         return plain
 
+    def _drop_newer(self, messages: list[Any], newest: int) -> list[Any]:
+        """The messages without those of a later leader: a replay has the same messages or fewer, never others.
+
+        Epochs never decrease in a log, so the last message tells whether there are any.
+        """
+        if _epoch(messages[-1]) <= newest:
+            return messages
+        kept = [message for message in messages if _epoch(message) <= newest]
+        place = messages[len(kept)].offset()
+        log.warning(
+            "%s: the log was truncated at or before offset %d; an unfinished epoch is replayed without what was there",
+            self._place,
+            place,
+        )
+        self._done = True
+        self._cursor.seek(self._end)
+        return kept
+
     def _handle_error(self, message: Any) -> None:
         """Handles an event that the client delivers instead of a message."""
         from confluent_kafka import KafkaError
@@ -300,7 +211,7 @@ class _PartReading:
                 self.beyond.append(message)  # it is reported once, and applies to the next part too
             return
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._skip_gone(*self._watermarks())
+            self._skip_gone(*self._cursor.watermarks())
             return
         failure = kafka_failure(f"{self._place} cannot be read", error, SOURCE_FAILED)
         if isinstance(failure, PermanentError):
@@ -308,7 +219,7 @@ class _PartReading:
         log.warning("%s; the client retries", failure.message)
 
     def _handle_stall(self) -> None:
-        low, high = self._watermarks()
+        low, high = self._cursor.watermarks()
         if not low <= self._next <= self._end <= high:
             self._skip_gone(low, high)
             return
@@ -317,20 +228,8 @@ class _PartReading:
             f"{self._place}: no messages for {_STALLED_S:g} s between the offsets {self._next} and {self._end}",
         )
 
-    def _watermarks(self) -> tuple[int, int]:
-        """The oldest offset that the broker has, and the offset after the newest."""
-        from confluent_kafka import TopicPartition
-
-        with client_errors(f"offsets of {self._place} cannot be looked up", SOURCE_FAILED):
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, self._partition), timeout=REQUEST_SECONDS
-            )
-            return int(low), int(high)
-
     def _skip_gone(self, low: int, high: int) -> None:
         """Continues with the offsets that are left, if that is allowed."""
-        from confluent_kafka import TopicPartition
-
         text = f"{self._place} no longer has all offsets from {self._next} to {self._end}: it has {low} up to {high}"
         if not self._skips_gone:
             hint = "restart; on_missing_offsets of the source decides where to resume"
@@ -340,4 +239,10 @@ class _PartReading:
             begin = self._end
         log.warning("%s; %d offsets are skipped", text, begin - self._next)
         self._next = begin
-        self._consumer.assign([TopicPartition(self._topic, self._partition, begin)])
+        self._cursor.seek(begin)
+
+
+def _epoch(message: Any) -> int:
+    """The epoch of the leader that wrote a message; -1 if unknown."""
+    epoch = message.leader_epoch()
+    return epoch if isinstance(epoch, int) else -1

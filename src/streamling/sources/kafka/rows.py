@@ -22,7 +22,7 @@ from streamling.formats.arrow import arrow_schema, unknown_operations
 from streamling.formats.bodies import BadBody
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.keys import key_values
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
+from streamling.sources.kafka.payload import Payload
 from streamling.spec.settings.blocks import KafkaConnection
 
 OPERATION_HEADER = "dbz.op"
@@ -44,7 +44,7 @@ class MessageRows:
 
     topic: str
     columns: Schema
-    payload: AvroPayload | JsonPayload
+    payload: Payload
     connection: KafkaConnection
     metadata: bool
     tombstones: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from streamling.clients.kafka import Broker
+from streamling.clients.kafka import Broker, LogEnd
 from streamling.connector import (
-    BatchPolicy,
     Extent,
     Json,
     Offer,
@@ -20,46 +20,29 @@ from streamling.connector import (
     Source,
     SourceCapabilities,
 )
-from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError
+from streamling.errors import SOURCE_FAILED, PermanentError, TransientError
 from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
 from streamling.sources.kafka.decoder import KafkaDecoder
+from streamling.sources.kafka.feed import FEEDS, Feeds
 from streamling.sources.kafka.locator import METADATA_NAMES, KafkaLocator
 from streamling.sources.kafka.part import KafkaPart
-from streamling.sources.kafka.payload import AvroPayload, JsonPayload
-from streamling.sources.kafka.reader import CONSUMERS, KafkaReader
+from streamling.sources.kafka.payload import Payload
+from streamling.sources.kafka.position import Position
+from streamling.sources.kafka.reader import KafkaReader
+from streamling.sources.kafka.starts import Starts
+from streamling.sources.kafka.topic_reading import TopicReading
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# How often the broker is asked for the ends of partitions whose consumers receive nothing.
+# How often the broker is asked for the ends of partitions although the consumer receives nothing.
 _ASK_S = 1.0
-# Most partitions with an open consumer while they are idle: each needs a connection.
-_MOST_LISTENERS = 32
 # A broker that has just become leader of a partition may report an older end, for a moment.
 _SHORT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class TopicReading:
-    """How a source reads its topic. `start` is earliest, latest or milliseconds; `on_missing` may also be fail."""
-
-    node: str
-    name: str
-    topic: str
-    group: str
-    start: str
-    on_missing: str
-    metadata: bool
-    tombstones: str
-    first_fetch: float
-    """Warn if no message has arrived after this many seconds."""
-    readers: int | None = None
-    """Most parts that are read in parallel; each is then a partition of the offer as a whole."""
-    batch: BatchPolicy | None = None
 
 
 class KafkaSource(Source):
@@ -70,7 +53,7 @@ class KafkaSource(Source):
         reading: TopicReading,
         control: ControlOptions,
         connection: KafkaSourceSettings,
-        make_payload: Callable[[Schema], tuple[AvroPayload | JsonPayload, tuple[str, ...]]],
+        make_payload: Callable[[Schema], tuple[Payload, tuple[str, ...]]],
         make_condition: Callable[[Schema], Expression | None],
     ) -> None:
         self._reading = reading
@@ -80,14 +63,19 @@ class KafkaSource(Source):
         )
         self._make_payload = make_payload
         self._make_condition = make_condition
-        self._prepared_payload: AvroPayload | JsonPayload | None = None
+        self._prepared_payload: Payload | None = None
         self._row_key: tuple[str, ...] = ()
         self._control = Control(control, connection)
+        self._feeds = Feeds(connection, reading.group, reading.topic)
+        self._source_id = uuid.uuid4().hex
+        self._starts = Starts(reading)
         self._metrics = Metrics()
         self._labels = control.labels
         self._partitions: frozenset[int] = frozenset()
         self._has_offered_rows = False
-        self._ends: dict[int, int] = {}
+        self._topic_id: str | None = None
+        """The id of the topic that is read, if the broker reports one."""
+        self._ends: dict[int, LogEnd] = {}
         """The offset after the last message, by partition, as the broker last reported it."""
         self._next: dict[int, int] = {}
         """The first offset that was not offered yet, by partition."""
@@ -119,10 +107,14 @@ class KafkaSource(Source):
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
+        self._starts.state = runtime.state
+        self._control.application = runtime.application
+        self._control.generation = runtime.generation
 
     # Which partitions
 
     def join(self, changed: Callable[[], None]) -> None:
+        FEEDS[self._source_id] = self._feeds
         self._control.start(changed, self._metrics)
 
     def assigned(self) -> frozenset[str]:
@@ -131,6 +123,7 @@ class KafkaSource(Source):
     def own(self, keys: frozenset[str]) -> None:
         self._partitions = frozenset(_partition(key) for key in keys)
         self._control.own(self._partitions)
+        self._feeds.keep_only(self._partitions)
 
     def open(self, positions: Mapping[str, Json]) -> None:
         prefix = self._key("")
@@ -165,11 +158,11 @@ class KafkaSource(Source):
         if self._is_quiet():
             return None
         self._last_lookup = time.monotonic()
-        self._ends = {**self._ends, **broker.end(self._next)}
-        self._check_ends(broker)
+        self._look_at_ends(broker)
         rows = room.rows
-        waiting = [n for n, at in self._next.items() if self._ends[n] > at or n in self._unstored_starts]
+        waiting = [n for n, at in self._next.items() if self._ends[n].offset > at or n in self._unstored_starts]
         served = self._in_turn(waiting, rows)
+        self._feeds.expect({number: self._next[number] for number in served})
         slices = []
         for place, number in enumerate(served):
             # What a short partition does not use is left for the others.
@@ -181,7 +174,7 @@ class KafkaSource(Source):
             self._control.note_rows()
         elif not self._has_offered_rows:
             self._log_quiet()
-        left = sum(max(0, self._ends[number] - at) for number, at in self._next.items())
+        left = sum(max(0, self._ends[number].offset - at) for number, at in self._next.items())
         return Offer(tuple(slices), waiting=left) if slices else None
 
     def _in_turn(self, waiting: Collection[int], most: int) -> list[int]:
@@ -191,25 +184,24 @@ class KafkaSource(Source):
         return sorted(served)
 
     def _is_quiet(self) -> bool:
-        """Whether all known offsets are offered and no consumer has received more. The broker is asked nevertheless, a
-        bit later: consumers do not report offsets without messages, for instance."""
-        is_due = time.monotonic() - self._last_lookup > _ASK_S
-        if is_due or len(self._next) > _MOST_LISTENERS or self._unstored_starts:
+        """Whether all known offsets are offered and the consumer has received no more. The broker is asked
+        nevertheless, a bit later: the consumer does not report offsets without messages, for instance."""
+        if time.monotonic() - self._last_lookup > _ASK_S or self._unstored_starts:
             return False
-        if any(self._ends[number] > at for number, at in self._next.items()):
+        if any(self._ends[number].offset > at for number, at in self._next.items()):
             return False
-        reader = self.reader()
-        return not any(reader.has_news(number, at) for number, at in self._next.items())
+        return not self._feeds.has_news(self._next)
 
     def _slice(self, number: int, rows: int, room: Room, among: int) -> Slice:
         first = self._next[number]
-        end = min(self._ends[number], first + rows)
+        end = min(self._ends[number].offset, first + rows)
         key = self._key(number)
         parts_each = 1 if self._reading.readers else max(1, room.parts // among)
         cut = Room(rows, parts_each, room.part_rows).cut(first, end) if end > first else ()
-        position = _position(end)
-        schema = self._payload.schema_id
-        parts = tuple(KafkaPart(number, start, stop, schema).to_json() for start, stop in cut)
+        epoch = self._ends[number].leader_epoch
+        position = Position(end, self._topic_id, epoch).to_json()
+        part = KafkaPart(number, first, end, self._payload.schema_id, topic_id=self._topic_id, leader_epoch=epoch)
+        parts = tuple(replace(part, first=start, end=stop).to_json() for start, stop in cut)
         slice_ = Slice(self._reading.node, key, self._stored.get(key), position, parts, end - first)
         self._next[number] = end
         self._stored[key] = position
@@ -227,7 +219,8 @@ class KafkaSource(Source):
             return slice_
         self._next[number] = at
         if at > first:
-            position = self._stored[slice_.key] = _position(at)
+            position = Position(at, parts[0].topic_id, parts[0].leader_epoch).to_json()
+            self._stored[slice_.key] = position
             left = tuple(replace(part, end=min(part.end, at)).to_json() for part in parts if part.first < at)
             return replace(slice_, end=position, parts=left, rows=at - first)
         if slice_.start is not None:
@@ -248,16 +241,22 @@ class KafkaSource(Source):
     # Where reading starts
 
     def _start_partitions(self, broker: Broker) -> None:
-        """Finds out where newly assigned partitions start."""
-        new = [number for number in sorted(self._partitions) if number not in self._next]
-        first, ends = broker.first(new), broker.end(new)
-        starts = self._starts(broker, new, first, ends)
-        offsets = {number: self._resume_offset(number, first, ends, starts[number]) for number in new}
+        """Finds out where newly assigned partitions start. Those that cannot be looked up now follow later."""
+        if not self._next:
+            self._topic_id = self._control.topic_id
+        asked = [number for number in sorted(self._partitions) if number not in self._next]
+        ends = broker.ends(asked)
+        first = broker.first(ends)
+        new = [number for number in asked if number in first]
+        positions = {number: position for number in new if (position := self._stored_position(number)) is not None}
+        unstored = [number for number in new if number not in positions]
+        starts = self._starts.unstored(broker, unstored, first, has_positions=bool(self._stored))
+        offsets = self._resume(positions | starts, first, ends)
         self._next.update(offsets)
         self._ends.update(ends)
         self._control.set_durable(offsets, commit=False)
         self._check_readers(len(self._next))
-        self._store_start([number for number in new if self._key(number) not in self._stored])
+        self._store_start(unstored)
 
     def _store_start(self, partitions: Collection[int]) -> None:
         """Stores the start with the next offer, unless it is `earliest`: the next owner must not start elsewhere."""
@@ -270,62 +269,65 @@ class KafkaSource(Source):
             text = "source %s: parallelism is %d, but only %d tasks can read: it has %d partitions of topic '%s'"
             log.warning(text, self._reading.name, readers, partitions, partitions, self._reading.topic)
 
-    def _starts(
-        self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], ends: Mapping[int, int]
-    ) -> Mapping[int, int]:
-        # In a partition that is added while the source reads, no message may be skipped.
-        added = {number: first[number] for number in partitions if self._control.is_new(number)}
-        match self._reading.start:
-            case "earliest":
-                return first
-            case "latest":
-                return {**ends, **added}
-        return {**broker.at(partitions, int(self._reading.start)), **added}
-
-    def _resume_offset(self, number: int, first: Mapping[int, int], ends: Mapping[int, int], start: int) -> int:
-        """The offset to start at: the stored one, if the broker still has it."""
+    def _stored_position(self, number: int) -> Position | None:
         value = self._stored.get(self._key(number))
         if value is None:
-            return start
-        stored = value.get("offset") if isinstance(value, dict) else None
-        if not isinstance(stored, int):
-            raise PermanentError(
-                SOURCE_FAILED,
-                f"the stored position of {self._key(number)} is not an offset: {value}",
-                node=self._reading.name,
-            )
-        low, high = first[number], ends[number]
-        if low <= stored <= high:
-            return stored
-        topic, policy = self._reading.topic, self._reading.on_missing
-        text = (
-            f"partition {number} of topic '{topic}' no longer has the stored offset {stored}: it has {low} up to {high}"
-        )
-        if policy == "fail":
-            raise PermanentError(
-                OFFSETS_GONE,
-                text,
-                node=self._reading.name,
-                hint="set on_missing_offsets to earliest or latest, or start over with `streamling state reset`",
-            )
-        begin = low if policy == "earliest" else high
-        lost = f"; {begin - stored} messages are lost" if begin > stored else ""
-        log.warning("source %s: %s; resuming at %d%s", self._reading.name, text, begin, lost)
-        return begin
+            return None
+        try:
+            return Position.from_json(value)
+        except ValueError as error:
+            text = f"the stored position of {self._key(number)} is {error}"
+            raise PermanentError(SOURCE_FAILED, text, node=self._reading.name) from error
 
-    def _check_ends(self, broker: Broker) -> None:
-        """If a log ends before the offset that was read, the topic was recreated or has lost messages. Without a new
-        start no row would ever arrive."""
-        short = [number for number, at in self._next.items() if self._ends[number] < at]
+    def _resume(
+        self, positions: Mapping[int, Position], first: Mapping[int, int], ends: Mapping[int, LogEnd]
+    ) -> dict[int, int]:
+        """The offsets at which partitions continue that were read up to these positions."""
+        # A new leader may have fewer messages than the one that reported the position.
+        suspects = {n: p for n, p in positions.items() if _is_newer(ends[n].leader_epoch, p.leader_epoch)}
+        truncated = self._feeds.find_truncated(suspects) if suspects else frozenset()
+        return {
+            number: self._starts.resume(
+                number, position, first[number], ends[number], self._topic_id, truncated=number in truncated
+            )
+            for number, position in positions.items()
+        }
+
+    def _look_at_ends(self, broker: Broker) -> None:
+        """Looks up the ends of the partitions, and continues elsewhere where a log is no longer the one that was read.
+        Partitions that cannot be looked up now keep their ends."""
+        before, ends = self._ends, broker.ends(self._next)
+        self._ends = {**before, **ends}
+        changed = {number for number in ends if _is_newer(ends[number].leader_epoch, before[number].leader_epoch)}
+        if self._control.topic_id not in (None, self._topic_id):
+            self._topic_id = self._control.topic_id
+            self._feeds.reset()
+            changed.update(ends)
+        changed.update(self._short(ends))
+        if not changed:
+            return
+        first = broker.first(changed)
+        positions = {
+            number: Position(self._next[number], self._topic_read(number), before[number].leader_epoch)
+            for number in changed & first.keys()
+        }
+        self._next.update(self._resume(positions, first, ends))
+
+    def _topic_read(self, number: int) -> str | None:
+        position = self._stored_position(number)
+        return position.topic_id if position is not None else None
+
+    def _short(self, ends: Mapping[int, LogEnd]) -> list[int]:
+        """Partitions whose log ends before the offset that was read, and not only for a moment: without a new start no
+        row would ever arrive."""
+        short = [number for number, end in ends.items() if end.offset < self._next[number]]
         if not short:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = time.monotonic()
         elif time.monotonic() - self._short_since > _SHORT_S:
-            first = broker.first(short)
-            self._next.update(
-                {number: self._resume_offset(number, first, self._ends, first[number]) for number in short}
-            )
+            return short
+        return []
 
     # Replay of an epoch that an earlier run has recorded
 
@@ -333,31 +335,42 @@ class KafkaSource(Source):
         """The slices without the offsets that the broker no longer has: those rows cannot be delivered any more."""
         broker = self._control.broker or Broker(self._connection, self._reading.topic, SOURCE_FAILED)
         parts_of = [[KafkaPart.from_json(part) for part in s.parts] for s in slices]
+        topic_id = broker.topic_id()
         numbers = {part.partition for parts in parts_of for part in parts}.intersection(broker.partitions())
-        first, ends = broker.first(numbers), broker.end(numbers)
+        first, ends = broker.first(numbers), broker.ends(numbers)
+        if missing := numbers - (first.keys() & ends.keys()):
+            text = f"partition {min(missing)} of topic '{self._reading.topic}' does not report its offsets"
+            raise TransientError(SOURCE_FAILED, text, node=self._reading.name)
         return tuple(
-            replace(s, parts=tuple(self._replay_part(part, first, ends).to_json() for part in parts))
+            replace(s, parts=tuple(self._replay_part(part, first, ends, topic_id).to_json() for part in parts))
             for s, parts in zip(slices, parts_of, strict=True)
         )
 
-    def _replay_part(self, part: KafkaPart, first: Mapping[int, int], ends: Mapping[int, int]) -> KafkaPart:
-        low, high = first.get(part.partition, 0), ends.get(part.partition, 0)
+    def _replay_part(
+        self, part: KafkaPart, first: Mapping[int, int], ends: Mapping[int, LogEnd], topic_id: str | None
+    ) -> KafkaPart:
+        low, (high, epoch) = first.get(part.partition, 0), ends.get(part.partition, LogEnd(0, None))
         begin = min(max(part.first, low), part.end)
         end = max(begin, min(part.end, high))
+        state = f"it has {low} up to {high}"
+        if None not in (topic_id, part.topic_id) and topic_id != part.topic_id:
+            end = begin
+            state = "the topic was deleted and created again"
         if gone := part.end - part.first - (end - begin):
             log.warning(
                 "source %s: an unfinished epoch is replayed, but partition %d of topic '%s' no longer has %d of its "
-                "offsets %d to %d: it has %d up to %d",
+                "offsets %d to %d: %s",
                 self._reading.name,
                 part.partition,
                 self._reading.topic,
                 gone,
                 part.first,
                 part.end,
-                low,
-                high,
+                state,
             )
-        return replace(part, first=begin, end=end, replayed=True)
+        # Without a new leader the messages are the same: the reader need not compare epochs.
+        replaced = part.leader_epoch if _is_newer(epoch, part.leader_epoch) else None
+        return replace(part, first=begin, end=end, replayed=True, leader_epoch=replaced)
 
     # The rest of the contract
 
@@ -366,7 +379,7 @@ class KafkaSource(Source):
         done = dict(self._next)
         if not done:
             return None
-        lag = sum(max(0, ends.get(number, at) - at) for number, at in done.items())
+        lag = sum(max(0, ends[number].offset - at) for number, at in done.items() if number in ends)
         read = sum(done.values())
         return Extent(read, read + lag, "rows")
 
@@ -390,6 +403,7 @@ class KafkaSource(Source):
             reading.tombstones,
             self._row_key,
             skips_gone=reading.on_missing != "fail",
+            source_id=self._source_id,
         )
 
     def decoder(self) -> KafkaDecoder:
@@ -397,12 +411,12 @@ class KafkaSource(Source):
 
     def locator(self) -> KafkaLocator | None:
         """The columns of the payload may have the names of the metadata, if those are not included."""
-        reader = self.reader()
+        reader = replace(self.reader(), source_id="")  # with a consumer of its own: the feeds are at other offsets
         taken = not reader.metadata and any(name in reader.columns for name in METADATA_NAMES)
         return None if taken else KafkaLocator(reader)
 
     @property
-    def _payload(self) -> AvroPayload | JsonPayload:
+    def _payload(self) -> Payload:
         if self._prepared_payload is None:
             raise AssertionError("the source is not prepared")
         return self._prepared_payload
@@ -413,12 +427,13 @@ class KafkaSource(Source):
         self._control.set_durable({number: end for number, end in ends.items() if isinstance(end, int)})
 
     def close(self) -> None:
-        CONSUMERS.close(self._reading.group)
+        FEEDS.pop(self._source_id, None)
+        self._feeds.reset()
         self._control.close()
 
 
-def _position(offset: int) -> Json:
-    return {"offset": offset, "updated_at": time.time_ns() // 1_000_000}
+def _is_newer(epoch: int | None, than: int | None) -> bool:
+    return epoch is not None and than is not None and epoch > than
 
 
 def _partition(key: str) -> int:

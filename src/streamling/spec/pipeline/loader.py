@@ -49,6 +49,8 @@ from streamling.spec.yaml.mistakes import TEMPLATED
 _SECTIONS = tuple(role.section for role in Role)
 _REQUIRED = (Role.SOURCE.section, Role.SINK.section)
 
+_RESERVED = "__"
+_KEY_SEPARATOR = re.compile(r"[:\[]")
 _PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][^{}\s]*\}|\{\{[^{}]*\}\}|\{%.*?%\}")
 
 Kinds = Mapping[tuple[Role, str], OptionsModel]
@@ -76,6 +78,7 @@ def load_pipeline(
     loader = _Loader(kinds, absent or {}, settings)
     sections = {role: tuple(loader.section(tree, role)) for role in Role}
     loader.check_keys(tree)
+    loader.check_state_keys()
     return PipelineSpec(
         file,
         sections[Role.SOURCE],
@@ -93,7 +96,8 @@ class _Loader:
         self._kinds = kinds
         self._absent = absent
         self._settings = settings
-        self._names: dict[tuple[str, str], tuple[str, int]] = {}
+        self._names: dict[tuple[str, str], tuple[MapEntry, str]] = {}
+        """The entries of nodes and how messages name them, by namespace and reference name."""
         self.problems: list[UserError] = []
         self.cautions: list[Caution] = []
 
@@ -131,10 +135,28 @@ class _Loader:
 
     def _check_name(self, entry: MapEntry, role: Role, type_: str, namespace: str) -> None:
         prefix = describe_node(role, entry.key, type_)
-        first, line = self._names.setdefault((namespace, entry.key.lower()), (prefix, entry.where.line))
-        if line != entry.where.line or first != prefix:
-            message = f"{first} in line {line} already has this name; upper and lower case count as the same"
+        first, first_prefix = self._names.setdefault((namespace, entry.key.lower()), (entry, prefix))
+        if first.where.line != entry.where.line or first_prefix != prefix:
+            message = (
+                f"{first_prefix} in line {first.where.line} already has this name; upper and lower case count as the "
+                "same"
+            )
             self._report(prefix, entry.key, UserError(NAME_CLASH, message, where=entry.where))
+        if entry.key.startswith(_RESERVED):
+            message = f"names that begin with '{_RESERVED}' are reserved for streamling's own keys in the state"
+            hint = f"rename it, for example to '{entry.key.strip('_') or role.value}'"
+            self._report(prefix, entry.key, UserError(INVALID_VALUE, message, where=entry.where, hint=hint))
+
+    def check_state_keys(self) -> None:
+        """A state key is the name of a node, alone or followed by ':' or '[' and more. So no two nodes can have the
+        same key, unless the name of one begins with the name of the other and such a separator."""
+        for (namespace, ref), (entry, prefix) in self._names.items():
+            stems = [ref[: separator.start()] for separator in _KEY_SEPARATOR.finditer(ref)]
+            other = next((self._names[namespace, stem] for stem in stems if (namespace, stem) in self._names), None)
+            if other is not None:
+                message = f"its name begins like a state key of the {other[1]} in line {other[0].where.line}"
+                hint = "rename one of them: otherwise one could overwrite the stored positions of the other"
+                self._report(prefix, entry.key, UserError(NAME_CLASH, message, where=entry.where, hint=hint))
 
     def _node(self, entry: MapEntry, role: Role) -> NodeSpec | None:
         name, tree = entry.key, entry.value

@@ -321,6 +321,16 @@ class SourceOptions(NodeOptions):
         """Whether the source is bounded, as job mode requires."""
         return True
 
+    @property
+    def carries_changes(self) -> bool:
+        """Whether its rows may be updates or deletes, not only inserts."""
+        return True
+
+    @property
+    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
+        """The SQL condition that drops rows of the source, and the field it is written in."""
+        return None
+
 
 class TransformOptions(NodeOptions):
     """Base of all transforms. Those that read a node by name add `ReadsNode`."""
@@ -331,6 +341,9 @@ class SinkOptions(Keyed, ReadsNode, NodeOptions):
 
     own_connection: ClassVar[bool] = False
     """Whether the settings may define a Postgres connection under the sink's name."""
+
+    keeps_rows_by_key: ClassVar[bool] = False
+    """Whether the target has one row per primary key, which stays until a delete removes it."""
 
     key_required: ClassVar[Condition | None] = None
     """Set by sinks that cannot work without a primary key, their own or that of the node they read: the condition to

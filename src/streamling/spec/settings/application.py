@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from streamling.errors import SETTING_INVALID, InvalidPipeline, UserError
 from streamling.spec.coercion import Bool, Int
 from streamling.spec.faults import faults
+from streamling.spec.mask import is_secretive
 from streamling.spec.secret import Secret
 from streamling.spec.settings.blocks import (
     ClickHouseSinkSettings,
@@ -38,8 +39,8 @@ from streamling.spec.settings.blocks import (
 )
 from streamling.spec.settings.environment_only import RuntimeLimits, limit_values, variable_of
 from streamling.spec.settings.layers import environment_values, file_values, find_config
-from streamling.spec.settings.masking import mask_fields
-from streamling.spec.settings.names import SettingTree, connection_name
+from streamling.spec.settings.masking import mask_fields, remember_secrets
+from streamling.spec.settings.names import SettingTree, all_leaves, connection_name
 
 
 class Settings(SettingBlock):
@@ -110,6 +111,11 @@ class LoadedSettings:
     file: Path | None = None
 
 
+def public_keys() -> frozenset[str]:
+    """Last parts of the names of all settings that have one value which is not a secret."""
+    return frozenset(name for name in all_leaves(Settings) if not is_secretive(name))
+
+
 def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) -> LoadedSettings:
     """The settings of this process. Raises UserError CONFIG_FILE, or InvalidPipeline with one SETTING_INVALID per key.
 
@@ -118,7 +124,8 @@ def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) 
     file = find_config(config, cwd)
     tree = SettingTree(Settings)
     if file is not None:
-        tree.put_all(file_values(file, str(file.relative_to(cwd) if file.is_relative_to(cwd) else file)))
+        name = str(file.relative_to(cwd) if file.is_relative_to(cwd) else file)
+        tree.put_all(file_values(file, name, public_keys()))
     tree.put_all(environment_values(environ))
     problems = list(tree.problems)
     limits = _limits(environ, problems)
@@ -136,6 +143,7 @@ def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) 
             problems.append(_open_admin_api(limits))
     if problems:
         raise InvalidPipeline(problems)
+    remember_secrets(settings)
     return LoadedSettings(settings, tuple(tree.warnings), file)
 
 

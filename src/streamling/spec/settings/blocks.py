@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -10,12 +12,17 @@ from streamling.spec.coercion import Bool, Choice, Int, Names
 from streamling.spec.duration import Duration
 from streamling.spec.faults import missing_field
 from streamling.spec.secret import Secret
+from streamling.spec.settings.masking import hide
 
 
 class SettingBlock(BaseModel):
     """A frozen group of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Without secrets, also where they are plain text: in URLs, and in maps with names that a user chooses."""
+        return ((name, hide(value)) for name, value in super().__repr_args__())
 
 
 class DrainPolicy(Choice):
@@ -188,7 +195,9 @@ class KafkaSourceSettings(KafkaConnection):
     """The connection of Kafka sources."""
 
     consumer_group_id: str | None = Field(
-        default=None, description="Prefix of the consumer groups; if not set, each run has a random group."
+        default=None,
+        description="Prefix of the consumer groups; each application needs its own. If not set, each run has a random "
+        "group.",
     )
     session_timeout_ms: Int = Field(
         default=10_000,
@@ -310,4 +319,10 @@ class EpochSettings(SettingBlock):
         default=10_000,
         ge=1,
         description="Time after which the unchanged record of another process counts as abandoned, and is taken over.",
+    )
+    max_same_rejects: Int = Field(
+        default=1000,
+        ge=0,
+        description="The run ends if a sink rejects so many rows in a row in the same way, in whole epochs without an "
+        "accepted row: the target is wrong then. 0: no limit.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,13 +53,13 @@ def find_config(config: str | None, cwd: Path) -> Path | None:
     raise UserError(CONFIG_FILE, f"configuration file '{config}' not found in '{cwd}'; tried: {tried}")
 
 
-def file_values(path: Path, name: str) -> list[SettingValue]:
-    """All values of a settings file, which messages call `name`.
+def file_values(path: Path, name: str, public: Collection[str]) -> list[SettingValue]:
+    """All values of a settings file, which messages call `name`; they quote only values of the keys in `public`.
 
     Raises UserError CONFIG_FILE if it cannot be read or parsed.
     """
     try:
-        tree = compose(path.read_text("utf-8-sig"), name)
+        tree = compose(path.read_text("utf-8-sig"), name, public)
     except OSError as error:
         reason = error.strerror
         raise UserError(CONFIG_FILE, f"configuration file '{name}' cannot be read: {reason}", cause=error) from error

@@ -9,13 +9,47 @@ from typing import Any
 from pydantic import BaseModel
 
 from streamling.spec.duration import format_duration
-from streamling.spec.secret import MASK, SECRETIVE, Secret, mask, mask_url
+from streamling.spec.mask import MASK, SECRETIVE, is_secretive, mask, mask_url, remember, remember_url
+from streamling.spec.secret import Secret
 
 
 def mask_fields(model: BaseModel) -> dict[str, Any]:
     """Every field of the model by its name in a file; secrets and passwords in URLs are masked."""
     fields = type(model).model_fields
     return {field.alias or name: _mask_value(getattr(model, name)) for name, field in fields.items()}
+
+
+def hide(value: object) -> object:
+    """As `mask_fields`, for a single value of any type, and without the last characters of secrets."""
+    match value:
+        case str():
+            return mask_url(value)
+        case dict():
+            return {key: MASK if isinstance(key, str) and is_secretive(key) else hide(v) for key, v in value.items()}
+        case _:
+            return value
+
+
+def remember_secrets(model: BaseModel) -> None:
+    """Passwords in URLs, and values of Spark settings and plugin options with a secret name: `mask_text` masks them."""
+    for name in type(model).model_fields:
+        _remember("", getattr(model, name))
+
+
+def _remember(key: str, value: object) -> None:
+    match value:
+        case BaseModel():
+            remember_secrets(value)
+        case str() if SECRETIVE.search(key):
+            remember(value)
+        case str():
+            remember_url(value)
+        case dict():
+            for inner_key, inner in value.items():
+                _remember(str(inner_key), inner)
+        case tuple():
+            for inner in value:
+                _remember(key, inner)
 
 
 def _mask_value(value: object) -> object:

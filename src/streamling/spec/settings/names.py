@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from streamling.errors import SETTING_INVALID, UserError
 from streamling.spec.faults import Fault, nearest
+from streamling.spec.mask import MASK, is_secretive
 from streamling.spec.settings.environment_only import is_limit
 from streamling.spec.settings.layers import SettingValue
 from streamling.spec.settings.spark_conf import conf_name, restore_case
@@ -243,6 +244,11 @@ def _nearest_key(model: type[BaseModel], path: Key) -> str | None:
     return _dotted(key)
 
 
+def all_leaves(model: type[BaseModel]) -> Iterator[str]:
+    """The last parts of the keys of all settings except maps whose names the user chooses."""
+    return (key.rpartition(".")[2] for key in _all_keys(model, ()) if not _is_map(tuple(key.split("."))))
+
+
 def _all_keys(model: type[BaseModel], key: Key) -> Iterator[str]:
     for name, annotation in _names(model, key).items():
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -256,4 +262,12 @@ def _is_map(key: Key) -> bool:
 
 
 def _dotted(key: Key) -> str:
+    """The key in messages. What is below the key of a secret may be the secret itself, written as a map; so may be what
+    follows a colon without a space."""
+    key = tuple(f"{part.partition(':')[0]}:{MASK}" if ":" in part and is_secretive(part) else part for part in key)
+    for number, part in enumerate(key[:-1]):
+        if is_secretive(part):
+            # The entries of these maps have names; what is below them is one of the secrets.
+            shown = number + (2 if part.lower() in _SECRET_MAPS else 1)
+            return ".".join((*key[:shown], *([MASK] if key[shown:] else [])))
     return ".".join(key)

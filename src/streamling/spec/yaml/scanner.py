@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruamel.yaml.scanner import Scanner
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 _SPACES = " \t"
 _BREAKS = "\r\n\x85\u2028\u2029"
 _END = "\0" + _BREAKS
 
 
+# Far above any real pipeline.
+MAX_DEPTH = 100
+
+
 class TabScanner(Scanner):
     """Refuses a tab only as indentation."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+        """As in the base class, which takes seconds for some thousand brackets before the tree can refuse them."""
+        if self.flow_level > MAX_DEPTH:
+            raise ScannerError(None, None, f"more than {MAX_DEPTH} levels deep", self.reader.get_mark())
+        super().fetch_flow_collection_start(TokenClass, to_push)
 
     def scan_to_next_token(self) -> None:
         reader: Any = self.reader

@@ -8,7 +8,7 @@ the value that the core schema gives *and* the text as written (`ScalarNode.text
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ruamel.yaml import YAML
@@ -30,15 +30,15 @@ from ruamel.yaml.reader import ReaderError
 
 from streamling.errors import INVALID_YAML, UserError, Where
 from streamling.spec.yaml.mistakes import TEMPLATED, USE_SPACES, ParseFailure, find_mistake, is_templated, odd_space
-from streamling.spec.yaml.scanner import TabScanner
+from streamling.spec.yaml.scanner import MAX_DEPTH, TabScanner
+from streamling.spec.yaml.starred import quote, without_secrets
 from streamling.spec.yaml.written_text import WrittenText
 
 Scalar = str | int | float | bool | None
 
 # An alias takes a few characters and repeats a whole tree, so nested aliases grow without bound ("billion laughs").
-# Both limits count the tree with its aliases expanded and are far above any real pipeline.
+# This limit and MAX_DEPTH count the tree with its aliases expanded and are far above any real pipeline.
 MAX_NODES = 100_000
-MAX_DEPTH = 100
 # Python itself refuses to print integers of several thousand digits.
 MAX_NUMBER = 1_000
 
@@ -133,12 +133,18 @@ def load(text: str, file: str) -> MapNode:
     return node
 
 
-def compose(text: str, file: str) -> Node | None:
-    """As `load`, for a document of any type; None for a file without a document."""
+def compose(text: str, file: str, public: Collection[str] | None = None) -> Node | None:
+    """As `load`, for a document of any type; None for a file without a document.
+
+    Errors quote no secrets, and with `public` only values of these keys.
+    """
     text = text.removeprefix("\ufeff")
     try:
         return _Composer(text, file).document()
     except UserError as error:
+        error.message = without_secrets(error.message, text, public)
+        error.args = (error.message,)
+        error.hint = without_secrets(error.hint, text, public) if error.hint else None
         if error.where is not None and is_templated(text, error.where.line):
             error.hint = TEMPLATED
         raise
@@ -265,10 +271,10 @@ class _Composer:
     def _alias(self, event: AliasEvent, depth: int) -> _SizedNode:
         where = self._where(event.start_mark)
         if event.anchor not in self._anchors:
-            raise _invalid(f"the alias '*{event.anchor}' has no anchor before it", where)
+            raise _invalid(f"the alias {quote(f'*{event.anchor}')} has no anchor before it", where)
         target = self._anchors[event.anchor]
         if target is None:
-            raise _invalid(f"the alias '*{event.anchor}' is inside its own anchor", where)
+            raise _invalid(f"the alias {quote(f'*{event.anchor}')} is inside its own anchor", where)
         if depth + target.height > MAX_DEPTH:
             raise _invalid(f"more than {MAX_DEPTH} levels deep, aliases counted", where)
         return target
@@ -286,7 +292,7 @@ class _Composer:
             if isinstance(opening, ScalarEvent) and opening.style is None and (name := odd_space(key.text)) is not None:
                 raise _invalid(f"the key is indented with {name} instead of spaces", key_where, hint=USE_SPACES)
             if (first := entries.get(key.text)) is not None:
-                raise _invalid(f"duplicate key '{key.text}', first in line {first.where.line}", key_where)
+                raise _invalid(f"duplicate key {quote(key.text)}, first in line {first.where.line}", key_where)
             value = self._node(next(self._events), depth + 1)
             size, height = size + 1 + value.size, max(height, value.height)
             self._check_size(size, key_where)
@@ -316,7 +322,7 @@ class _Composer:
         elif tag in {_CORE + name for name in ("int", "float", "bool", "null")}:
             value = _core_value(text, where)
         else:
-            raise _invalid(f"the tag '{tag}' is not part of the core schema", where)
+            raise _unknown_tag(tag, where)
         origin = self._origin(event, text)
         written = None
         if origin is None and text:
@@ -348,7 +354,7 @@ class _Composer:
 
     def _check_collection_tag(self, event: NodeEvent, name: str, where: Where) -> None:
         if (tag := _tag(event)) not in (None, "!", _CORE + name):
-            raise _invalid(f"the tag '{tag}' is not part of the core schema", where)
+            raise _unknown_tag(str(tag), where)
 
     def _check_size(self, size: int, where: Where) -> None:
         if size > MAX_NODES:
@@ -364,6 +370,11 @@ class _Composer:
 
 def _invalid(problem: str, where: Where, *, hint: str | None = None) -> UserError:
     return UserError(INVALID_YAML, f"invalid YAML: {problem}", where=where, hint=hint)
+
+
+def _unknown_tag(tag: str, where: Where) -> UserError:
+    written = f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
+    return _invalid(f"the tag {quote(written)} is not part of the core schema", where)
 
 
 def _visible(node: Node, key: Where) -> Node:

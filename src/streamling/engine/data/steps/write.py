@@ -29,8 +29,8 @@ class WriteStep:
         self._input = input_
         self._sink = sink
 
-    def write(self, results: Results, exclusions: Exclusions) -> list[Report]:
-        """Write an epoch without the excluded rows; returns one report per writer."""
+    def write(self, results: Results, exclusions: Exclusions, *, final: bool = True) -> list[Report]:
+        """Write an epoch without the excluded rows; returns one report per writer. `final`: see `Task`."""
         rows, capabilities = results.rows(self._input.id), self._sink.capabilities
         if results.large and not rows.in_process and not exclusions:
             if capabilities.discards:
@@ -38,7 +38,7 @@ class WriteStep:
             if capabilities.placement is Placement.ANY:
                 return self._write_on_executors(results, rows)
         batches: Iterable[pa.RecordBatch] = rows.batches()
-        return [self._sink.writer().write(results.epoch, Task(0, 0), exclusions.filter(batches))]
+        return [self._sink.writer().write(results.epoch, Task(0, 0, final), exclusions.filter(batches))]
 
     def _write_on_executors(self, results: Results, rows: NodeRows) -> list[Report]:
         """Let the executors write; the reports are those of the attempts that Spark counts as successful."""

@@ -22,6 +22,7 @@ GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
+SINKS_KEY = "__sinks"
 # Errors of the state are retried for this long; then the run ends, and a supervisor can start it again.
 _BUDGET_S = 60.0
 

@@ -1,0 +1,93 @@
+"""A topic of one partition copied into another one, as JSON and as Avro: beside the client and Structured Streaming.
+
+`STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told. Ours writes each epoch in a
+transaction; the others do not.
+
+- wall: all records, by the time from the start of the process to the last record;
+- steady: ours from the end of the first large epoch to the end of the last one, or, if there is but one, in it; the
+  client's from its first record on; Spark's when the same query runs a second time in the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import connectors
+from bench.figure import Figure
+from bench.kafka import Run, steady
+from bench.orders_topic import SCHEMA, Place, filled, mixed, servers
+from bench.processes import epochs, measured, pipeline, wait_for, watched
+from streamling.dev.topics import Topics
+
+_PIPELINE = """\
+sources:
+  orders: {{type: kafka, topic: {topic}}}
+sinks:
+  out: {{type: kafka, from: orders, topic: {out}, data_format: {format}, topic_partitions: 1}}
+"""
+_BAR = 1.5
+_LONGEST_S = 1800.0
+_PLAIN = Path(__file__).parent / "plain"
+
+
+def kafka_sink() -> Iterator[Figure]:
+    """Records per second from topic to topic."""
+    rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
+    for fetch in (connectors.spark_python, connectors.spark_jars):
+        fetch()  # now, not while something is measured
+    with servers() as stack:
+        place = filled(stack, mixed, rows)
+        bare = _bare(place, rows)
+        yield Figure("kafka copy, bare loop", f"{bare.wall:,.0f}", bare.shown, "", holds=True)
+        for format_ in ("json", "avro"):
+            ours, spark = run_ours(place, rows, format_), _structured(place, format_)
+            yield from _figures(format_, ours, bare, spark)
+
+
+def _figures(format_: str, ours: Run, bare: Run, spark: Run) -> Iterator[Figure]:
+    for contender, run in (("ours", ours), ("plain PySpark", spark)):
+        yield Figure(f"kafka copy as {format_}, {contender}", f"{run.wall:,.0f}", run.shown, "", holds=True)
+    for other, theirs, bar in (("the bare loop", bare.steady, 0.0), ("warm PySpark", spark.steady, _BAR)):
+        ratio = ours.steady / theirs
+        compared = f"x {other} ({ours.steady:,.0f} : {theirs:,.0f})"
+        owed = f">= {bar} x" if bar else ""
+        yield Figure(f"kafka copy as {format_}, steady", f"{ratio:.2f}", compared, owed, ratio >= bar)
+
+
+def run_ours(place: Place, rows: int, format_: str) -> Run:
+    began = time.monotonic()
+    text = _PIPELINE.format(topic=place.topic, out=_target(place), format=format_)
+    with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
+        wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
+        ended = time.monotonic()
+        found = epochs(log)
+    done, seconds = steady(found)
+    last_ones = usage.cpu_between(ended - seconds, ended)
+    return Run(rows / (ended - began), done / seconds, last_ones / done * 1e6, usage.rss_bytes / 1e6)
+
+
+def _target(place: Place) -> str:
+    """A new topic, so that no run finds what another one has left."""
+    topic = f"copy-{uuid.uuid4().hex[:8]}"
+    Topics(place.brokers).create(topic)
+    return topic
+
+
+def _bare(place: Place, rows: int) -> Run:
+    command = [sys.executable, str(_PLAIN / "kafka_copy.py"), place.brokers, place.topic, _target(place), str(rows)]
+    (once,), wall, cpu, rss = measured(command)
+    return Run(rows / wall, once[0] / once[1], cpu[0] / once[0] * 1e6, rss)
+
+
+def _structured(place: Place, format_: str) -> Run:
+    jars = ",".join(map(str, connectors.spark_jars()))
+    command = [str(connectors.spark_python()), str(_PLAIN / "kafka_copy_structured.py")]
+    (cold, warm), wall, cpu, rss = measured(
+        [*command, place.brokers, place.topic, _target(place), jars, SCHEMA, format_]
+    )
+    return Run(cold[0] / wall, warm[0] / warm[1], cpu[1] / warm[0] * 1e6, rss)
