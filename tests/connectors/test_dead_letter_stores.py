@@ -87,7 +87,7 @@ def test_a_letter_comes_back_as_it_was_given(store: Store) -> None:
         BadRow(
             "b", "row", {"key": "k"}, row={"text": "a\0b", "n": 12345678901234567890, "list": [1.5, None, {"x": ODD}]}
         ),
-        BadRow("c", "no place", {}),
+        BadRow("c", "no place", {}, input="orders"),
     ]
     given = [batch().letter(bad, n) for n, bad in enumerate(rows)]
     assert store().put(batch(), iter(given)) == 3
@@ -127,9 +127,22 @@ def test_what_became_of_a_letter_is_remembered(store: Store) -> None:
     one = store()
     one.put(batch(), iter(letters(batch(), 1, 2, 3)))
     by_reason = {letter.reason_text: letter for letter in one.read()}
-    one.resolve([by_reason["no 1"], by_reason["no 2"]], LetterStatus.REPLAYED)
-    store().resolve([by_reason["no 2"]], LetterStatus.DISCARDED)
+    one.update([by_reason[reason].with_status(LetterStatus.REPLAYED) for reason in ("no 1", "no 2")])
+    store().update([by_reason["no 2"].with_status(LetterStatus.DISCARDED)])
     assert stored(store()) == ["no 1 replayed", "no 2 discarded", "no 3 open"]
+
+
+def test_a_letter_that_was_rejected_again_has_the_new_reason(store: Store) -> None:
+    one = store()
+    one.put(batch(), iter(letters(batch(), 1, 2)))
+    first = next(letter for letter in one.read() if letter.reason_text == "no 1")
+    again = first.rejected_again(replace(first, reason_code="cast_error", reason_text="a\0b 'ü'", epoch=9))
+    one.update([again])
+    (found,) = (letter for letter in store().read() if letter.id == first.id)
+    assert replace(found, reason_text=again.reason_text) == again
+    assert found.reason_text in ("a\0b 'ü'", "a\N{SYMBOL FOR NULL}b 'ü'")
+    assert (found.status, found.raw, found.now_us) == ("open", first.raw, first.now_us)
+    assert len(list(store().read())) == 2
 
 
 def test_many_and_large_letters_are_stored(store: Store) -> None:

@@ -89,3 +89,39 @@ def test_more_bad_rows_than_allowed_end_the_run(place: Workspace) -> None:
     place.write(PIPELINE.format(tolerant=LETTERS.replace("letters}", "letters, max: 2}")))
     assert "an epoch has more than 2 bad rows ('dead_letter.max')" in place.run().failed().stderr
     assert letters(place) == []
+
+
+# `both` reads two nodes with different columns; `all` reads it together with one of them.
+UNIONS = """\
+sources:
+  a: {{type: generator, rows: 20, columns: {{id: id, text: "case when id = 3 then 'x' else '1' end"}}}}
+  b: {{type: generator, rows: 20, columns: {{id: id + 100, part: id, text: "case when id = 5 then 'x' else '1' end"}}}}
+transforms:
+  both:
+    type: sql
+    primary_key: id
+    sql: SELECT id, {n} AS n FROM a UNION ALL SELECT id, {n} + part AS n FROM b
+    {tolerant}
+  all:
+    type: sql
+    primary_key: id
+    sql: SELECT id, n FROM both UNION ALL SELECT id, 0 AS n FROM a
+sinks:
+  out: {{type: file, from: all, path: out, format: parquet}}
+"""
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0], ids=["small", "large"])
+def test_a_replayed_row_enters_the_query_where_it_came_from(place: Workspace, driver_rows: int) -> None:
+    place.write(UNIONS.format(tolerant=LETTERS, n="CAST(text AS BIGINT)"))
+    place.run().succeeded()
+    assert sorted(letter["input"] for letter in letters(place)) == ["a", "b"]
+    before = len(ids(place, "out"))
+    assert before == 20 + 19 + 19
+    place.write(UNIONS.format(tolerant=LETTERS, n="CAST(replace(text, 'x', '7') AS BIGINT)"))
+    replayed = place.run("dlq", "replay", "--all", EPOCH__DRIVER_ROWS=driver_rows).succeeded()
+    assert "replayed 2 letters" in replayed.stdout
+    rows = [(row["id"], row["n"]) for row in place.rows("out", "parquet")]
+    assert len(rows) == before + 2
+    assert {(3, 7), (105, 12)} <= set(rows)
+    assert place.run("dlq", "replay", "--all").succeeded().stderr == "no open dead letters\n"

@@ -216,20 +216,21 @@ class Workspace:
         cold: bool = False,
         **settings: object,
     ) -> Finished:
-        """Run `streamling` to its end. A plain run shares Java with other tests, unless it is to be `cold`."""
-        plain = not arguments or arguments == ("run", "pipeline.yaml")
+        """Run `streamling` to its end. A plain run, or a replay of dead letters, shares Java with other tests, unless
+        it is to be `cold`."""
+        plain = not arguments or arguments == ("run", "pipeline.yaml") or arguments[0] == "dlq"
         own_java = any(name.startswith("SPARK__") for name in {**self._settings, **settings})
         if cold or environment or not plain or own_java or self._warm is None:
             return self.start(*arguments, environment=environment, **settings).wait()
-        return self._run_warm(self._warm, settings)
+        return self._run_warm(self._warm, list(arguments or ("run", "pipeline.yaml")), settings)
 
-    def _run_warm(self, engine: WarmEngine, settings: Mapping[str, object]) -> Finished:
+    def _run_warm(self, engine: WarmEngine, arguments: list[str], settings: Mapping[str, object]) -> Finished:
         self._runs += 1
         out, err = (self.directory / f"warm-{self._runs}.{suffix}" for suffix in ("out", "err"))
         began = time.monotonic()
         environment = self._environment({}, settings)
         try:
-            code = engine.run(["run", "pipeline.yaml"], self.directory, environment, out, err, PATIENCE_S)
+            code = engine.run(arguments, self.directory, environment, out, err, PATIENCE_S)
         except TimeoutError:
             raise AssertionError(f"still running after {PATIENCE_S:.0f} s\n{err.read_text()[-4000:]}") from None
         texts = (path.read_text(errors="replace") for path in (out, err))

@@ -37,6 +37,7 @@ class WithoutSpark(Engine):
         self._without_spark = _Session()
 
     def session(self, conf: Mapping[str, str], *, meanwhile: Callable[[], object]) -> Any:
+        meanwhile()
         return self._without_spark
 
     def cause(self, error: BaseException) -> BaseException:

@@ -1,4 +1,4 @@
-"""`streamling dlq list|show|discard|export`: the dead letters of a pipeline."""
+"""`streamling dlq list|show|replay|discard|export`: the dead letters of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -30,8 +31,10 @@ from streamling.cli.options import (
 from streamling.cli.terminal import ask
 
 if TYPE_CHECKING:
+    from streamling.engine.replay import Outcome
     from streamling.letters.letter import Letter
     from streamling.letters.selection import DeadLetters, Filter
+    from streamling.spec.settings import Settings
 
 
 class Status(StrEnum):
@@ -58,6 +61,8 @@ Since = Annotated[
 ]
 StatusOption = Annotated[Status, typer.Option(help="Only letters with this status.")]
 All = Annotated[bool, typer.Option("--all", help="All letters that the options choose.")]
+# The reason of a failure may have several lines.
+_MOST_SHOWN = 10
 app = new_app()
 
 
@@ -66,11 +71,12 @@ app = new_app()
     epilog="""
 streamling dlq list                     open letters and totals
 streamling dlq show orders.yaml 3f2a91  one letter in full
+streamling dlq replay orders.yaml --all through the pipeline again
 streamling dlq discard --all --node orders
 """,
 )
 def dlq() -> None:
-    """List, show, discard or export rows that were not delivered."""
+    """Show, replay, discard or export rows that were not delivered."""
 
 
 @app.command(
@@ -100,7 +106,7 @@ def list_(
     """List letters, one line each, and totals by node and reason."""
     chosen = _Choice(words, node, reason, since, status)
     common = Common(config, verbose, quiet, traceback)
-    return chosen.use(common, lambda found, letters: _list(letters, limit, format_))
+    return chosen.use(common, lambda found: _list(found.letters, limit, format_))
 
 
 @app.command(cls=Command, epilog="\nstreamling dlq show orders.yaml 3f2a91\n")
@@ -114,7 +120,33 @@ def show(
     """Show letters in full, as JSON, payloads also as text."""
     chosen = _Choice(words, status=Status.ALL)
     chosen.require_ids()
-    return chosen.use(Common(config, verbose, quiet, traceback), lambda found, letters: _show(letters))
+    return chosen.use(Common(config, verbose, quiet, traceback), lambda found: _show(found.letters))
+
+
+@app.command(
+    cls=Command,
+    epilog="""
+streamling dlq replay orders.yaml 3f2a91
+streamling dlq replay --all --node orders
+streamling dlq replay --reason cast_error --since 2h
+""",
+)
+def replay(
+    words: Words = None,
+    all_: All = False,
+    node: Node = None,
+    reason: Reason = None,
+    since: Since = None,
+    config: Config = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    traceback: Traceback = False,
+) -> int:
+    """Put letters through the pipeline again, from their node on."""
+    chosen = _Choice(words, node, reason, since)
+    chosen.require(all_)
+    common = Common(config, verbose, quiet, traceback)
+    return chosen.use(common, lambda found: _replay(found, common))
 
 
 @app.command(
@@ -140,7 +172,8 @@ def discard(
     chosen = _Choice(words, node, reason, since)
     chosen.require(all_)
     return chosen.use(
-        Common(config, verbose, quiet, traceback), lambda found, letters: _discard(found, letters, confirmed=yes)
+        Common(config, verbose, quiet, traceback),
+        lambda found: _discard(found.destinations, found.letters, confirmed=yes),
     )
 
 
@@ -161,7 +194,17 @@ def export(
 ) -> int:
     """Write letters in full as JSON lines."""
     chosen = _Choice(words, node, reason, since, status)
-    return chosen.use(Common(config, verbose, quiet, traceback), lambda found, letters: _export(letters, output))
+    return chosen.use(Common(config, verbose, quiet, traceback), lambda found: _export(found.letters, output))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The letters that the arguments choose, and where they come from."""
+
+    file: Path
+    settings: Settings
+    destinations: DeadLetters
+    letters: list[Letter]
 
 
 class _Choice:
@@ -193,16 +236,17 @@ class _Choice:
         if not (everything or self._ids or self._node or self._reason or self._since):
             raise typer.BadParameter("name letters, or say --all", param_hint="ID")
 
-    def use(self, common: Common, action: Callable[[DeadLetters, list[Letter]], int]) -> int:
+    def use(self, common: Common, action: Callable[[_Found], int]) -> int:
         return attempt(lambda: self._use(common, action), with_trace=common.traceback)
 
-    def _use(self, common: Common, action: Callable[[DeadLetters, list[Letter]], int]) -> int:
+    def _use(self, common: Common, action: Callable[[_Found], int]) -> int:
         from streamling.engine.preparation import check
         from streamling.letters.selection import dead_letters
 
         loaded = settings_of(common, level="warn")
-        plan = check(pipeline_file(self._file, loaded), loaded.settings, probe=False)
-        with dead_letters(plan, loaded.settings) as found:
+        file, settings = pipeline_file(self._file, loaded), loaded.settings
+        plan = check(file, settings, probe=False)
+        with dead_letters(plan, settings) as found:
             if not found.stores:
                 print("no node of the pipeline has 'on_error: dead_letter'", file=sys.stderr)
                 return 1 if self._ids else 0
@@ -210,7 +254,7 @@ class _Choice:
                 names = ", ".join(missing)
                 print(f"there is no letter {names}; `streamling dlq list --status all` lists all", file=sys.stderr)
                 return 1
-            return action(found, found.choose(self._filter()))
+            return action(_Found(file, settings, found, found.choose(self._filter())))
 
     def _filter(self) -> Filter:
         from streamling.letters.letter import LetterStatus
@@ -292,6 +336,39 @@ def _discard(found: DeadLetters, letters: list[Letter], *, confirmed: bool) -> i
     found.resolve(letters, LetterStatus.DISCARDED)
     print(f"discarded {number}")
     return 0
+
+
+def _replay(found: _Found, common: Common) -> int:
+    from streamling.engine.replay import Replays
+    from streamling.engine.run import Run
+
+    if not found.letters:
+        print("no open dead letters", file=sys.stderr)
+        return 0
+    if not common.quiet:
+        print("warning: a replayed row may overwrite a newer row with the same key", file=sys.stderr)
+    replays = Replays(found.file, found.settings, found.destinations, found.letters)
+    try:
+        Run(replays, found.settings, verbose=common.verbose).execute()
+    finally:
+        _print_outcome(found, replays.outcome())
+    return 0 if replays.outcome().complete else 1
+
+
+def _print_outcome(found: _Found, outcome: Outcome) -> None:
+    from streamling.cli.quantities import number_of
+
+    print(f"replayed {number_of(outcome.replayed, 'letter')}")
+    for id_ in outcome.failed[:_MOST_SHOWN]:
+        letter = found.destinations.letter(id_)
+        if letter is not None:
+            print(f"{id_}  {letter.node}  {letter.reason_code}  {letter.reason_text}", file=sys.stderr)
+    for count, what in ((len(outcome.failed), "failed again"), (outcome.left, "not replayed")):
+        if count:
+            print(f"{number_of(count, 'letter')} {what}, still open", file=sys.stderr)
+    if outcome.new:
+        rows = number_of(outcome.new, "row")
+        print(f"{rows} rejected by a later node: `streamling dlq list` lists the new letters", file=sys.stderr)
 
 
 def _export(letters: list[Letter], output: Path | None) -> int:

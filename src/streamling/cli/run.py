@@ -120,9 +120,11 @@ def _prepare_later_starts() -> None:
 
 
 def _execute(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
+    from streamling.engine.execution import Execution
     from streamling.engine.run import Run
 
-    return Run(path, settings, verbose=common.verbose, progress=progress).execute()
+    execution = Execution(path, settings, progress)
+    return Run(execution, settings, verbose=common.verbose, progress=progress).execute()
 
 
 def _wants_table(common: Common, settings: Settings) -> bool:

@@ -20,7 +20,7 @@ from streamling.connector.reports import BadRow, Counted, Reached, Report
 from streamling.connector.runtime import KeyValues, Runtime
 from streamling.connector.sink import Applied, Sink, SinkContext, WaitsForOthers, Writer
 from streamling.connector.slices import Epoch, Json, Offer, Room, Slice, Task
-from streamling.connector.source import Extent, Projection, Reader, Source
+from streamling.connector.source import Decoder, Extent, Locator, Projection, Reader, Source
 from streamling.connector.transform import Processor, Transform, TransformContext
 from streamling.plan.contract import Discovery
 
@@ -29,6 +29,7 @@ __all__ = [
     "BadRow",
     "BatchPolicy",
     "Counted",
+    "Decoder",
     "Discovery",
     "Epoch",
     "Extent",
@@ -36,6 +37,7 @@ __all__ = [
     "Json",
     "KeyValues",
     "Kind",
+    "Locator",
     "Offer",
     "Placement",
     "Probe",

@@ -32,6 +32,10 @@ class BadRow:
     """The row as the node got it, if there was one."""
     index: int | None = None
     """For writers: the index of the row among the rows that the writer got, from 0."""
+    origin: Mapping[str, Json] | None = None
+    """For transforms and sinks: the place of the row in its source, with the node, if the engine has found it."""
+    input: str | None = None
+    """For queries over several nodes: the node that the row came from."""
     cause: str = ""
     """What the target says is wrong, without values: the same for rows that are rejected in the same way."""
 

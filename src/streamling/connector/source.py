@@ -61,6 +61,22 @@ class Reader(Protocol):
         yielded as a BadRow, and reading continues after it."""
 
 
+class Decoder(Protocol):
+    """Decodes what a reader could not decode, when its dead letters are replayed. Picklable, like a reader."""
+
+    def decode(self, rows: Sequence[BadRow]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+        """Decode rows that a reader has rejected, as if they had just been read. `raw`, `raw_key`, `headers` and
+        `source` are those that the reader gave. A row that is still bad is yielded as a BadRow."""
+
+
+class Locator(Protocol):
+    """Says where rows are, to the driver, when they are rejected by a transform or a sink."""
+
+    def places(self, part: Json) -> Iterator[Mapping[str, Json]]:
+        """The place of every row that a reader yields for this part, in order, as in the `source` of a BadRow. The part
+        is read again for that."""
+
+
 class Source(ABC):
     """The control side of a source; lives in the driver.
 
@@ -105,6 +121,15 @@ class Source(ABC):
 
     @abstractmethod
     def reader(self) -> Reader: ...
+
+    def decoder(self) -> Decoder | None:
+        """For the replay of dead letters; None if the bad rows of its readers cannot be decoded again. Called after
+        `prepare`; the source is neither opened nor joined."""
+        return None
+
+    def locator(self) -> Locator | None:
+        """For dead letters of transforms and sinks; None if the places of rows are not known."""
+        return None
 
     def committed(self, slices: Sequence[Slice]) -> None:
         """The rows of these slices are durable in every sink. May fail without harm.

@@ -31,7 +31,7 @@ from streamling.engine.protocol.renames import check_names
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
-from streamling.letters.store import LetterStore, letter_stores
+from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
@@ -115,7 +115,7 @@ class Execution:
         )
 
     def _run(self, engine: Engine, on_failure: Callable[[BaseException], object]) -> None:
-        prepared = prepare(self._pipeline, self._settings)
+        prepared = self._prepare()
         for caution in prepared.plan.cautions:
             log.warning("%s", caution.message)
         if not prepared.sinks:
@@ -124,7 +124,7 @@ class Execution:
         self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
         self._progress.set_plan(prepared.plan)
         self._nodes = _nodes_by_name(prepared.plan)
-        self._letters = letter_stores(prepared.plan, self._settings)
+        self._letters = dict(prepared.letters)
         store = open_state(self._settings)
         try:
             self._claim(store, prepared)
@@ -132,6 +132,9 @@ class Execution:
         finally:
             close_all([*prepared.connectors, *self._letters.values()])
             store.close()
+
+    def _prepare(self) -> PreparedPipeline:
+        return prepare(self._pipeline, self._settings)
 
     def _claim(self, store: StateStore, prepared: PreparedPipeline) -> None:
         """Warn if the positions come from another pipeline file: sources of the same name would continue from them."""
@@ -182,6 +185,7 @@ class Execution:
             sources=sources,
             outlets=self._outlets,
             stop=stop,
+            now_us=prepared.now_us,
         )
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         dataflow = Dataflow(

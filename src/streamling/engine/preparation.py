@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from streamling.connector import Sink, Source, Transform, kinds
+from streamling.connector import Sink, Slice, Source, Transform, kinds
 from streamling.errors import (
     INTERNAL,
     NOT_RUNNABLE,
@@ -21,8 +21,10 @@ from streamling.errors import (
     TransientError,
     UserError,
 )
+from streamling.letters.store import LetterStore, letter_stores
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocess
 from streamling.plugin.side_outputs import add_side_outputs, check_side_outputs
@@ -37,6 +39,11 @@ PROBES_AT_ONCE = 8
 _GRACE_SECONDS = 1.0
 
 
+def current_time(slices: Sequence[Slice]) -> int:
+    """Microseconds since 1970, whatever the slices are."""
+    return time.time_ns() // 1000
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedPipeline:
     """A valid plan and its connectors, not opened yet."""
@@ -46,6 +53,10 @@ class PreparedPipeline:
     transforms: Mapping[str, Transform]
     """Those that are not compiled to queries."""
     sinks: Mapping[str, Sink]
+    letters: Mapping[str, LetterStore]
+    """By node: where its bad rows are stored, for those with `on_error: dead_letter`."""
+    now_us: Callable[[Sequence[Slice]], int] = current_time
+    """What `now()` means in an epoch of these slices."""
 
     @property
     def connectors(self) -> Sequence[Source | Transform | Sink]:
@@ -75,21 +86,42 @@ def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan
 
 def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
     """A pipeline that can run. Raises InvalidPipeline if it is wrong or needs something that this version lacks."""
+    plan, side_outputs = runnable_plan(file, settings)
+    return PreparedPipeline(
+        plan,
+        sources={node.ref: prepare_source(plan, node, settings) for node in plan.sources},
+        transforms=build_transforms(plan, settings),
+        sinks=build_sinks(plan, settings, side_outputs),
+        letters=letter_stores(plan, settings),
+    )
+
+
+def runnable_plan(file: Path | PipelineText, settings: Settings) -> tuple[Plan, Mapping[str, Sink]]:
+    """The plan with side outputs as sinks, and these sinks. Raises InvalidPipeline."""
     plan = check(file, settings, probe=True)
     problems = list(_not_runnable(plan))
     if problems:
         raise InvalidPipeline(in_file_order(problems))
     watching = add_side_outputs(plan, settings)
-    sources = {n.ref: cast(Source, kinds.build(n.spec, settings)) for n in plan.sources}
-    for node in plan.sources:
-        sources[node.ref].prepare(node.schema, watching.plan.columns_read(node.ref))
-    processing = [n for n in plan.transforms if not kinds.kind_of(n.spec).compiled]
-    return PreparedPipeline(
-        watching.plan,
-        sources=sources,
-        transforms={n.ref: cast(Transform, kinds.build(n.spec, settings)) for n in processing},
-        sinks={n.ref: cast(Sink, kinds.build(n.spec, settings)) for n in plan.sinks} | dict(watching.sinks),
-    )
+    return watching.plan, watching.sinks
+
+
+def prepare_source(plan: Plan, node: PlannedNode, settings: Settings) -> Source:
+    source = cast(Source, kinds.build(node.spec, settings))
+    source.prepare(node.schema, plan.columns_read(node.ref))
+    return source
+
+
+def build_transforms(plan: Plan, settings: Settings) -> dict[str, Transform]:
+    processing = [node for node in plan.transforms if not kinds.kind_of(node.spec).compiled]
+    return {node.ref: cast(Transform, kinds.build(node.spec, settings)) for node in processing}
+
+
+def build_sinks(plan: Plan, settings: Settings, side_outputs: Mapping[str, Sink]) -> dict[str, Sink]:
+    return {
+        node.ref: side_outputs[node.ref] if node.ref in side_outputs else cast(Sink, kinds.build(node.spec, settings))
+        for node in plan.sinks
+    }
 
 
 def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Protocol
 
-from streamling.engine.execution import Execution, Summary
+from streamling.engine.execution import Summary
 from streamling.engine.process.engine import Engine, start_engine
 from streamling.engine.process.session import spark_conf
 from streamling.engine.process.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.process.signals import Signals, listen
+from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import TransientError
 from streamling.spec.settings import Settings
@@ -23,16 +25,36 @@ from streamling.spec.settings import Settings
 log = logging.getLogger(__name__)
 
 
+class Executable(Protocol):
+    """What a run executes: a pipeline, or several replays of dead letters. The attributes are those of Execution."""
+
+    @property
+    def stop(self) -> StopRequest | None: ...
+
+    @property
+    def bounded(self) -> bool: ...
+
+    @property
+    def unreplayable(self) -> bool: ...
+
+    @property
+    def delivered(self) -> bool: ...
+
+    def run(self, engine: Engine, *, on_failure: Callable[[BaseException], object]) -> Summary: ...
+
+    def summary(self) -> Summary: ...
+
+
 class Run:
-    """One run of one pipeline file in this process, which then ends."""
+    """One run in this process, which then ends."""
 
     def __init__(
-        self, file: Path, settings: Settings, *, verbose: bool = False, progress: Progress | None = None
+        self, execution: Executable, settings: Settings, *, verbose: bool = False, progress: Progress | None = None
     ) -> None:
         self._settings = settings
         self._verbose = verbose
         self._progress = progress or Progress()
-        self._execution = Execution(file, settings, self._progress)
+        self._execution = execution
         self._failure: BaseException | None = None
 
     def execute(self) -> Summary:

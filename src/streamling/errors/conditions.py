@@ -349,6 +349,12 @@ LETTERS_FAILED = condition(
     "Dead letters could not be stored or read.",
     "The cause is the message of the destination. Positions did not move past a row that is not stored.",
 )
+NOT_REPLAYABLE = condition(
+    "NOT_REPLAYABLE",
+    "Dead letters cannot be replayed: the pipeline no longer has their node, or their source cannot decode a payload "
+    "again.",
+    "Choose other letters with `--node` or by their ids; `streamling dlq export` writes letters to a file.",
+)
 TABLE_UNFIT = condition(
     "TABLE_UNFIT",
     "An existing table does not fit the rows of a sink: a column is missing, too narrow or of another type, or the "

@@ -28,21 +28,24 @@ _ZERO_FRACTION = r"\.0+(Z?)$"
 Render = Callable[[Any], str]
 
 
-def json_rows(batch: pa.RecordBatch, schema: Schema | None = None) -> list[str]:
-    """One JSON object per row; `schema` has the logical types of the columns."""
+def json_rows(batch: pa.RecordBatch, schema: Schema | None = None, *, exact: bool = False) -> list[str]:
+    """One JSON object per row; `schema` has the logical types of the columns. `exact`: NaN and infinities are text."""
     if batch.num_rows == 0:
         return []
     types = {field.name: field.type for field in schema or ()}
-    columns = [_column(batch.column(name), types.get(name)) for name in batch.schema.names]
+    columns = [_column(batch.column(name), types.get(name), exact=exact) for name in batch.schema.names]
     prefixes = [f"{escape(name)}:" for name in batch.schema.names]
     template = "{" + ",".join(prefix.replace("%", "%%") + "%s" for prefix in prefixes) + "}"
     return [template % row for row in zip(*columns, strict=True)]
 
 
 def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
-    """One row as an object, as it is stored in a dead letter. A decimal that is not exact as a double becomes text."""
+    """One row as an object, as it is stored in a dead letter; `formats/letter_rows.py` makes the row from it again.
+
+    A decimal that is not exact as a double becomes text, and so do NaN and infinities.
+    """
     row = rows.slice(index, 1)
-    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row)
+    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row, exact=True)
     return json.loads(text, parse_float=_exact)
 
 
@@ -51,22 +54,22 @@ def _exact(digits: str) -> float | str:
     return number if Decimal(repr(number)) == Decimal(digits) else digits
 
 
-def json_values(array: pa.Array, logical: DataType | None = None) -> list[str | None]:
+def json_values(array: pa.Array, logical: DataType | None = None, *, exact: bool = False) -> list[str | None]:
     """Each value as JSON text; None for null."""
-    plain, render = _prepare(array, logical)
+    plain, render = _prepare(array, logical, exact=exact)
     try:
         values = plain.to_pylist()
     except (OverflowError, ValueError):  # a time inside of a list, struct or map: Python's years end at 9999
         values = plain.cast(_with_numbers(plain.type)).to_pylist()
-        render = _renderer(plain.type, logical, numbers=True)
+        render = _renderer(plain.type, logical, exact=exact, numbers=True)
     return [None if value is None else render(value) for value in values]
 
 
-def _column(array: pa.Array, logical: DataType | None) -> Iterable[str]:
-    return ["null" if value is None else value for value in json_values(array, logical)]
+def _column(array: pa.Array, logical: DataType | None, *, exact: bool) -> Iterable[str]:
+    return ["null" if value is None else value for value in json_values(array, logical, exact=exact)]
 
 
-def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Render]:
+def _prepare(array: pa.Array, logical: DataType | None, *, exact: bool) -> tuple[pa.Array, Render]:
     """The array cast to a type with fast and lossless Python values, and the function that renders such a value."""
     type_ = array.type
     if pa.types.is_integer(type_):
@@ -75,10 +78,10 @@ def _prepare(array: pa.Array, logical: DataType | None) -> tuple[pa.Array, Rende
         return array, lambda value: "true" if value else "false"
     if pa.types.is_float32(type_) or pa.types.is_float16(type_):
         # As text: a double of the same value would have digits that the short float does not have.
-        return array.cast(pa.string()), _number
+        return array.cast(pa.string()), _exact_number if exact else _number
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_time(type_):
         return iso_texts(array), lambda value: f'"{value}"'  # as text: Python's years end at 9999
-    return array, _renderer(type_, logical)
+    return array, _renderer(type_, logical, exact=exact)
 
 
 def iso_texts(array: pa.Array) -> pa.Array:
@@ -91,6 +94,10 @@ def _number(text: str) -> str:
     if not math.isfinite(float(text)):
         return "null"
     return text if "." in text or "e" in text else f"{text}.0"  # like a double: a whole number is a float too
+
+
+def _exact_number(text: str) -> str:
+    return _number(text) if math.isfinite(float(text)) else f'"{text}"'
 
 
 def _with_numbers(type_: pa.DataType) -> pa.DataType:
@@ -112,22 +119,28 @@ def _iso_number(number: int, type_: pa.DataType) -> str:
     return re.sub(_ZERO_FRACTION, r"\1", time_text(number, type_).replace(" ", "T", 1))
 
 
-def _renderer(type_: pa.DataType, logical: DataType | None, *, numbers: bool = False) -> Render:
+def _renderer(type_: pa.DataType, logical: DataType | None, *, exact: bool, numbers: bool = False) -> Render:
     """A function that writes the Python values that pyarrow gives for this type; `numbers` as in `_with_numbers`."""
     if numbers and (pa.types.is_timestamp(type_) or pa.types.is_date(type_)):
         return lambda value: f'"{_iso_number(value, type_)}"'
     if pa.types.is_struct(type_):
         inner = {f.name: f.type for f in logical.fields} if logical else {}
         fields = [
-            (f"{escape(f.name)}:", f.name, _nullable(_renderer(f.type, inner.get(f.name), numbers=numbers)))
+            (
+                f"{escape(f.name)}:",
+                f.name,
+                _nullable(_renderer(f.type, inner.get(f.name), exact=exact, numbers=numbers)),
+            )
             for f in type_
         ]
         return lambda value: "{" + ",".join(prefix + render(value[name]) for prefix, name, render in fields) + "}"
     if pa.types.is_map(type_):
-        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, numbers=numbers))
+        item = _nullable(_renderer(type_.item_type, logical.item if logical else None, exact=exact, numbers=numbers))
         return lambda value: "{" + ",".join(f"{escape(str(k))}:{item(v)}" for k, v in value) + "}"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        element = _nullable(_renderer(type_.value_type, logical.item if logical else None, numbers=numbers))
+        element = _nullable(
+            _renderer(type_.value_type, logical.item if logical else None, exact=exact, numbers=numbers)
+        )
         return lambda value: "[" + ",".join(map(element, value)) + "]"
     if logical is not None and logical.kind == "decimal" and logical.wide:
         return str
@@ -136,7 +149,7 @@ def _renderer(type_: pa.DataType, logical: DataType | None, *, numbers: bool = F
     if pa.types.is_integer(type_):
         return str
     if pa.types.is_floating(type_):
-        return lambda value: repr(value) if math.isfinite(value) else "null"
+        return lambda value: _exact_number(repr(value)) if exact else _number(repr(value))
     if pa.types.is_decimal(type_):
         return lambda value: format(value, "f")
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):

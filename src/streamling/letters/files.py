@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INVALID_VALUE, LETTERS_FAILED, PermanentError
-from streamling.letters.letter import Letter, LetterBatch, LetterStatus, from_json
+from streamling.letters.letter import UPDATED, Letter, LetterBatch, from_json
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters
 
@@ -61,18 +63,20 @@ class LetterFiles:
 
     def read(self) -> Iterator[Letter]:
         with disk_errors(self._node, "dead_letter"):
-            status = {line["id"]: line["status"] for line in self._lines(self._directory / _RESOLVED)}
+            changes: dict[str, dict[str, Any]] = {}
+            for line in self._lines(self._directory / _RESOLVED):
+                changes[line["id"]] = {name: line[name] for name in UPDATED if name in line}
             for path in sorted(self._directory.glob("*.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
                 if path.name == _RESOLVED:
                     continue
                 for number, content in enumerate(self._lines(path), start=1):
                     letter = self._letter(content, path, number)
-                    yield letter.with_status(LetterStatus(status.get(letter.id, letter.status)))
+                    yield replace(letter, **changes.get(letter.id, {}))
 
-    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
+    def update(self, letters: Collection[Letter]) -> None:
         with disk_errors(self._node, "dead_letter"), (self._directory / _RESOLVED).open("a", encoding="utf-8") as file:
             # A line that a full disk has cut must not swallow the next one.
-            lines = [json.dumps({"id": letter.id, "status": status.value}) for letter in letters]
+            lines = [json.dumps({name: getattr(letter, name) for name in ("id", *UPDATED)}) for letter in letters]
             file.write("\n" * bool(file.tell()) + "\n".join(lines) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -80,7 +84,7 @@ class LetterFiles:
 
     def close(self) -> None: ...
 
-    def _lines(self, path: Path) -> Iterator[dict[str, str]]:
+    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
         if not path.exists():
             return
         with path.open(encoding="utf-8", errors="replace") as file:

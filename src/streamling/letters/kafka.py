@@ -10,7 +10,7 @@ from typing import Any
 from streamling.clients.kafka import REQUEST_SECONDS, Broker, client_errors, client_settings
 from streamling.clients.kafka_topics import ensure_topic
 from streamling.errors import LETTERS_FAILED, PermanentError, StreamlingError, TransientError
-from streamling.letters.letter import Letter, LetterBatch, LetterStatus, from_json
+from streamling.letters.letter import Letter, LetterBatch, from_json
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import KafkaLetters
 from streamling.spec.settings import Settings
@@ -67,8 +67,8 @@ class LetterTopic:
                 log.warning("%s has a message that is not a dead letter, with the key %r", self.place, key)
         yield from letters.values()
 
-    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
-        self._send((letter.id, letter.with_status(status).to_line()) for letter in letters)
+    def update(self, letters: Collection[Letter]) -> None:
+        self._send((letter.id, letter.to_line()) for letter in letters)
 
     def close(self) -> None:
         self._producer = None

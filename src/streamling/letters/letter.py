@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -28,6 +29,10 @@ class LetterStatus(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
     DISCARDED = "discarded"
+
+
+UPDATED = ("status", "reason_code", "reason_text", "epoch", "timestamp")
+"""The fields that change when a letter is discarded or replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,6 @@ class LetterBatch:
         node, stage, epoch = self.node, self.stage, self.epoch
         place = dict(bad.source) or {"among": self.id, "ordinal": ordinal}
         identity = json.dumps([self.application, node.ref, stage, place, bad.version], sort_keys=True)
-        timestamp = datetime.fromtimestamp(epoch.now_us / 1e6, UTC).isoformat(timespec="milliseconds")
         return Letter(
             id=hashlib.sha256(identity.encode()).hexdigest()[:32],
             application_id=self.application,
@@ -68,16 +72,25 @@ class LetterBatch:
             raw_key=bad.raw_key,
             headers=bad.headers,
             row=bad.row,
-            source={"node": node.ref, **bad.source} if stage is RejectStage.DECODE else (dict(bad.source) or None),
+            source=self._source(bad),
             epoch=epoch.number,
-            timestamp=timestamp.replace("+00:00", "Z"),
+            timestamp=_timestamp(epoch.now_us / 1e6),
             now_us=epoch.now_us,
+            input=bad.input,
         )
+
+    def _source(self, bad: BadRow) -> dict[str, Json] | None:
+        if self.stage is RejectStage.DECODE:
+            return {"node": self.node.ref, **bad.source}
+        return dict(bad.source or bad.origin or {}) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """The fields of the envelope. `now_us` is the time that `now()` had in its epoch, in microseconds since 1970."""
+    """The fields of the envelope. `now_us` is the time that `now()` had in its epoch, in microseconds since 1970.
+
+    `input` is the node that the row came from, if its node reads several.
+    """
 
     id: str
     application_id: str
@@ -95,6 +108,7 @@ class Letter:
     timestamp: str
     now_us: int
     status: str = LetterStatus.OPEN.value
+    input: str | None = None
 
     @property
     def place(self) -> str:
@@ -105,12 +119,21 @@ class Letter:
     def with_status(self, status: LetterStatus) -> Letter:
         return replace(self, status=status.value)
 
+    def rejected_again(self, other: Letter) -> Letter:
+        """This letter with the reason of another one, which was made when its row was replayed."""
+        now = _timestamp(time.time())
+        return replace(
+            self, reason_code=other.reason_code, reason_text=other.reason_text, epoch=other.epoch, timestamp=now
+        )
+
     def to_json(self) -> dict[str, Json]:
         """As an object of JSON, bytes in base64."""
         content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         content |= {"raw": _encode(self.raw), "raw_key": _encode(self.raw_key)}
         if self.headers is not None:
             content["headers"] = [[name, _encode(value)] for name, value in self.headers]
+        if self.input is None:
+            del content["input"]
         return content
 
     def to_line(self) -> str:
@@ -125,6 +148,10 @@ def from_json(content: Mapping[str, Any]) -> Letter:
         known["headers"] = tuple((name, _decode(value)) for name, value in known["headers"])
     known.setdefault("now_us", _microseconds(known["timestamp"]))  # letters of earlier versions have none
     return Letter(**known)
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _microseconds(timestamp: str) -> int:

@@ -21,7 +21,7 @@ from streamling.clients.postgres import (
 )
 from streamling.connector import Json
 from streamling.errors import LETTERS_FAILED, PermanentError
-from streamling.letters.letter import Letter, LetterBatch, LetterStatus
+from streamling.letters.letter import UPDATED, Letter, LetterBatch
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import PostgresLetters
 from streamling.spec.settings import Settings
@@ -44,12 +44,13 @@ _COLUMNS = {
     "timestamp": "TIMESTAMPTZ",
     "now_us": "BIGINT",
     "status": "TEXT",
+    "input": "TEXT",
     "batch": "TEXT",
     "attempt": "TEXT",
 }
 _LETTER = tuple(_COLUMNS)[:-2]
 _KEPT = ("id", "status")
-"""Columns that a replay does not change."""
+"""Columns that a replay of the epoch does not change."""
 _JSON = frozenset(name for name, type_ in _COLUMNS.items() if type_ == "JSONB")
 # Rows of one statement: a letter may have megabytes.
 _ROWS, _BYTES = 500, 8 << 20
@@ -123,10 +124,17 @@ class LetterTable:
         for row in rows:
             yield _letter(dict(zip(_LETTER, row, strict=True)))
 
-    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
+    def update(self, letters: Collection[Letter]) -> None:
+        changes = ", ".join(f'"{name}" = new."{name}"' for name in UPDATED)
+        names = ", ".join(f'"{name}"' for name in ("id", *UPDATED))
+        arrays = ", ".join(f"%s::{_COLUMNS[name]}[]" for name in ("id", *UPDATED))
+        values = [dict(zip(_LETTER, _values(letter), strict=True)) for letter in letters]
         with self._rows_accepted(), self._session.transaction():
-            change = f"UPDATE {self._table.sql} SET status = %s WHERE id = ANY (%s)"
-            self._session.execute(change, [status.value, [letter.id for letter in letters]])
+            self._session.execute(
+                f"UPDATE {self._table.sql} AS old SET {changes} FROM unnest({arrays}) AS new ({names}) "
+                "WHERE old.id = new.id",
+                [[row[name] for row in values] for name in ("id", *UPDATED)],
+            )
 
     def close(self) -> None:
         self._session.close()
@@ -166,7 +174,7 @@ def _chunks(letters: Iterator[Letter]) -> Iterator[list[Letter]]:
 def _values(letter: Letter) -> Iterator[object]:
     content = letter.to_json() | {"raw": letter.raw, "raw_key": letter.raw_key}
     for name in _LETTER:
-        value: Any = content[name]
+        value: Any = content.get(name)
         if name in _JSON:
             yield _json(value)
         else:

@@ -62,11 +62,29 @@ class DeadLetters:
         self._load()
         return [id_ for id_ in ids if id_ not in self._by_id]
 
+    def refresh(self) -> None:
+        """Read the letters again: another process may have changed them."""
+        self._by_id.clear()
+        self._load()
+
+    def letter(self, id_: str) -> Letter | None:
+        """As it is stored now; None if there is none."""
+        self._load()
+        return self._by_id[id_][0] if id_ in self._by_id else None
+
+    def store_of(self, letter: Letter) -> LetterStore:
+        return self._by_id[letter.id][1]
+
     def resolve(self, letters: Sequence[Letter], status: LetterStatus) -> None:
+        self.update([letter.with_status(status) for letter in letters])
+
+    def update(self, letters: Sequence[Letter]) -> None:
+        """Store the status and the reason of these letters; durable on return."""
         for store in self.stores.values():
             own = [letter for letter in letters if self._by_id[letter.id][1] is store]
             if own:
-                store.resolve(own, status)
+                store.update(own)
+                self._by_id.update((letter.id, (letter, store)) for letter in own)
 
     def _load(self) -> None:
         if self._by_id:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from streamling.errors import INTERNAL, BugError
-from streamling.letters.letter import Letter, LetterBatch, LetterStatus
+from streamling.letters.letter import Letter, LetterBatch
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters, KafkaLetters, OnError, PostgresLetters
@@ -36,8 +36,8 @@ class LetterStore(Protocol):
     def read(self) -> Iterator[Letter]:
         """All letters with their status, in the order in which they were stored. Nothing, if nothing is there yet."""
 
-    def resolve(self, letters: Collection[Letter], status: LetterStatus) -> None:
-        """Set their status; it is durable on return."""
+    def update(self, letters: Collection[Letter]) -> None:
+        """Store the status and the reason of letters that are there; they are durable on return."""
 
     def close(self) -> None: ...
 

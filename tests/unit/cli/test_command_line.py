@@ -16,8 +16,8 @@ import pytest
 import streamling
 from streamling.cli.main import main
 from streamling.engine import run
+from streamling.engine.execution import Execution, Summary
 from streamling.engine.protocol.state import SqliteState
-from streamling.engine.run import Summary
 from streamling.errors import SINK_FAILED, PermanentError
 
 VALID = """\
@@ -61,8 +61,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     requests: list[tuple[Path, bool]] = []
 
     class FakeRun:
-        def __init__(self, file: Path, settings: object, *, verbose: bool = False, progress: object = None) -> None:
-            requests.append((file, verbose))
+        def __init__(
+            self, execution: Execution, settings: object, *, verbose: bool = False, progress: object = None
+        ) -> None:
+            requests.append((Path(str(execution._pipeline)), verbose))
 
         def execute(self) -> Summary:
             return Summary(epochs=2, rows=1234, written={"out": 1234}, seconds=0.5)

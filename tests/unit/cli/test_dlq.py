@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamling.cli.main import main
 from streamling.connector import BadRow, Epoch, Slice
+from streamling.engine import replay as replay_module
 from streamling.engine.preparation import check
+from streamling.errors import UserError
 from streamling.letters.letter import LetterBatch, RejectStage
+from streamling.letters.selection import Filter, dead_letters
 from streamling.letters.store import letter_stores
+from streamling.plan.types import INT64, Field, Schema
 from streamling.spec.settings import Settings
+from support.without_spark import WithoutSpark
 
 PIPELINE = """\
 sources:
@@ -144,6 +150,8 @@ def test_an_export_has_everything(tmp_path: Path, capfd: pytest.CaptureFixture[s
     [
         (["show"], 2, "name at least one letter"),
         (["discard"], 2, "name letters, or say --all"),
+        (["replay"], 2, "name letters, or say --all"),
+        (["replay", "nosuchletter"], 1, "there is no letter nosuchletter"),
         (["discard", "--all"], 2, "confirm with --yes"),
         (["show", "nosuchletter"], 1, "there is no letter nosuchletter"),
         (["list", "a.yaml", "b.yaml"], 2, "there are two pipeline files: a.yaml and b.yaml"),
@@ -155,6 +163,33 @@ def test_wrong_arguments_are_refused(
     arguments: list[str], code: int, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert told in run(capfd, *arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            ("format: csv", "format: avro"),
+            "file source 'numbers': it cannot decode the payloads of its dead letters again",
+        ),
+        (("  numbers:", "  others:"), "is of the source 'numbers', which the pipeline does not have"),
+    ],
+)
+def test_letters_that_no_node_can_take_are_not_replayed(
+    change: tuple[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PIPELINE.replace(*change).replace("    schema: {n: int64}\n", "")
+    Path("pipeline.yaml").write_text(text.replace("from: numbers", "from: others") if "others" in text else text)
+    plan = check(Path("pipeline.yaml"), Settings(), probe=False)
+    with dead_letters(plan, Settings()) as found:
+        letters = found.choose(Filter(reason="decode_error"))
+        known = replace(plan, nodes=tuple(replace(n, columns=Schema((Field("n", INT64),))) for n in plan.nodes))
+        monkeypatch.setattr(replay_module, "runnable_plan", lambda file, settings: (known, {}))
+        replays = replay_module.Replays(Path("pipeline.yaml"), Settings(), found, letters)
+        with pytest.raises(UserError) as raised:
+            replays.run(WithoutSpark())
+        assert told in raised.value.message
+        assert replays.outcome().left == 1
 
 
 def test_a_pipeline_without_dead_letters_says_so(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,9 @@ class Writes:
         writer = self._sinks[node.ref].writer()
         return [writer.write(EPOCH, Task(n, 0, final), exclusions.filter(part)) for n, part in enumerate(parts)]
 
+    def with_origins(self, node: PlannedNode, results: object, bad: Sequence[BadRow], _: object) -> tuple[BadRow, ...]:
+        return tuple(bad)
+
 
 def outlets(**sinks: LedgerSink) -> list[Outlet]:
     plan = plan_of(["numbers"], sinks)

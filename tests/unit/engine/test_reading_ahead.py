@@ -478,6 +478,23 @@ def test_a_bad_row_in_hand_is_taken_with_the_epoch_where_the_node_goes_on(ahead)
     assert reader.finished
 
 
+def test_epochs_that_are_taken_right_after_each_other_do_not_wait_for_ever(ahead) -> None:
+    class Idle(LooseSource):
+        ended = False
+
+    reader = ahead(Idle(there=0))
+
+    def take_two() -> None:
+        with reader._changed:  # so that the reading thread does not run in between
+            reader.take(1)
+            reader.take(2)
+
+    taking = threading.Thread(target=take_two, daemon=True)
+    taking.start()
+    taking.join(5)
+    assert not taking.is_alive()
+
+
 def test_a_source_that_gathers_says_so_until_it_has_enough(ahead) -> None:
     source = NumberSource(there=4, ends=False)
     reader = ahead(source, driver_rows=100, batch=BatchPolicy(7, 3600.0))

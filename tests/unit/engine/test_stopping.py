@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamling.engine import run as run_module
-from streamling.engine.execution import close_all
+from streamling.engine.execution import Execution, close_all
 from streamling.engine.process.shutdown import drains, terminal_wait
 from streamling.engine.process.signals import Signals
 from streamling.engine.process.stop import StopRequest
@@ -152,7 +152,8 @@ def test_a_stop_that_only_closes_slowly_is_not_taken_for_a_lost_epoch(
 ) -> None:
     monkeypatch.setattr(run_module, "Watchdog", lambda *_: None)
     monkeypatch.setattr(run_module, "terminal_wait", lambda _: 0.05)
-    run = run_module.Run(Path("p.yaml"), Settings())
-    run._execution.stop, run._execution.delivered = StopRequest(), delivered
+    execution = Execution(Path("p.yaml"), Settings())
+    execution.stop, execution.delivered = StopRequest(), delivered
+    run = run_module.Run(execution, Settings())
     run._shut_down(SimpleNamespace(kill=None), threading.Event(), signals)
     assert said in caplog.text

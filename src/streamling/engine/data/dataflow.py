@@ -7,15 +7,16 @@ sink allows it. Readers, processors, writers, queries and the order of rows are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamling.connector import Epoch, Report, Sink, Source, Transform
+from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
+from streamling.engine.data.origins import Origins, Place
 from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.results import NodeRows, Results
@@ -63,6 +64,7 @@ class Dataflow:
         self._writes: dict[str, WriteStep] = {}
         for node in plan.nodes:
             self._add_step(node, sinks)
+        self._origins = Origins(plan, sources, self._queries)
 
     def _add_step(self, node: PlannedNode, sinks: Mapping[str, Sink]) -> None:
         inputs = tuple(self._plan.node(ref) for ref in node.inputs)
@@ -93,6 +95,7 @@ class Dataflow:
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
         results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
+        results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
         try:
             for node in self._plan.nodes:
@@ -139,6 +142,17 @@ class Dataflow:
             if self._tolerates(node) and self._bad_rows.keeps_letters_of(node.id) and node.id not in read:
                 self._retry(results.rows(node.id).compute, f"node '{node.spec.name}'")
 
+    def _locate(
+        self,
+        results: Results,
+        intakes: Mapping[str, Intake],
+        node: PlannedNode,
+        input_: PlannedNode,
+        numbers: Collection[int],
+    ) -> dict[int, Place]:
+        keeps = self._bad_rows.keeps_letters_of(node.id)
+        return self._origins.find(results, intakes, input_, numbers) if keeps else {}
+
     def _tolerates(self, node: PlannedNode) -> bool:
         """Whether a query goes on without the rows that it cannot compute."""
         return node.id in self._queries and self._bad_rows.policy(node.id) is not OnError.FAIL
@@ -168,6 +182,12 @@ class Dataflow:
     def write(self, node: PlannedNode, results: Results, exclusions: Exclusions, *, final: bool = True) -> list[Report]:
         """Let a sink's writers write; returns one report per writer. Raises WaitsForOthers unless `final`."""
         return self._writes[node.id].write(results, exclusions, final=final)
+
+    def with_origins(
+        self, node: PlannedNode, results: Results, bad_rows: Sequence[BadRow], exclusions: Exclusions
+    ) -> tuple[BadRow, ...]:
+        """Rows that a sink rejects, with their places in the source as far as they can be found."""
+        return results.with_origins(node, self._plan.node(node.inputs[0]), bad_rows, exclusions)
 
     def rejects(self, results: Results, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
         """The reports of sources and transforms for an epoch that every sink has, with ways to get all bad rows."""

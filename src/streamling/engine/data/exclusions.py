@@ -33,10 +33,11 @@ class Exclusions:
         for bad in bad_rows:
             if bad.index is None:
                 raise BugError(INTERNAL, "a bad row has no index", node=self._node)
-            numbers.add(self._original(bad.index))
+            numbers.add(self.original(bad.index))
         self._numbers = sorted(numbers)
 
-    def _original(self, index: int) -> int:
+    def original(self, index: int) -> int:
+        """The number among all rows of a row that has this index among those that are not excluded."""
         for number in self._numbers:
             if number > index:
                 break

@@ -293,6 +293,7 @@ class ReadAhead:
                 self._send_marker()
                 while self._taking and not self._stopped.is_set():  # the next offer belongs to the next epoch
                     self._changed.wait(_CHECK_S)
+                    self._send_marker()  # the next epoch may be taken before this thread runs again
             if self._stopped.is_set():
                 return False
             paused, room = self._is_paused(), self._room()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Epoch, Report
+from streamling.connector import BadRow, Epoch, Json, Report
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.spark_errors import spark_errors
@@ -50,6 +50,10 @@ class Results:
         self._rows: dict[str, NodeRows] = {}
         self.build: Callable[[PlannedNode], NodeRows] | None = None
         """Makes the rows of a node anew, from those of its inputs."""
+        self.locate: Callable[[PlannedNode, PlannedNode, Collection[int]], Mapping[int, Mapping[str, Json]]] | None = (
+            None
+        )
+        """Finds the places of rows of the second node in their source, if the first stores them as dead letters."""
         self._left_out: dict[tuple[str, str], Exclusions] = {}
         self._persisted: list[DataFrame] = []
 
@@ -72,6 +76,20 @@ class Results:
         more = replace(before, rejected=before.rejected + len(bad_rows), bad_rows=(*before.bad_rows, *bad_rows))
         self.reports.add(self.epoch.id, node, more)
 
+    def with_origins(
+        self, node: PlannedNode, input_: PlannedNode, bad_rows: Sequence[BadRow], left_out: Exclusions
+    ) -> tuple[BadRow, ...]:
+        """The rows with their places in the source, as far as they can be found. `left_out`: rows of the input that the
+        node did not get."""
+        if self.locate is None or not bad_rows:
+            return tuple(bad_rows)
+        numbers = [None if bad.index is None else left_out.original(bad.index) for bad in bad_rows]
+        places = self.locate(node, input_, [number for number in numbers if number is not None])
+        return tuple(
+            bad if number is None or number not in places else replace(bad, origin=places[number])
+            for bad, number in zip(bad_rows, numbers, strict=True)
+        )
+
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
         return self._persisted[-1]
@@ -87,6 +105,7 @@ class Results:
             frame.unpersist()
         self._rows.clear()
         self.build = None
+        self.locate = None
         self._persisted.clear()
         self.reports.forget(self.epoch.id)
 

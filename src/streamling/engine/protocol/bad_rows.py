@@ -101,6 +101,8 @@ class BadRows:
             store.remove(batch)
             return 0
         count = store.put(batch, _letters(batch, chain([first], rows)))
+        if not count:
+            return 0
         became = "1 row became a dead letter" if count == 1 else f"{count} rows became dead letters"
         log.warning("%s: %s, in %s", spec.described(), became, store.place)
         return count

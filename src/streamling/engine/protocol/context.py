@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from streamling.connector import Slice
 from streamling.engine.data.capacity import Capacity
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
@@ -34,6 +36,8 @@ class RunContext:
     sources: Sequence[ReadAhead]
     outlets: Sequence[Outlet]
     stop: StopRequest
+    now_us: Callable[[Sequence[Slice]], int] = lambda slices: time.time_ns() // 1000
+    """What `now()` means in an epoch of these slices, microseconds since 1970 UTC."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
     """The ids that this process has made, the latest last."""
 

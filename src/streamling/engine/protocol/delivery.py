@@ -220,6 +220,7 @@ class Delivery:
             self._bad_rows.check(node.id, rejected)
             accepted = sum(report.rows for report in reports)
             self._streaks[node.id].check(accepted, (*outlet.bad_rows, *rejected))
+            rejected = self._dataflow.with_origins(node, results, rejected, exclusions)
             if not outlet.sink.capabilities.transactional:
                 outlet.bad_rows = rejected
                 self._bad_rows.store_letters(epoch, node.id, RejectStage.WRITE, iter(rejected))

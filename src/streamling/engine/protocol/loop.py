@@ -123,14 +123,15 @@ class EpochLoop:
             source.stop(within=max(0.0, deadline - time.monotonic()))
 
     def _make_epoch(self, number: int, intakes: Mapping[str, Intake]) -> Epoch:
+        slices = tuple(s for intake in intakes.values() for s in intake.slices)
         return Epoch(
             id=self._context.new_epoch_id(),
             number=number,
             application=self._context.settings.application_id,
             generation=self._context.generation,
-            now_us=time.time_ns() // 1000,
+            now_us=self._context.now_us(slices),
             seed=secrets.randbits(62),
-            slices=tuple(s for intake in intakes.values() for s in intake.slices),
+            slices=slices,
             loose_rows=sum(intake.loose_rows for intake in intakes.values()),
             bytes=max((intake.report.bytes for intake in intakes.values()), default=0),
             chunk_rows={node: intake.chunk_rows for node, intake in intakes.items()},

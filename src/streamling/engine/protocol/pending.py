@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from streamling.connector import Epoch, Json, Slice
 from streamling.engine.protocol.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
 from streamling.errors import STATE_MOVED, Fenced
+from streamling.plan.replay import LETTERS_PREFIX
 
 # Assumed size of a row, for records without the size of their rows.
 _LIKELY_BYTES = 1024
@@ -47,8 +48,10 @@ class Journal:
         self._recording = recording
 
     def positions(self) -> dict[str, Json]:
-        """The positions of the sources: every key in the store except the engine's own, which begin with `__`."""
-        return {key: value for key, value in self._store.items().items() if not key.startswith("__")}
+        """The positions of the sources and of replays of dead letters: every key in the store except the engine's own,
+        which begin with `__`."""
+        stored = self._store.items().items()
+        return {key: value for key, value in stored if not key.startswith("__") or key.startswith(LETTERS_PREFIX)}
 
     def next_number(self) -> int:
         stored = self._store.get(EPOCH_KEY)

@@ -21,6 +21,7 @@ from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.state.store import ask_state
 from streamling.engine.protocol.steps import Bounds, EpochSteps, bounds
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
+from streamling.plan.replay import LETTERS_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Recovery:
         positions = ask_state(self._context.journal.positions)
         for source in sources:
             source.start(positions)
-        if positions:
+        if not all(key.startswith(LETTERS_PREFIX) for key in positions):
             log.info("resuming from the stored positions")
 
     def _find_pending(self) -> list[Pending]:

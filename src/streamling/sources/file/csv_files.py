@@ -55,6 +55,14 @@ def rows(stream: Any, part: FilePart, shape: RowShape) -> Rows:
     yield from text_rows(stream, part, CsvEnds(), _CsvParser(names, types, exact, shape.type_names), shape)
 
 
+def read_heading(file: SourceFile, stream: Any, shape: RowShape) -> bytes:
+    """The bytes of a file up to its first row."""
+    end = _header(file, stream, shape).end
+    stream.seek(0)
+    heading: bytes = stream.read(end)
+    return heading
+
+
 def _header(file: SourceFile, stream: Any, shape: RowShape) -> Header:
     stream.seek(0)
     cutter = RecordCutter(file, stream, CsvEnds(), len(BOM) if stream.read(len(BOM)) == BOM else 0)

@@ -168,6 +168,12 @@ def relative_path(path: str, base: str) -> str:
     return path[len(base.rstrip("/")) + 1 :]
 
 
+def partitions_of(path: str, file: str) -> tuple[tuple[str, str], ...]:
+    """The partitions of a file that a listing of `path` has given."""
+    base, _ = split_pattern(file_system(path)[1])
+    return tuple(_partitions(file, str(PurePosixPath(file).parent) if base == file else base))
+
+
 def _partitions(path: str, base: str) -> Iterator[tuple[str, str]]:
     for name in relative_path(path, base).split("/")[:-1]:
         partition = _PARTITION.fullmatch(name)

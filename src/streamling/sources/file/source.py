@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import Extent, Json, Offer, Room, Slice, Source, SourceCapabilities
 from streamling.errors import FILE_CHANGED, PermanentError
 from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.sources.file.decoder import TEXT_FORMATS, FileDecoder
 from streamling.sources.file.listing import Listing, SourceFile, file_system, list_files
 from streamling.sources.file.original_positions import Undo
 from streamling.sources.file.parts import Cutter, FilePart, Position, file_parts, parts_up_to, slice_parts
@@ -363,6 +364,12 @@ class FileSource(Source):
                     "has fields that were not in the first megabyte of the first file and are not read; to read them, "
                     f"add them to 'schema' of the source: {', '.join(fields)}",
                 )
+
+    def decoder(self) -> FileDecoder | None:
+        """Bad rows of Avro and Parquet files have no payload."""
+        if self._format not in TEXT_FORMATS:
+            return None
+        return FileDecoder(self._name, self._path, self._format, self.columns)
 
     def close(self) -> None:
         self._drop_cutter()

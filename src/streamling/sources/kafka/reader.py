@@ -30,6 +30,8 @@ from streamling.spec.settings.blocks import KafkaConnection
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamling.sources.kafka.rows import MessageRows
+
 log = logging.getLogger(__name__)
 
 # Decoded at once: few enough to fit into the caches of a core, enough to keep the cost per message low.
@@ -61,22 +63,23 @@ class KafkaReader:
     """Whose feeds have the messages, in the driver."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
-        from streamling.sources.kafka.rows import MessageRows
-
         kafka_part = KafkaPart.from_json(part)
         try:
             payload = self.payload
             if kafka_part.replayed:
                 payload = payload.for_replay(kafka_part.schema, self.connection)
-            message_rows = MessageRows(
-                self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key
-            )
+            message_rows = self.message_rows(payload)
             for messages, place in self._chunks(kafka_part):
                 yield from message_rows.rows(messages)
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node
             raise
+
+    def message_rows(self, payload: Payload) -> MessageRows:
+        from streamling.sources.kafka.rows import MessageRows
+
+        return MessageRows(self.topic, self.columns, payload, self.connection, self.metadata, self.tombstones, self.key)
 
     def _chunks(self, part: KafkaPart) -> Iterator[tuple[list[Any], int]]:
         """Messages, and the offset after them."""

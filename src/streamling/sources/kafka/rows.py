@@ -50,6 +50,20 @@ class MessageRows:
     tombstones: str
     key: tuple[str, ...]
 
+    def _bad_row(self, reason: str, text: str, message: Any) -> BadRow:
+        place = {"topic": self.topic, "partition": message.partition(), "offset": message.offset()}
+        if self.metadata:  # a replay of the dead letter needs it
+            place["timestamp"] = message.timestamp()[1]
+        headers = message.headers()
+        return BadRow(
+            reason,
+            text,
+            place,
+            raw=message.value(),
+            raw_key=message.key(),
+            headers=None if headers is None else tuple(headers),
+        )
+
     def rows(self, messages: Sequence[Any]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
         """The rows of messages of one partition, in order."""
         bad: dict[int, BadRow] = {}
@@ -64,7 +78,7 @@ class MessageRows:
             batch = self._assemble(messages, indexes, table, operations, bad)
             if self.payload.has_operation:
                 for row, text in unknown_operations(batch).items():
-                    bad[indexes[row]] = _bad_row("unknown_operation", text, self.topic, messages[indexes[row]])
+                    bad[indexes[row]] = self._bad_row("unknown_operation", text, messages[indexes[row]])
             yield from _insert_bad(batch, indexes, bad)
         else:
             yield from (bad[index] for index in sorted(bad))
@@ -84,11 +98,11 @@ class MessageRows:
         for index, value in enumerate(values):
             if not value:
                 if self.tombstones == "error":
-                    bad[index] = _bad_row("tombstone", "the message has no payload", self.topic, messages[index])
+                    bad[index] = self._bad_row("tombstone", "the message has no payload", messages[index])
                 continue
             parts = self.payload.split(value)
             if isinstance(parts, str):
-                bad[index] = _bad_row("decode_error", parts, self.topic, messages[index])
+                bad[index] = self._bad_row("decode_error", parts, messages[index])
                 continue
             indexes, bodies = by_schema.setdefault(parts[0], ([], []))
             indexes.append(index)
@@ -112,7 +126,7 @@ class MessageRows:
                     if operation is None:
                         content = "null" if value is None else repr(value.decode(errors="backslashreplace"))
                         text = f"the header {name} is {content}; it must be r, c, u or d"
-                        bad[index] = _bad_row("unknown_operation", text, self.topic, messages[index])
+                        bad[index] = self._bad_row("unknown_operation", text, messages[index])
                     else:
                         operations[index] = operation
                     break
@@ -126,7 +140,7 @@ class MessageRows:
             for item in decoder.rows(values):
                 if isinstance(item, BadBody):
                     index = indexes[at]
-                    bad.setdefault(index, _bad_row(item.reason, item.message, self.topic, messages[index]))
+                    bad.setdefault(index, self._bad_row(item.reason, item.message, messages[index]))
                     at += 1
                 else:
                     yield indexes[at : at + item.num_rows], item
@@ -147,7 +161,7 @@ class MessageRows:
                     with _naming_message(self.topic, message):
                         rows.append(key_values(message.key(), keyed, self.connection))
                 except ValueError as error:
-                    bad[index] = _bad_row("tombstone", str(error), self.topic, message)
+                    bad[index] = self._bad_row("tombstone", str(error), message)
                     continue
                 indexes.append(index)
                 if operations is not None:
@@ -199,7 +213,7 @@ class MessageRows:
             for row, time in enumerate(times):
                 if abs(time) > _LATEST_MS:
                     text = f"column '{TIME}': {time} milliseconds since 1970 is not a valid timestamp"
-                    bad.setdefault(indexes[row], _bad_row("schema_mismatch", text, self.topic, messages[row]))
+                    bad.setdefault(indexes[row], self._bad_row("schema_mismatch", text, messages[row]))
                     times[row] = 0
         return pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
 
@@ -238,18 +252,6 @@ def _naming_message(topic: str, message: Any) -> Iterator[None]:
         error.message = f"{place}: {error.message}"
         error.args = (error.message,)
         raise
-
-
-def _bad_row(reason: str, text: str, topic: str, message: Any) -> BadRow:
-    headers = message.headers()
-    return BadRow(
-        reason,
-        text,
-        {"topic": topic, "partition": message.partition(), "offset": message.offset()},
-        raw=message.value(),
-        raw_key=message.key(),
-        headers=None if headers is None else tuple(headers),
-    )
 
 
 def _insert_bad(

@@ -25,7 +25,9 @@ from streamling.plan.sql import Expression
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.kafka.control import Control, ControlOptions
+from streamling.sources.kafka.decoder import KafkaDecoder
 from streamling.sources.kafka.feed import FEEDS, Feeds
+from streamling.sources.kafka.locator import METADATA_NAMES, KafkaLocator
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
 from streamling.sources.kafka.position import Position
@@ -403,6 +405,15 @@ class KafkaSource(Source):
             skips_gone=reading.on_missing != "fail",
             source_id=self._source_id,
         )
+
+    def decoder(self) -> KafkaDecoder:
+        return KafkaDecoder(self.reader())
+
+    def locator(self) -> KafkaLocator | None:
+        """The columns of the payload may have the names of the metadata, if those are not included."""
+        reader = replace(self.reader(), source_id="")  # with a consumer of its own: the feeds are at other offsets
+        taken = not reader.metadata and any(name in reader.columns for name in METADATA_NAMES)
+        return None if taken else KafkaLocator(reader)
 
     @property
     def _payload(self) -> Payload:

@@ -9,7 +9,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate
@@ -26,6 +26,7 @@ from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql.epoch import EPOCH_NOW, EPOCH_SEED
+from streamling.plan.sql.values import identifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,11 +64,41 @@ class QueryStep:
             left_out = results.left_out(self.node.id, input_.id)
             search = RowSearch(self.node.spec.name, partial(self._attempt, results, input_))
             bad_rows = tuple(search.bad_rows(left_out.filter(rows.batches(limited=False))))
+            bad_rows = results.with_origins(self.node, input_, bad_rows, left_out)
+            if len(self._inputs) > 1:
+                bad_rows = tuple(replace(bad, input=input_.ref) for bad in bad_rows)
             if bad_rows:
                 left_out.add(bad_rows)
                 results.add_bad_rows(self.node.id, bad_rows)
                 found = True
         return found
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it reads one node, once: the rows of its result are in the order of its input."""
+        return len(self._inputs) == 1 and self._query.text.count(identifier(self._inputs[0].view)) == 1
+
+    def input_number(self, results: Results, number: int) -> int:
+        """The number of the input's row that gave this row of the result of a simple query."""
+        (input_,) = self._inputs
+        left_out = results.left_out(self.node.id, input_.id)
+        rows = results.rows(input_.id)
+        table = make_table(rows.schema, list(left_out.filter(rows.batches(limited=False))))
+        # Most queries give one row per row.
+        low, high, guess = 0, table.num_rows - 1, min(number, table.num_rows - 1)
+        while low < high:
+            if self._count(results, input_, table.slice(0, guess + 1)) > number:
+                high = guess
+                guess = max(low, guess - 1) if guess == number else (low + high) // 2
+            else:
+                low = guess + 1
+                guess = (low + high) // 2
+        return left_out.original(low)
+
+    def _count(self, results: Results, input_: PlannedNode, table: pa.Table) -> int:
+        schema = results.rows(input_.id).schema
+        with spark_errors(self.node.spec.name):
+            return int(self._frame(results, {input_.id: make_frame(results.session, schema, table)}).count())
 
     def _attempt(self, results: Results, input_: PlannedNode, table: pa.Table) -> None:
         """Compute the query over these rows of one input, without rows of the others."""
