@@ -14,7 +14,7 @@ from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
 from streamling.sources.file.decoder import FileDecoder
 from streamling.sources.kafka import METADATA
 from streamling.sources.kafka.decoder import KafkaDecoder
-from streamling.sources.kafka.payload import JsonPayload
+from streamling.sources.kafka.payload import DeclaredPayload
 from streamling.sources.kafka.reader import KafkaReader
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -30,7 +30,7 @@ def flat(items: Iterable[Any]) -> list[Any]:
 def kafka_decoder(tombstones: str = "error") -> KafkaDecoder:
     columns = Schema((N, *METADATA, OPERATION_FIELD))
     connection = KafkaConnection(brokers="localhost:1")
-    reader = KafkaReader("orders", "t", "g", connection, JsonPayload((N,)), columns, True, tombstones, ("n",))
+    reader = KafkaReader("orders", "t", "g", connection, DeclaredPayload((N,)), columns, True, tombstones, ("n",))
     return pickle.loads(pickle.dumps(KafkaDecoder(reader)))  # type: ignore[no-any-return]
 
 
