@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -79,22 +78,20 @@ def test_positions_of_older_versions_have_neither_id_nor_epoch(kafka: KafkaBroke
         assert found(read(events, recalled(events, old))) == [3, 4]
 
 
-@pytest.mark.parametrize("rows", [1, 8], ids=["shorter", "longer"])
+@pytest.mark.parametrize("rows", [1, 300], ids=["shorter", "longer"])
+@pytest.mark.parametrize("lookup_s", [0.2, 60.0], ids=["looked up soon", "looked up late"])
 def test_a_topic_made_anew_while_it_is_read_is_noticed(
-    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, rows: int
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, rows: int, lookup_s: float
 ) -> None:
-    monkeypatch.setattr("streamling.sources.kafka.control._TOPIC_S", 0.2)
+    """Its rows are read once and from the first one on, also if an offer was made before it was noticed."""
+    monkeypatch.setattr("streamling.sources.kafka.control._TOPIC_S", lookup_s)
+    monkeypatch.setattr("streamling.sources.kafka.source._SHORT_S", 0.5)
     topic = kafka.topic()
     kafka.produce(topic, numbers(1, 2, 3))
     with source(kafka.brokers, topic, JSON) as strict, source(kafka.brokers, topic, EARLIEST) as lax:
         assert found(everything(strict)) == found(everything(lax)) == [1, 2, 3]
         made_anew(kafka, topic, *range(100, 100 + rows))
-        # What is read before the new topic is noticed comes again.
-        seen: set[int] = set()
-        deadline = time.monotonic() + 10
-        while len(seen) < rows and time.monotonic() < deadline:
-            seen.update(found(eventually(lax, 1, seconds=1)))
-        assert seen == set(range(100, 100 + rows))
+        assert found(eventually(lax, rows)) == list(range(100, 100 + rows))
         with pytest.raises(StreamlingError) as caught:
             eventually(strict, 100)
     assert caught.value.condition is OFFSETS_GONE

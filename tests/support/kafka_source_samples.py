@@ -10,6 +10,8 @@ from typing import Any
 
 from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, Runtime, kinds
 from streamling.engine.protocol.state import MemoryState, generation
+from streamling.errors import TransientError
+from streamling.sources.kafka.reader import KafkaReader
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
@@ -92,9 +94,22 @@ def divided(source: KafkaSource, wanted: int | None = None) -> frozenset[str]:
 
 
 def read(source: KafkaSource, offer: Offer | None) -> list[Row | BadRow]:
-    """What the parts of an offer hold, read by a copy of the reader as an executor has it."""
+    """What the parts of an offer hold, read by a copy of the reader as an executor has it, and checked as the driver
+    does it: read again if the topic was replaced meanwhile."""
     assert offer is not None
     reader = pickle.loads(pickle.dumps(source.reader()))
+    try:
+        found = _read(reader, offer)
+        source.check_read(offer.slices)
+    except TransientError as error:
+        if "was deleted and created again while it was read" not in error.message:
+            raise
+        found = _read(reader, offer)
+        source.check_read(offer.slices)
+    return found
+
+
+def _read(reader: KafkaReader, offer: Offer) -> list[Row | BadRow]:
     found: list[Row | BadRow] = []
     for part in (part for slice_ in offer.slices for part in slice_.parts):
         for item in reader.read(part):

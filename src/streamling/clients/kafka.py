@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -150,6 +151,41 @@ def client_errors(what: str, condition: Condition) -> Iterator[None]:
         raise kafka_failure(what, error, condition) from error
 
 
+class TopicIdLookup:
+    """Looks up the id of a topic, which is another one after it was deleted and created again. Keeps its client."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._admin: Any = None
+
+    def find(self) -> str | None:
+        """None if the broker does not report an id, denies it, or does not answer."""
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            if self._admin is None:
+                self._admin = AdminClient(client_settings(self._connection))
+            topics = TopicCollection([self._topic])
+            (description,) = self._admin.describe_topics(topics, request_timeout=_ID_SECONDS).values()
+            id_ = str(description.result(_ID_SECONDS).topic_id)
+        except (KafkaException, TimeoutError) as error:
+            log.debug("the id of topic '%s' cannot be looked up: %s", self._topic, error)
+            return None
+        return None if id_ == _NO_TOPIC_ID else id_
+
+
+def topic_id_lookup(connection: KafkaConnection, topic: str) -> TopicIdLookup:
+    """The one of this process."""
+    with _id_lock:
+        return _id_lookups.setdefault((connection.brokers, topic), TopicIdLookup(connection, topic))
+
+
+_id_lookups: dict[tuple[str, str], TopicIdLookup] = {}
+_id_lock = threading.Lock()
+
+
 class Broker:
     """Looks up partitions and offsets of one topic."""
 
@@ -237,21 +273,7 @@ class Broker:
         return {**found, **self.end(offsets.keys() - found.keys())}
 
     def topic_id(self) -> str | None:
-        """The id of the topic, which is another one after it was deleted and created again.
-
-        None if the broker does not report one, denies it, or does not answer.
-        """
-        from confluent_kafka import KafkaException, TopicCollection
-        from confluent_kafka.admin import AdminClient
-
-        try:
-            admin = AdminClient(self._settings)
-            (description,) = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ID_SECONDS).values()
-            id_ = str(description.result(_ID_SECONDS).topic_id)
-        except (KafkaException, TimeoutError) as error:
-            log.debug("the id of topic '%s' cannot be looked up: %s", self._topic, error)
-            return None
-        return None if id_ == _NO_TOPIC_ID else id_
+        return topic_id_lookup(self._connection, self._topic).find()
 
     def members(self, group: str) -> tuple[Member, ...]:
         """The members of a group; none if there is no such group yet."""

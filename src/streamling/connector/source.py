@@ -122,6 +122,11 @@ class Source(ABC):
     @abstractmethod
     def reader(self) -> Reader: ...
 
+    def check_read(self, slices: Sequence[Slice]) -> None:
+        """Called after the driver has read these slices, before an epoch gets their rows. Raises TransientError if they
+        may be other rows than those that were offered; then the slices are read again."""
+        return
+
     def decoder(self) -> Decoder | None:
         """For the replay of dead letters; None if the bad rows of its readers cannot be decoded again. Called after
         `prepare`; the source is neither opened nor joined."""

@@ -64,7 +64,7 @@ class Dataflow:
         self._writes: dict[str, WriteStep] = {}
         for node in plan.nodes:
             self._add_step(node, sinks)
-        self._origins = Origins(plan, sources, self._queries)
+        self._origins = Origins(plan, sources, self._queries, self._reports)
 
     def _add_step(self, node: PlannedNode, sinks: Mapping[str, Sink]) -> None:
         inputs = tuple(self._plan.node(ref) for ref in node.inputs)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import Json, Source
 from streamling.engine.data.intake import Intake
+from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.results import Results
 from streamling.engine.data.spark_errors import RowFailure
 from streamling.errors import StreamlingError
@@ -30,18 +31,19 @@ Place = Mapping[str, Json]
 
 
 class Origins:
-    def __init__(self, plan: Plan, sources: Mapping[str, Source], queries: Mapping[str, QueryStep]) -> None:
+    def __init__(
+        self, plan: Plan, sources: Mapping[str, Source], queries: Mapping[str, QueryStep], reports: ReportBook
+    ) -> None:
         self._plan = plan
         self._sources = sources
         self._queries = queries
+        self._reports = reports
 
     def find(
         self, results: Results, intakes: Mapping[str, Intake], node: PlannedNode, numbers: Collection[int]
     ) -> dict[int, Place]:
-        """The places of rows of a node, by their numbers among its rows; without those that cannot be found: rows of
-        large epochs, and rows that come from several nodes or from a processor."""
-        if results.large:
-            return {}
+        """The places of rows of a node, by their numbers among its rows; without those that cannot be found: rows that
+        come from several nodes, from a processor, or in a large epoch from a query."""
         try:
             return self._find(results, intakes, node, sorted(numbers))
         except (StreamlingError, RowFailure) as error:  # the place is of less worth than the letter
@@ -53,27 +55,31 @@ class Origins:
     ) -> dict[int, Place]:
         if node.spec.role is Role.SOURCE:
             intake = intakes.get(node.ref)
-            return self._read(node, intake, numbers) if intake is not None else {}
+            return self._read(results.epoch.id, node, intake, numbers) if intake is not None else {}
         query = self._queries.get(node.id)
-        if query is None or not query.is_simple:
+        if results.large or query is None or not query.is_simple:
             return {}
         inner = {number: query.input_number(results, number) for number in numbers[:_MOST_ROWS]}
         places = self._find(results, intakes, self._plan.node(node.inputs[0]), sorted(set(inner.values())))
         return {number: places[n] for number, n in inner.items() if n in places}
 
-    def _read(self, node: PlannedNode, intake: Intake, numbers: Sequence[int]) -> dict[int, Place]:
+    def _read(self, epoch: str, node: PlannedNode, intake: Intake, numbers: Sequence[int]) -> dict[int, Place]:
         source = self._sources[node.ref]
         locator = source.locator()
         if locator is None or (source.select is not None and source.select.condition is not None):
             return {}
+        reports = self._reports.of(epoch, node.id) if intake.large else {}
         wanted = set(numbers)
         places: dict[int, Place] = {}
-        number = 0
-        for part in intake.parts:
+        first = 0
+        for index, part in enumerate(intake.parts):
+            if index in reports and wanted.isdisjoint(range(first, first + reports[index].rows)):
+                first += reports[index].rows
+                continue
             for place in locator.places(part):
-                if number in wanted:
-                    places[number] = {"node": node.ref, **place} if place else {}
+                if first in wanted:
+                    places[first] = {"node": node.ref, **place} if place else {}
                     if len(places) == len(wanted):
                         return places
-                number += 1
+                first += 1
         return places

@@ -369,6 +369,7 @@ class ReadAhead:
                 counts.append(len(slice_batches))
                 reports.append(rows.report)
                 kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
+        self.source.check_read(kept_slices)
         report = combine(reports)
         return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts))
 

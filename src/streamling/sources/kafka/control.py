@@ -124,6 +124,10 @@ class Control:
             if commit:
                 self._to_commit.update(offsets)
 
+    def refresh_topic_id(self) -> None:
+        if self.broker is not None:
+            self.topic_id = self.broker.topic_id() or self.topic_id
+
     def note_rows(self) -> None:
         """Rows have arrived."""
         self._last_rows = time.monotonic()
@@ -212,7 +216,7 @@ class Control:
                 if membership is None and look.due():
                     self._gain(frozenset(broker.partitions()))
                 if topic.due():
-                    self.topic_id = broker.topic_id() or self.topic_id
+                    self.refresh_topic_id()
                 if membership is not None and self._members is not None:
                     self._check_group(self._members, look, unassigned)
                 if report.due():

@@ -41,3 +41,8 @@ class Position:
             topic_id if isinstance(topic_id, str) else None,
             leader_epoch if isinstance(leader_epoch, int) else None,
         )
+
+
+def is_newer(epoch: int | None, than: int | None) -> bool:
+    """Whether a leader has come after another one. False if an epoch is not known."""
+    return epoch is not None and than is not None and epoch > than

@@ -25,6 +25,7 @@ from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_c
 from streamling.sources.kafka.feed import FEEDS
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
+from streamling.sources.kafka.topic_identity import TopicIdentity
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _FIRST_MESSAGES = 500
 _WAIT_S = 0.1
 # A live broker sends messages, or reports the end of the log, within half a second.
 _STALLED_S = 30.0
+# After so long without messages it is looked up whether the topic was deleted.
+_SUSPICIOUS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,20 @@ class KafkaReader:
     def _chunks(self, part: KafkaPart) -> Iterator[tuple[list[Any], int]]:
         """Messages, and the offset after them."""
         partition, first, end = part.partition, part.first, part.end
+        identity = TopicIdentity(self.connection, self.topic)
         if first >= end:
+            return
+        if identity.is_known_replaced(part.topic_id):
+            text = "source %s: partition %d of topic '%s' no longer has the offsets %d to %d: %s"
+            log.warning(text, self.node, partition, self.topic, first, end, "the topic was deleted and created again")
             return
         cursor = self._cursor(partition, first)
         try:
-            reading = _PartReading(self.topic, part, cursor, skips_gone=self.skips_gone or part.replayed)
+            reading = _PartReading(self.topic, part, cursor, identity, skips_gone=self.skips_gone or part.replayed)
             while chunk := reading.chunk():
                 yield chunk, reading.at
+            if self.source_id not in FEEDS and identity.is_replaced(part.topic_id):  # the driver asks once for all
+                raise topic_replaced(self.topic)
         except GeneratorExit:  # the caller stops here, and may continue from here later
             cursor.keep(reading.at, reading.beyond)
             raise
@@ -114,8 +124,12 @@ class _PartReading:
     Aborted transactions and the marks of committed ones take up offsets without a message.
     """
 
-    def __init__(self, topic: str, part: KafkaPart, cursor: Cursor, *, skips_gone: bool) -> None:
+    def __init__(
+        self, topic: str, part: KafkaPart, cursor: Cursor, identity: TopicIdentity, *, skips_gone: bool
+    ) -> None:
         self._topic = topic
+        self._topic_id = part.topic_id
+        self._identity = identity
         self._partition = part.partition
         self._end = part.end
         self._newest_epoch = part.leader_epoch if part.replayed else None
@@ -129,7 +143,7 @@ class _PartReading:
     def chunk(self) -> list[Any]:
         """The next messages; none at the end."""
         chunk: list[Any] = []
-        size, last_progress = 0, time.monotonic()
+        size, last_progress, suspicious = 0, time.monotonic(), _SUSPICIOUS_S
         while not self._done and len(chunk) < _CHUNK_ROWS and size < _CHUNK_BYTES:
             received = self._cursor.consume(self._request_size(len(chunk), size), _WAIT_S)
             before = len(chunk), self._next
@@ -142,9 +156,10 @@ class _PartReading:
                 self._next = max(self._next, messages[-1].offset() + 1)
             self._done = self._done or self._next >= self._end
             if (len(chunk), self._next) != before:
-                last_progress = time.monotonic()
-            elif not self._done and time.monotonic() - last_progress > _STALLED_S:
-                self._handle_stall()
+                last_progress, suspicious = time.monotonic(), _SUSPICIOUS_S
+            elif not self._done and time.monotonic() - last_progress > suspicious:
+                suspicious = min(2 * suspicious, _STALLED_S)
+                self._handle_stall(is_over=time.monotonic() - last_progress > _STALLED_S)
         return chunk
 
     def _request_size(self, rows: int, size: int) -> int:
@@ -218,7 +233,11 @@ class _PartReading:
             raise failure
         log.warning("%s; the client retries", failure.message)
 
-    def _handle_stall(self) -> None:
+    def _handle_stall(self, *, is_over: bool) -> None:
+        if self._identity.is_replaced(self._topic_id):
+            raise topic_replaced(self._topic)
+        if not is_over:
+            return
         low, high = self._cursor.watermarks()
         if not low <= self._next <= self._end <= high:
             self._skip_gone(low, high)
@@ -240,6 +259,10 @@ class _PartReading:
         log.warning("%s; %d offsets are skipped", text, begin - self._next)
         self._next = begin
         self._cursor.seek(begin)
+
+
+def topic_replaced(topic: str) -> TransientError:
+    return TransientError(SOURCE_FAILED, f"topic '{topic}' was deleted and created again while it was read")
 
 
 def _epoch(message: Any) -> int:

@@ -30,9 +30,11 @@ from streamling.sources.kafka.feed import FEEDS, Feeds
 from streamling.sources.kafka.locator import METADATA_NAMES, KafkaLocator
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
-from streamling.sources.kafka.position import Position
-from streamling.sources.kafka.reader import KafkaReader
+from streamling.sources.kafka.position import Position, is_newer
+from streamling.sources.kafka.reader import KafkaReader, topic_replaced
+from streamling.sources.kafka.recorded_parts import replay_part
 from streamling.sources.kafka.starts import Starts
+from streamling.sources.kafka.topic_identity import TopicIdentity
 from streamling.sources.kafka.topic_reading import TopicReading
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
@@ -208,6 +210,15 @@ class KafkaSource(Source):
         self._unstored_starts.discard(number)
         return slice_
 
+    def check_read(self, slices: Sequence[Slice]) -> None:
+        identity = TopicIdentity(self._connection, self._reading.topic)
+        for topic_id in {KafkaPart.from_json(part).topic_id for s in slices for part in s.parts}:
+            was_known = identity.is_known_replaced(topic_id)  # then the reader has read nothing
+            if identity.is_replaced(topic_id):
+                self._control.refresh_topic_id()
+                if not was_known:
+                    raise topic_replaced(self._reading.topic)
+
     def take_back(self, slice_: Slice, place: Json) -> Slice | None:
         """Called if messages are longer than the ones before them."""
         if not slice_.parts:
@@ -284,7 +295,7 @@ class KafkaSource(Source):
     ) -> dict[int, int]:
         """The offsets at which partitions continue that were read up to these positions."""
         # A new leader may have fewer messages than the one that reported the position.
-        suspects = {n: p for n, p in positions.items() if _is_newer(ends[n].leader_epoch, p.leader_epoch)}
+        suspects = {n: p for n, p in positions.items() if is_newer(ends[n].leader_epoch, p.leader_epoch)}
         truncated = self._feeds.find_truncated(suspects) if suspects else frozenset()
         return {
             number: self._starts.resume(
@@ -298,7 +309,7 @@ class KafkaSource(Source):
         Partitions that cannot be looked up now keep their ends."""
         before, ends = self._ends, broker.ends(self._next)
         self._ends = {**before, **ends}
-        changed = {number for number in ends if _is_newer(ends[number].leader_epoch, before[number].leader_epoch)}
+        changed = {number for number in ends if is_newer(ends[number].leader_epoch, before[number].leader_epoch)}
         if self._control.topic_id not in (None, self._topic_id):
             self._topic_id = self._control.topic_id
             self._feeds.reset()
@@ -342,35 +353,9 @@ class KafkaSource(Source):
             text = f"partition {min(missing)} of topic '{self._reading.topic}' does not report its offsets"
             raise TransientError(SOURCE_FAILED, text, node=self._reading.name)
         return tuple(
-            replace(s, parts=tuple(self._replay_part(part, first, ends, topic_id).to_json() for part in parts))
+            replace(s, parts=tuple(replay_part(self._reading, part, first, ends, topic_id).to_json() for part in parts))
             for s, parts in zip(slices, parts_of, strict=True)
         )
-
-    def _replay_part(
-        self, part: KafkaPart, first: Mapping[int, int], ends: Mapping[int, LogEnd], topic_id: str | None
-    ) -> KafkaPart:
-        low, (high, epoch) = first.get(part.partition, 0), ends.get(part.partition, LogEnd(0, None))
-        begin = min(max(part.first, low), part.end)
-        end = max(begin, min(part.end, high))
-        state = f"it has {low} up to {high}"
-        if None not in (topic_id, part.topic_id) and topic_id != part.topic_id:
-            end = begin
-            state = "the topic was deleted and created again"
-        if gone := part.end - part.first - (end - begin):
-            log.warning(
-                "source %s: an unfinished epoch is replayed, but partition %d of topic '%s' no longer has %d of its "
-                "offsets %d to %d: %s",
-                self._reading.name,
-                part.partition,
-                self._reading.topic,
-                gone,
-                part.first,
-                part.end,
-                state,
-            )
-        # Without a new leader the messages are the same: the reader need not compare epochs.
-        replaced = part.leader_epoch if _is_newer(epoch, part.leader_epoch) else None
-        return replace(part, first=begin, end=end, replayed=True, leader_epoch=replaced)
 
     # The rest of the contract
 
@@ -430,10 +415,6 @@ class KafkaSource(Source):
         FEEDS.pop(self._source_id, None)
         self._feeds.reset()
         self._control.close()
-
-
-def _is_newer(epoch: int | None, than: int | None) -> bool:
-    return epoch is not None and than is not None and epoch > than
 
 
 def _partition(key: str) -> int:
