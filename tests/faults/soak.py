@@ -6,6 +6,7 @@ model. Exit code 1 if one is missing or doubled, or if a process ended in a way 
 
 With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
 With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
+With `--kafka` they write topics of the same broker; readers of committed messages see each change once, in order.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.harness import Child, Workspace, workspace
 from support.into_files import IntoFiles
 from support.into_tables import POINTS, TABLES, IntoTables
+from support.into_topics import POINTS as TOPIC_POINTS
+from support.into_topics import IntoTopics
 from support.kafka_broker import KafkaBroker
 from support.local_stack import LocalServer, local_stack
 from support.postgres_server import PostgresServer
@@ -122,8 +125,10 @@ def shuffled(faults: Sequence[Callable[..., str]], rounds: int) -> list[Callable
 class Instances:
     """What can be done to one of two processes, to their broker and to their topic."""
 
-    def __init__(self, pair: TwoInstances[Any], kafka: KafkaBroker) -> None:
+    def __init__(self, pair: TwoInstances[Any], kafka: KafkaBroker, points: Sequence[str] = ()) -> None:
+        """`points` of the protocol, at which a process crashes."""
         self._pair, self._kafka = pair, kafka
+        self._points = itertools.cycle(random.sample(points, len(points)))
         self.faults: list[Fault] = [
             self.kill,
             self.terminate,
@@ -149,8 +154,17 @@ class Instances:
         self._pair.suspend(number, more_s)
         return f"instance {number}, {more_s:.1f} s longer than until the other had all"
 
+    def crash(self) -> str:
+        number, point = random.randrange(2), f"{next(self._points)}@{random.randint(1, 3)}"
+        self._pair.crash(number, lambda: self._pair.target.start(point))
+        return f"instance {number} at {point}"
+
     def freeze_broker(self) -> str:
         return frozen(self._kafka)
+
+    def restart_broker(self) -> str:
+        random.choice([self._kafka.stop, self._kafka.kill])()
+        return back(self._kafka)
 
     def add_partition(self) -> str:
         return f"now {self._pair.target.add_partition()}"
@@ -223,16 +237,10 @@ class InstancesIntoTables(Instances):
     """The same, and what can be done to the database they use."""
 
     def __init__(self, pair: TwoInstances[IntoTables], kafka: KafkaBroker, postgres: PostgresServer) -> None:
-        super().__init__(pair, kafka)
+        super().__init__(pair, kafka, POINTS)
         self._tables, self._postgres = pair.target, postgres
-        self._points = itertools.cycle(random.sample(POINTS, len(POINTS)))
         servers = [self.kill_postgres, self.stop_postgres, self.freeze_postgres, self.restart_broker]
         self.faults += [self.crash, self.crash, *servers, self.lock, self.disconnect]
-
-    def crash(self) -> str:
-        number, point = random.randrange(2), f"{next(self._points)}@{random.randint(1, 3)}"
-        self._pair.crash(number, lambda: self._tables.start(point))
-        return f"instance {number} at {point}"
 
     def kill_postgres(self) -> str:
         self._postgres.kill()
@@ -244,10 +252,6 @@ class InstancesIntoTables(Instances):
 
     def freeze_postgres(self) -> str:
         return frozen(self._postgres)
-
-    def restart_broker(self) -> str:
-        random.choice([self._kafka.stop, self._kafka.kill])()
-        return back(self._kafka)
 
     def lock(self) -> str:
         table, seconds = random.choice(TABLES), random.uniform(1, 12)
@@ -263,6 +267,15 @@ class InstancesIntoTables(Instances):
         for pid in backend_pids:
             self._tables.database.rows("SELECT pg_terminate_backend(%s)", pid)
         return f"{len(backend_pids)} connections"
+
+
+class InstancesIntoTopics(Instances):
+    """Processes and their broker only: the order of a key in a topic depends on its number of partitions."""
+
+    def __init__(self, pair: TwoInstances[IntoTopics], kafka: KafkaBroker) -> None:
+        super().__init__(pair, kafka, TOPIC_POINTS)
+        servers = [self.restart_broker, self.restart_broker, self.freeze_broker]
+        self.faults = [self.kill, self.terminate, self.suspend, self.crash, self.crash, self.crash, *servers]
 
 
 def back(server: LocalServer) -> str:
@@ -305,19 +318,33 @@ def soak_postgres(place: Workspace, rounds: int) -> list[str]:
         return InstancesIntoTables(TwoInstances(place, tables), kafka, postgres).soak(rounds)
 
 
+def soak_kafka(place: Workspace, rounds: int) -> list[str]:
+    with local_stack() as stack:
+        kafka = KafkaBroker(stack)
+        topics = IntoTopics(place, kafka, seed=random.getrandbits(32), spark=True)
+        return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(rounds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of an earlier soak")
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
+    parser.add_argument("--kafka", action="store_true", help="the same, into topics, with faults of the broker")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     random.seed(seed)
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="streamling-soak-"))
-    chosen = soak_postgres if options.postgres else soak_instances if options.instances else soak
+    chosen = soak
+    for wanted, other in (
+        (options.instances, soak_instances),
+        (options.postgres, soak_postgres),
+        (options.kafka, soak_kafka),
+    ):
+        chosen = other if wanted else chosen
     try:
         with workspace(directory) as place:
             problems = chosen(place, options.faults)

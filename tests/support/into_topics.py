@@ -27,7 +27,7 @@ sources:
   events:
     {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}, primary_key: id}}
 transforms:
-  doubled: {{type: double, from: events, primary_key: id}}
+  doubled: {{{doubled}, primary_key: id}}
 sinks:
   copied:
     type: kafka
@@ -38,14 +38,17 @@ sinks:
     deduplicate: false
   latest: {{type: kafka, from: doubled, topic: {topic}.latest, data_format: json}}
 """
+PLUGIN = "type: double, from: events"
+SQL = "type: sql, sql: 'SELECT id, n, 2 * n AS twice FROM events'"
 OPERATIONS = {"c": "i", "u": "u", "d": "d"}
 
 
 class IntoTopics:
-    """The pipeline, what was sent to it, and what its topics hold. A plugin does what SQL would do: without Spark."""
+    """The pipeline, what was sent to it, and what its topics hold. Without Spark a plugin does what SQL would do."""
 
-    def __init__(self, place: Workspace, kafka: KafkaBroker, seed: int) -> None:
+    def __init__(self, place: Workspace, kafka: KafkaBroker, seed: int, *, spark: bool = False) -> None:
         self._place = place
+        self._spark = spark
         self._kafka = kafka
         self._topic = kafka.topic(partitions=PARTITIONS)
         self._random = random.Random(seed)
@@ -59,11 +62,12 @@ class IntoTopics:
             "EPOCH__ROWS": 250,
             "EPOCH__TAKEOVER_MS": 2000,
         }
-        place.write(PIPELINE.format(topic=self._topic), plugin=doubling("n"))
+        pipeline = PIPELINE.format(topic=self._topic, doubled=SQL if spark else PLUGIN)
+        place.write(pipeline, plugin=None if spark else doubling("n"))
 
     def start(self, crash: str | None = None, **settings: object) -> Child:
         environment = {VARIABLE: crash} if crash else {}
-        return self._place.start(environment=environment, spark=False, **{**self._settings, **settings})
+        return self._place.start(environment=environment, spark=self._spark, **{**self._settings, **settings})
 
     @contextmanager
     def producing(self) -> Iterator[None]:
