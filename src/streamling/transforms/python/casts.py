@@ -60,7 +60,10 @@ def cast_for(type_: DataType) -> Cast:
 
 
 def unfit(value: Any, what: str) -> Unfit:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # an integer of thousands of digits, or an object that cannot show itself
+        shown = f"a value of type {type(value).__name__}"
     return Unfit(f"{shown if len(shown) <= 100 else f'{shown[:100]}...'} is not {what}")
 
 

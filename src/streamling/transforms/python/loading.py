@@ -90,7 +90,10 @@ def describe_error(error: BaseException, program: Program) -> str:
         place = _place(paths[error.filename], error.lineno or 1, program)
     if place is None:
         return message_of(error)
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception:  # an exception of the user may not even have a text
+        text = ""
     return f"{type(error).__name__}: {' '.join(text.split()) or 'no message'} ({place})"
 
 

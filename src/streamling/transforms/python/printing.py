@@ -32,11 +32,17 @@ class LineLimit:
         else:
             self._left_out += 1
 
+    def leave_out(self, lines: int) -> None:
+        self._left_out += lines
+
+    def take_left_out(self) -> int:
+        lines, self._left_out = self._left_out, 0
+        return lines
+
     def tell(self) -> None:
         """Say how many lines were left out since the last time."""
-        if self._left_out:
-            self._write(f"({self._left_out} more lines were printed)")
-            self._left_out = 0
+        if lines := self.take_left_out():
+            self._write(f"({lines} more lines were printed)")
 
 
 class Printer:
@@ -46,10 +52,14 @@ class Printer:
         self._kept: list[str] = []
         self._partial = ""
         self._limit = LineLimit(self._kept.append)
+        self._passes_on = False
 
-    def write_to(self, write: Callable[[str], None]) -> None:
-        """Pass lines on at once from now on."""
-        self._limit = LineLimit(write)
+    def write_to(self, limit: LineLimit) -> None:
+        """Pass lines on at once from now on, and those that were kept so far."""
+        for line in self.take()[0]:
+            limit.add(line)
+        self._limit = limit
+        self._passes_on = True
 
     def print(self, *values: object, sep: str | None = None, end: str | None = None, **options: Any) -> None:
         if options.get("file") is not None:
@@ -60,11 +70,10 @@ class Printer:
         for line in lines:
             self._limit.add(line)
 
-    def take(self) -> list[str]:
-        """The lines that were kept."""
-        if not self._kept:
-            return []
-        self._limit.tell()
+    def take(self) -> tuple[list[str], int]:
+        """The lines that were kept, and how many others there were."""
+        if self._passes_on:
+            return [], 0
         lines = list(self._kept)
         self._kept.clear()
-        return lines
+        return lines, self._limit.take_left_out()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What a processor tells its transform, as JSON in the name of a count: one of these words, and a text.
-_PRINTED, _NEW_KEY, _NULLED = "printed", "new key", "nulled"
+_PRINTED, _LEFT_OUT, _NEW_KEY, _NULLED = "printed", "left out", "new key", "nulled"
 NULLED_METRIC = "python_coercion_nulls"
 
 
@@ -71,7 +71,7 @@ class PythonTransform(Transform):
                 options.on_error,
                 options.batch_size,
             )
-            self._processor.loaded().printer.write_to(self._lines.add)  # here, so that errors come before the first row
+            self._processor.loaded().printer.write_to(self._lines)  # here, so that errors come before the first row
         except CodeFault as fault:
             raise options.refusal(self._node, fault) from fault
 
@@ -85,7 +85,10 @@ class PythonTransform(Transform):
         for name, count in counts.items():
             what, text = json.loads(name)
             if what == _PRINTED:
-                self._lines.add(text)
+                for _ in range(count):
+                    self._lines.add(text)
+            elif what == _LEFT_OUT:
+                self._lines.leave_out(count)
             elif what == _NEW_KEY:
                 new.add(text)
             else:
@@ -173,9 +176,12 @@ class PythonProcessor:
             loaded.program.unload()
 
 
-def _items(outcome: Outcome, printed: Iterable[str]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
-    for line in printed:
+def _items(outcome: Outcome, printed: tuple[Iterable[str], int]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+    lines, left_out = printed
+    for line in lines:
         yield Counted(json.dumps([_PRINTED, line]), 1)
+    if left_out:
+        yield Counted(json.dumps([_LEFT_OUT, ""]), left_out)
     for key in sorted(outcome.new_keys):
         yield Counted(json.dumps([_NEW_KEY, key]), 1)
     if outcome.nulled:
