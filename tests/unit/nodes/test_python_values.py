@@ -46,7 +46,7 @@ from streamling.plan.types import (
     struct_of,
 )
 from streamling.transforms.python.columns import Casting, builder
-from streamling.transforms.python.values import RowMaker, unpacker
+from streamling.transforms.python.values import Notice, RowMaker, unpacker
 from support.python_nodes import run_code
 from support.typed_values import CASES, MOMENTS, integers
 
@@ -95,7 +95,7 @@ def test_every_type_passes_unchanged(type_: DataType, values: st.SearchStrategy[
     """About a thousand rows of each type."""
     schema = Schema((Field("v", type_), OPERATION_FIELD))
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(st.lists(st.none() | values, max_size=100))
     def check(column: list[Any]) -> None:
         whole = pa.array([None, *column], arrow_type(type_))
@@ -131,9 +131,9 @@ def test_what_a_function_gets() -> None:
         (struct_of(Field("x", list_of(STRING))), {"x": ["a", None]}, {"x": ["a", None]}),
     ]
     for type_, value, expected in got:
-        (made, nothing) = unpacker(type_)(pa.array([value, None], arrow_type(type_)))
+        (made, nothing) = unpacker(type_, Notice())(pa.array([value, None], arrow_type(type_)))
         assert (made, type(made), nothing) == (expected, type(expected), None), type_
-    (berlin,) = unpacker(BERLIN)(pa.array([moment], arrow_type(BERLIN)))
+    (berlin,) = unpacker(BERLIN, Notice())(pa.array([moment], arrow_type(BERLIN)))
     assert berlin.utcoffset() == timedelta(hours=1)
 
 

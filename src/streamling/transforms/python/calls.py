@@ -20,8 +20,9 @@ from streamling.transforms.python.columns import Casting, builder
 from streamling.transforms.python.loading import LoadedProgram
 from streamling.transforms.python.values import RowMaker
 
-# Dicts take some hundred bytes per row: not more of them at a time than the caches of a processor hold.
-_CHUNK_ROWS = 8192
+# Dicts take some hundred bytes per row. Few at a time stay in the caches of the processor, and die before Python's
+# collector has looked at them often.
+_CHUNK_ROWS = 2048
 _FAILED = "python_error"
 _UNFIT = "cast_error"
 # What a function may raise that is its own fault; it must not end the process.
@@ -85,7 +86,8 @@ class RowCalls:
 
         Values are taken from a row as soon as it is returned: a function may use one dict again and again.
         """
-        function, take, size = self._program.function, _taker(self._names), len(self._names)
+        function, take = self._program.function, _taker(self._names)
+        known, size = self._known, len(self._names)
         records: list[tuple[Any, ...]] = []
         origins: list[int] = []
         skipped = frozenset(bad)
@@ -105,16 +107,12 @@ class RowCalls:
                         records.append(tuple(map(returned.get, self._names)))
                         whole = False
                     origins.append(index)
-                    if not whole or len(returned) > size:
-                        self._note_keys(returned, outcome, whole=whole)
+                    if not whole or (len(returned) > size and returned.keys() != known):
+                        outcome.new_keys.update(str(key) for key in returned.keys() - known)
             except _FAILURES as error:
                 del records[begun:], origins[begun:]
                 bad[index] = (_FAILED, _describe(error, self._program))
         return records, origins
-
-    def _note_keys(self, row: Mapping[Any, Any], outcome: Outcome, *, whole: bool) -> None:
-        if not whole or len(row) > len(self._known) or OPERATION_COLUMN not in row:
-            outcome.new_keys.update(str(key) for key in row.keys() - self._known)
 
     def _build(self, records: Sequence[tuple[Any, ...]], outcome: Outcome) -> tuple[list[pa.Array], dict[int, str]]:
         faults: dict[int, str] = {}

@@ -6,6 +6,7 @@ Whole columns are converted at once: `to_pylist` takes microseconds for a date o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from itertools import pairwise
@@ -28,23 +29,32 @@ class _OutOfRange:
 
 
 OUT_OF_RANGE = _OutOfRange()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Notice:
+    """Whether a value was out of range; the values are searched only then."""
+
+    out_of_range: bool = False
 
 
 class RowMaker:
     """Makes a dict of every row of a batch with this schema."""
 
     def __init__(self, schema: Schema) -> None:
-        self._unpack = [unpacker(field.type) for field in schema]
-        self._dated = [_is_dated(field.type) for field in schema]
+        self._notice = Notice()
+        self._unpack = [unpacker(field.type, self._notice) for field in schema]
         self._names = schema.names
         self._assemble = dict_maker(schema.names)
 
     def rows(self, batch: pa.RecordBatch) -> tuple[list[dict[str, Any]], dict[int, str]]:
         """The rows, and those among them that have a value Python cannot hold, with what is wrong."""
+        self._notice.out_of_range = False
         columns = [unpack(column) for unpack, column in zip(self._unpack, batch.columns, strict=True)]
         unfit: dict[int, str] = {}
-        for name, dated, values in zip(self._names, self._dated, columns, strict=True):
-            for index in [i for i, value in enumerate(values) if _is_unfit(value)] if dated else ():
+        for name, values in zip(self._names, columns, strict=True) if self._notice.out_of_range else ():
+            for index in [i for i, value in enumerate(values) if _is_unfit(value)]:
                 unfit[index] = f"column '{name}' has a date outside of the years 1 to 9999, which Python does not have"
         return self._assemble(*columns), unfit
 
@@ -63,7 +73,7 @@ def dict_maker(names: Sequence[str]) -> Callable[..., list[dict[str, Any]]]:
     return maker
 
 
-def unpacker(type_: DataType) -> Unpack:
+def unpacker(type_: DataType, notice: Notice) -> Unpack:
     """The function from a column of the engine to Python values; null is None."""
     match type_.kind:
         case "uint64":
@@ -75,23 +85,18 @@ def unpacker(type_: DataType) -> Unpack:
         case "decimal":
             return _numbers(Decimal) if type_.wide else _by_numpy
         case "timestamp":
-            return _moments(type_.zone)
+            return _moments(type_.zone, notice)
         case "date32" | "date64":
-            return _dates
+            return _dates(notice)
         case "time32" | "time64" | "duration":
             return _by_numpy
         case "list" if type_.item:
-            return _lists(unpacker(type_.item))
+            return _lists(unpacker(type_.item, notice))
         case "map" if type_.item and type_.key:
-            return _maps(type_.key, unpacker(type_.key), unpacker(type_.item))
+            return _maps(type_.key, unpacker(type_.key, notice), unpacker(type_.item, notice))
         case "struct":
-            return _structs(type_)
+            return _structs(type_, notice)
     return lambda column: column.to_pylist()
-
-
-def _is_dated(type_: DataType) -> bool:
-    inner = [type_.item, type_.key, *(field.type for field in type_.fields)]
-    return type_.kind in ("timestamp", "date32", "date64") or any(_is_dated(t) for t in inner if t is not None)
 
 
 def _is_unfit(value: Any) -> bool:
@@ -111,15 +116,21 @@ def _by_numpy(column: pa.Array) -> list[Any]:
     return values
 
 
-def _dates(column: pa.Array) -> list[Any]:
-    """numpy gives an integer for what Python's type cannot hold."""
-    values = _by_numpy(column)
-    return [OUT_OF_RANGE if v.__class__ is int else v for v in values] if int in set(map(type, values)) else values
+def _dates(notice: Notice) -> Unpack:
+    def dates(column: pa.Array) -> list[Any]:
+        values = _by_numpy(column)
+        if int not in set(map(type, values)):  # numpy gives an integer for what Python's type cannot hold
+            return values
+        notice.out_of_range = True
+        return [OUT_OF_RANGE if value.__class__ is int else value for value in values]
+
+    return dates
 
 
-def _moments(zone: str | None) -> Unpack:
+def _moments(zone: str | None, notice: Notice) -> Unpack:
+    dates = _dates(notice)
     if zone is None:
-        return _dates
+        return dates
     own = _zone(zone)
 
     def aware(value: Any) -> Any:
@@ -129,9 +140,18 @@ def _moments(zone: str | None) -> Unpack:
         try:
             return instant if own is UTC else instant.astimezone(own)
         except OverflowError:
+            notice.out_of_range = True
             return OUT_OF_RANGE
 
-    return lambda column: list(map(aware, _dates(column)))
+    def moments(column: pa.Array) -> list[Any]:
+        if own is UTC and not column.null_count:
+            try:
+                return list(map(_EPOCH.__add__, _by_numpy(column.view(pa.duration("us")))))  # an eighth of the time
+            except OverflowError:
+                pass
+        return list(map(aware, dates(column)))
+
+    return moments
 
 
 def _zone(name: str) -> tzinfo:
@@ -173,10 +193,10 @@ def _maps(key_type: DataType, unpack_key: Unpack, unpack_item: Unpack) -> Unpack
     return maps
 
 
-def _structs(type_: DataType) -> Unpack:
+def _structs(type_: DataType, notice: Notice) -> Unpack:
     if not type_.fields:
         return lambda column: column.to_pylist()
-    unpackers = [unpacker(field.type) for field in type_.fields]
+    unpackers = [unpacker(field.type, notice) for field in type_.fields]
     assemble = dict_maker([field.name for field in type_.fields])
 
     def structs(column: pa.Array) -> list[Any]:
