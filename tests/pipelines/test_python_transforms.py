@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from support.harness import Workspace
+from support.harness import Workspace, printed
 
 pytestmark = pytest.mark.spark
 
@@ -127,3 +128,14 @@ def test_a_row_that_fails_ends_the_run_with_its_line_and_its_values(place: Works
     failed = place.write(LETTERS.replace("ON_ERROR", "fail")).run().failed()
     text = " ".join(failed.stderr.split())
     assert '\'13?\' (shaping.py, line 5); row: {"id": 13, "text": "n13", "_gs_op": "i"}' in text
+
+
+def test_the_example_runs(place: Workspace) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    (place.directory / "shaping.py").write_text((examples / "shaping.py").read_text())
+    done = place.write((examples / "shaping.yaml").read_text()).run().succeeded()
+    rows = [row for *_, row in printed(done.stdout)]
+    assert [row["order_id"] for row in rows] == [5, 6, 7, 8, 10, 11]
+    assert rows[0] == {"line": 1, "order_id": 5, "total": 7.19, "_gs_op": "i"}
+    assert "set aside: 2 rows" in done.stderr
+    assert "KeyError: 'it' (shaping.py, line 13)" in done.stderr

@@ -45,13 +45,13 @@ class PythonOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
         default=None,
         description="The function, as `module:function`. The module is beside the pipeline file, or installed. "
         "Either this or `code` is required.",
+        examples=["shaping:shape_order"],
     )
     code: str | None = Field(
         default=None,
         min_length=1,
         validate_default=True,
         description="The code itself. Its function is `process`, else `invoke`, else the last one.",
-        examples=["def process(row):\n    return row"],
     )
     per: Per = Field(default=Per.ROW, description="What the function is called with: a row, or a batch of rows.")
     schema_: DeclaredColumns | None = Field(
@@ -155,4 +155,6 @@ def _build(node: NodeSpec, settings: Settings) -> Transform:
     return PythonTransform(node, node.options)
 
 
-register(Kind(Role.TRANSFORM, "python", PythonOptions, _build))
+_SAMPLE = {"code": "def process(row):\n    return row"}
+
+register(Kind(Role.TRANSFORM, "python", PythonOptions, _build, samples=_SAMPLE))
