@@ -92,7 +92,7 @@ TYPES = [(type_, values) for type_, values, _ in CASES] + [
     ("type_", "values"), TYPES, ids=lambda value: str(value) if isinstance(value, DataType) else ""
 )
 def test_every_type_passes_unchanged(type_: DataType, values: st.SearchStrategy[Any], per: str) -> None:
-    """About a thousand rows of each type."""
+    """Some thousand rows in all."""
     schema = Schema((Field("v", type_), OPERATION_FIELD))
 
     @settings(max_examples=10, deadline=None)
