@@ -144,6 +144,29 @@ sinks:
     assert sorted((row["id"], row["total"]) for row in messages) == rows
 
 
+def test_the_modules_of_a_python_function_are_sent_to_the_executors(place: Workspace, cluster: SparkCluster) -> None:
+    (place.directory / "shaping.py").write_text(
+        "import os\nfrom rates import RATE\n\n\ndef shape(row):\n"
+        "    return None if row['id'] % 3 else {'id': row['id'] * RATE, 'place': os.getcwd()}\n"
+    )
+    (place.directory / "rates.py").write_text("RATE = 2\n")
+    place.write("""
+sources:
+  numbers: {type: generator, rows: 3000, primary_key: id}
+transforms:
+  shaped:
+    {type: python, from: numbers, primary_key: id, schema: {id: int64, place: string}, function: "shaping:shape"}
+sinks:
+  files: {type: file, from: shaped, path: files, format: parquet}
+""")
+    place.run(**ON_EXECUTORS).succeeded()
+    rows = place.rows("files", "parquet")
+    assert sorted(row["id"] for row in rows) == [2 * n for n in range(0, 3000, 3)]
+    works = [cluster.work_directory(0), cluster.work_directory(1)]
+    for directory in {str(row["place"]) for row in rows}:
+        assert any(Path(directory).is_relative_to(work) for work in works)
+
+
 EPOCH_ROWS = 60_000
 
 

@@ -63,7 +63,7 @@ class Kind:
 # pipeline first uses it. None of them imports Arrow or Spark before it runs.
 _BUILT_IN = {
     Role.SOURCE: ("clickhouse", "file", "generator", "hybrid", "kafka"),
-    Role.TRANSFORM: ("dynamic_table", "handler", "script", "sql"),
+    Role.TRANSFORM: ("dynamic_table", "handler", "python", "script", "sql"),
     Role.SINK: (
         "blackhole",
         "clickhouse",

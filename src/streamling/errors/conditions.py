@@ -142,6 +142,12 @@ PLUGIN_FAILED = condition(
     "The code of a plugin raised an error.",
     "The message names the plugin, the method and the line. Positions did not move: the next run replays the epoch.",
 )
+PYTHON_UNUSABLE = condition(
+    "PYTHON_UNUSABLE",
+    "The code of a `python` transform cannot be used.",
+    "The message names the line, or the module or function that is missing. `validate` reads the code; it is first "
+    "run when the pipeline starts.",
+)
 ALL_ROWS_REJECTED = condition(
     "ALL_ROWS_REJECTED",
     "A sink has rejected many rows in a row in the same way, and accepted none.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -45,8 +45,14 @@ def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
     A decimal that is not exact as a double becomes text, and so do NaN and infinities.
     """
     row = rows.slice(index, 1)
-    (text,) = json_rows(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row, exact=True)
-    return json.loads(text, parse_float=_exact)
+    (found,) = json_objects(row.combine_chunks().to_batches()[0] if isinstance(row, pa.Table) else row, [0])
+    return found
+
+
+def json_objects(batch: pa.RecordBatch, indexes: Sequence[int]) -> list[Any]:
+    """As `json_row`, for several rows of a batch."""
+    rows = batch.take(pa.array(indexes, pa.int64()))
+    return [json.loads(text, parse_float=_exact) for text in json_rows(rows, exact=True)]
 
 
 def _exact(digits: str) -> float | str:

@@ -64,7 +64,7 @@ class ChecksColumns(Protocol):
 
 @runtime_checkable
 class ChecksAlone(Protocol):
-    """A source with rules that can be checked while its columns are not known."""
+    """A node with rules that can be checked while its columns are not known."""
 
     def check_alone(self, node: NodeSpec) -> Iterable[Finding]:
         """All problems at once."""

@@ -115,7 +115,7 @@ class Plan:
     def fingerprint(self) -> str:
         """Changes if the same input could give other rows."""
         texts = [
-            f"{n.ref}|{n.inputs}|{n.columns}|{n.query.text if n.query else n.spec.options!r}"
+            f"{n.ref}|{n.inputs}|{n.columns}|{n.query.text if n.query else n.spec.options.fingerprint}"
             for n in (*self.sources, *self.transforms)
         ]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]

@@ -12,7 +12,17 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 from pydantic import Field as OptionField
 
 from streamling.plan.flat_types import UnknownType
-from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, list_of, map_of, struct_of
+from streamling.plan.types import (
+    OPERATION_COLUMN,
+    OPERATION_FIELD,
+    STRING,
+    DataType,
+    Field,
+    Schema,
+    list_of,
+    map_of,
+    struct_of,
+)
 from streamling.plan.written_types import checked_nested, declared_type, is_cut_off
 from streamling.spec.faults import invalid_value, wrong_type
 from streamling.spec.model_shape import Path
@@ -112,3 +122,13 @@ DeclaredColumns = Annotated[
 def declared_fields(columns: Mapping[str, DataType]) -> tuple[Field, ...]:
     """The columns in alphabetical order. All are nullable: a declaration does not promise values."""
     return tuple(Field(name, columns[name]) for name in sorted(columns))
+
+
+def returned_columns(declared: Mapping[str, DataType] | None, rows: Schema) -> Schema:
+    """The columns of rows that a function returns: those declared, `_gs_op` last, or else those of its input.
+
+    A function may leave out any column, so all are nullable except the operation.
+    """
+    fields = rows.fields if declared is None else declared_fields(declared)
+    columns = tuple(OPERATION_FIELD if f.name == OPERATION_COLUMN else Field(f.name, f.type) for f in fields)
+    return Schema(columns if OPERATION_FIELD in columns else (*columns, OPERATION_FIELD))

@@ -424,7 +424,7 @@ def test_a_rejected_row_that_is_skipped_leaves_no_letter(tmp_path: Path, transac
 def test_a_rejected_row_ends_the_run_where_rows_must_be_good(transactional: bool) -> None:
     sink = Picky(2, transactional=transactional)
     chosen, plan = picky(sink, "fail")
-    with pytest.raises(PermanentError, match=re.escape("2 is odd; row: {'n': 2}")):
+    with pytest.raises(PermanentError, match=re.escape('2 is odd; row: {"n": 2}')):
         flush(chosen, plan=plan)
     assert sink.calls == ["write [1, 2]", "abort"]
 

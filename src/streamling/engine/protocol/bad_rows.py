@@ -6,6 +6,7 @@ before the epoch is finalized: positions never move past a row that was neither 
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,13 +25,16 @@ log = logging.getLogger(__name__)
 
 # Bad input must be noticed, but must not flood the log.
 _REMIND_S = 60.0
+# Of a row in a message, so many characters.
+_MAX_ROW = 1000
 
 
 def rejection(node: str, bad: BadRow) -> PermanentError:
     """The error of a bad row under `on_error: fail`."""
     text = f"{place}: {bad.message}" if (place := _format_place(bad)) else bad.message
     if bad.row is not None:
-        text += f"; row: {bad.row}"
+        row = json.dumps(bad.row, ensure_ascii=False)
+        text += f"; row: {row if len(row) <= _MAX_ROW else f'{row[:_MAX_ROW]}...'}"
     hint = "fix the row at its source, or set on_error to skip or dead_letter"
     return PermanentError(DATA_ERROR, text, node=node, hint=hint)
 

@@ -187,6 +187,11 @@ class NodeOptions(Options):
         """The key columns that the node sets itself."""
         return ()
 
+    @property
+    def fingerprint(self) -> str:
+        """Changes if the same input could give other rows."""
+        return repr(self)
+
     type: str = Field(min_length=1, description="Type of the node; case matters.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Event time and labels of the node's metrics.")
     on_error: OnError = Field(
