@@ -68,7 +68,7 @@ class Family:
         context = SimpleNamespace(setLocalProperty=lambda *_: None, setJobGroup=lambda *_: None)
         self._delivery = Delivery(
             session=SimpleNamespace(sparkContext=context),  # type: ignore[arg-type]
-            dataflow=SimpleNamespace(write=self._write),  # type: ignore[arg-type]
+            dataflow=SimpleNamespace(write=self._write, with_origins=lambda *args: args[2]),  # type: ignore[arg-type]
             outlets=self.outlets,
             stop=StopRequest(),
             progress=progress,

@@ -361,6 +361,39 @@ def test_a_refused_row_changes_nothing_for_rows_that_depend_on_the_order(databas
     assert sorted(items(database)) == [(3, "c", None), (5, "b", None)]
 
 
+def test_without_deduplication_a_trigger_sees_every_change_in_its_order(database: Database) -> None:
+    database.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name text, score bigint);"
+        "CREATE TABLE shop.log (number bigserial, id bigint, change text);"
+        "CREATE FUNCTION shop.log() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        "  INSERT INTO shop.log (id, change) VALUES"
+        "    (coalesce(NEW.id, OLD.id), TG_OP || ' ' || coalesce(NEW.name, OLD.name)); RETURN NULL; END $$;"
+        "CREATE TRIGGER log AFTER INSERT OR UPDATE OR DELETE ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.log()"
+    )
+    rows = [
+        *((n, "bulk", 0, "i") for n in range(100, 1600)),
+        (1, "a", 1, "i"),
+        (2, "e", 1, "i"),
+        (1, None, None, "d"),
+        (1, "b", 2, "i"),
+        (2, "f", 2, "u"),
+        (2, "g", 3, "u"),
+        (2, None, None, "d"),
+    ]
+    with sink(database, ", deduplicate: false") as made:
+        report = made.writer().write(LOOSE, TASK, [batch(rows)])
+        assert made.commit(LOOSE, [report]) == len(rows)
+    changes = database.rows("SELECT id, array_agg(change ORDER BY number) FROM shop.log WHERE id < 100 GROUP BY id")
+    assert sorted(changes) == [
+        (1, ["INSERT a", "DELETE a", "INSERT b"]),
+        (2, ["INSERT e", "UPDATE f", "UPDATE g", "DELETE g"]),
+    ]
+    assert database.rows("SELECT count(*) FROM shop.log") == [(1507,)]
+    with sink(database) as made:  # by default what comes of them is enough
+        write(made, [(5, "a", 1, "i"), (5, "b", 2, "u"), (5, "c", 3, "u")])
+    assert database.rows("SELECT change FROM shop.log WHERE id = 5") == [("INSERT c",)]
+
+
 def test_text_with_nul_is_refused_and_not_tried_for_ever(database: Database) -> None:
     for count in (1, 1000):
         with sink(database, ", on_error: skip") as made:

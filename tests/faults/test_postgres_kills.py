@@ -1,5 +1,5 @@
 """From a topic into Postgres with two processes: killed at every point, the database taken away, suspended. The tables
-equal the model."""
+equal the model, and a trigger has seen every change once and in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_point_of_the_protocol_is_tried() -> None:
 def test_crashes_outages_and_a_suspended_process_leave_the_tables_exact(
     place: Workspace, kafka: KafkaBroker, postgres: PostgresServer
 ) -> None:
-    tables = IntoTables(place, kafka, postgres.database(), seed=7, spark=False)
+    tables = IntoTables(place, kafka, postgres.database(), seed=7, spark=False, every_change=True)
     pair = TwoInstances(place, tables)
     # In the first epoch of a process, or in a later one.
     dying = [partial(tables.start, f"{point}@{1 + number % 2}") for number, point in enumerate(POINTS)]

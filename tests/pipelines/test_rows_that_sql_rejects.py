@@ -91,6 +91,37 @@ def test_more_bad_rows_than_allowed_end_the_run(place: Workspace) -> None:
     assert letters(place) == []
 
 
+MANY = """\
+sources:
+  numbers:
+    type: generator
+    rows: 40000
+    primary_key: id
+    columns: {id: id, text: "case when id % 100 in (3, 4) then 'x' || id else cast(id as string) end"}
+transforms:
+  parsed:
+    type: sql
+    primary_key: id
+    sql: SELECT id, cast(text AS BIGINT) AS n FROM numbers WHERE cast(text AS BIGINT) % 2 = 0
+    on_error: dead_letter
+    dead_letter: {type: file, path: letters}
+sinks:
+  out: {type: file, from: parsed, path: out, format: parquet}
+"""
+
+
+@pytest.mark.parametrize("driver_rows", [50_000, 0], ids=["small", "large"])
+def test_many_bad_rows_are_found_each_with_its_own_reason(place: Workspace, driver_rows: int) -> None:
+    """A search by halves would take some 15 Spark jobs for each of them."""
+    place.write(MANY)
+    place.run(EPOCH__DRIVER_ROWS=driver_rows, EPOCH__ROWS=50_000).succeeded()
+    bad = [n for n in range(40_000) if n % 100 in (3, 4)]
+    found = letters(place)
+    assert [letter["row"]["id"] for letter in found] == bad
+    assert all(f"'x{letter['row']['id']}'" in letter["reason_text"] for letter in found)
+    assert ids(place, "out") == [n for n in range(40_000) if n % 2 == 0 and n % 100 != 4]
+
+
 # `both` reads two nodes with different columns; `all` reads it together with one of them.
 UNIONS = """\
 sources:

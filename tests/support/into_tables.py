@@ -1,7 +1,7 @@
 """From a topic into Postgres, with positions there too.
 
 Two tables: one kept by key, with inserts, updates and deletes in their order; one without a key, where a row that is
-written twice is there twice.
+written twice is there twice. With `every_change` a trigger of the first one logs what happens to its rows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,20 @@ sources:
 transforms:
   doubled: {doubled}
 sinks:
-  current: {{type: postgres, from: doubled, schema: public, table: current, batch_flush_interval: 200ms}}
+  current: {{type: postgres, from: doubled, schema: public, table: current, batch_flush_interval: 200ms{more}}}
   audit: {{type: postgres, from: events, schema: public, table: audit, batch_flush_interval: 200ms}}
 """
 
 
+TRIGGER = """
+CREATE TABLE current (id bigint PRIMARY KEY, n bigint, twice bigint);
+CREATE TABLE changes (number bigserial, id bigint, change text);
+CREATE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO changes (id, change) VALUES (coalesce(NEW.id, OLD.id), left(TG_OP, 1) || coalesce(NEW.n::text, ''));
+  RETURN NULL;
+END $$;
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON current FOR EACH ROW EXECUTE FUNCTION log_change();
+"""
 SQL = '{type: sql, primary_key: id, sql: "SELECT id, n, n * 2 AS twice FROM events"}'
 PLUGIN = "{type: double, from: events, primary_key: id}"
 
@@ -45,10 +54,18 @@ class IntoTables:
     """The pipeline, what was sent to it, and its tables. Without Spark a plugin does what SQL would do."""
 
     def __init__(
-        self, place: Workspace, kafka: KafkaBroker, database: Database, seed: int, *, spark: bool = True
+        self,
+        place: Workspace,
+        kafka: KafkaBroker,
+        database: Database,
+        seed: int,
+        *,
+        spark: bool = True,
+        every_change: bool = False,
     ) -> None:
         self._place, self._kafka, self.database = place, kafka, database
         self._spark = spark
+        self._every_change = every_change
         self._topic = kafka.topic(partitions=PARTITIONS)
         self._partitions = PARTITIONS
         self._sending = ExitStack()
@@ -67,8 +84,9 @@ class IntoTables:
             **database.state_settings(),
         }
         doubled = SQL if spark else PLUGIN
-        place.write(PIPELINE.format(topic=self._topic, doubled=doubled), plugin=doubling("n"))
-        database.execute("CREATE TABLE audit (id bigint, n bigint)")
+        more = ", deduplicate: false" if every_change else ""
+        place.write(PIPELINE.format(topic=self._topic, doubled=doubled, more=more), plugin=doubling("n"))
+        database.execute("CREATE TABLE audit (id bigint, n bigint)" + (f"; {TRIGGER}" if every_change else ""))
 
     def start(self, crash: str | None = None, **settings: object) -> Child:
         environment = {VARIABLE: crash} if crash else {}
@@ -114,7 +132,24 @@ class IntoTables:
         for id_ in wrong[:5]:
             changes = [f"{n}{operation}" for n, (key, operation) in enumerate(self._sent) if key == id_]
             problems.append(f"  {id_} holds {held.get(id_)} instead of {owed.get(id_)}; last {' '.join(changes[-4:])}")
-        return problems + self._doubled()
+        return problems + self._doubled() + (self._logged() if self._every_change else [])
+
+    def _logged(self) -> list[str]:
+        """What the trigger should have seen of each key, and has not."""
+        held: dict[int, list[str]] = {}
+        for id_, change in self.database.rows("SELECT id, change FROM changes ORDER BY number"):
+            held.setdefault(id_, []).append(change)
+        owed: dict[int, list[str]] = {}
+        present: set[int] = set()
+        for n, (id_, operation) in enumerate(self._sent):
+            if operation != "d":
+                owed.setdefault(id_, []).append(f"{'U' if id_ in present else 'I'}{n}")
+                present.add(id_)
+            elif id_ in present:
+                owed[id_].append("D")
+                present.remove(id_)
+        wrong = [id_ for id_ in sorted(held.keys() | owed.keys()) if held.get(id_) != owed.get(id_)]
+        return [f"changes of {id_}: {held.get(id_)} instead of {owed.get(id_)}" for id_ in wrong[:5]]
 
     def _doubled(self) -> list[str]:
         held = Counter(n for (n,) in self.database.rows("SELECT n FROM audit"))

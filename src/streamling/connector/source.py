@@ -76,6 +76,10 @@ class Locator(Protocol):
         """The place of every row that a reader yields for this part, in order, as in the `source` of a BadRow. The part
         is read again for that."""
 
+    def rejects(self, parts: Sequence[Json], numbers: Sequence[int]) -> Mapping[int, BadRow]:
+        """Rows that were read and cannot be filtered, as a reader would reject them: with place and payload, without a
+        reason. `numbers` count all rows of the parts and are ascending. Rows that are gone are left out."""
+
 
 class Source(ABC):
     """The control side of a source; lives in the driver.

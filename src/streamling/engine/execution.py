@@ -187,7 +187,7 @@ class Execution:
             stop=stop,
             now_us=prepared.now_us,
         )
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
             session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
         )

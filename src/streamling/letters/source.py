@@ -198,6 +198,18 @@ class _LetterLocator:
                 if not isinstance(item, BadRow | Counted | Reached):
                     yield from [letter.source or {}] * item.num_rows
 
+    def rejects(self, parts: Sequence[Json], numbers: Sequence[int]) -> Mapping[int, BadRow]:
+        wanted = set(numbers)
+        rejects: dict[int, BadRow] = {}
+        number = 0
+        for letter in (letter for part in parts for letter in unpack(part)):
+            for item in self.reader.read(pack([letter])):
+                if not isinstance(item, BadRow | Counted | Reached):
+                    rows = range(number, number + item.num_rows)
+                    rejects |= {n: BadRow("", "", {LETTER_ID: letter.id}) for n in rows if n in wanted}
+                    number += item.num_rows
+        return rejects
+
 
 def _bad_row(letter: Letter) -> BadRow:
     place = {name: value for name, value in (letter.source or {}).items() if name != "node"}

@@ -19,6 +19,7 @@ from streamling.errors import PermanentError, UserError
 from streamling.letters.letter import RejectStage
 from streamling.letters.store import letter_stores
 from streamling.spec.settings import Settings
+from streamling.telemetry.metrics import Metrics
 from support.doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
@@ -28,13 +29,13 @@ def bad(row: int, **fields: Any) -> BadRow:
     return BadRow("decode_error", "no number", {"file": "a.csv", "row": row}, **fields)
 
 
-def dealing(more: str) -> tuple[BadRows, Progress]:
+def dealing(more: str, metrics: Metrics | None = None) -> tuple[BadRows, Progress]:
     plan, progress = plan_of(["numbers"], ["out"], more=more), Progress()
     progress.set_plan(plan)
     stores = letter_stores(plan, Settings())
     for store in stores.values():
         store.open()
-    return BadRows(plan, "app", progress, stores), progress
+    return BadRows(plan, "app", progress, stores, metrics), progress
 
 
 def kept(path: Path) -> BadRows:
@@ -57,6 +58,27 @@ def test_a_file_where_letters_are_to_go_is_refused_before_any_row(tmp_path: Path
     with pytest.raises(UserError, match=f"'dead_letter.path' must be a directory, '{file}' is a file") as caught:
         kept(file / below)
     assert caught.value.where is not None
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_metrics_count_the_bad_rows_of_finalized_epochs_by_node_stage_and_reason(tmp_path: Path, policy: str) -> None:
+    metrics = Metrics()
+    place = f", dead_letter: {{type: file, path: '{tmp_path}'}}" if policy == "dead_letter" else ""
+    rows, _ = dealing(f", on_error: {policy}{place}", metrics)
+    rows.begin()
+    reject(rows, bad(1), bad(2))
+    rows.begin()  # the epoch was not finalized, and is delivered again
+    reject(rows, bad(1), bad(2), BadRow("tombstone", "empty", {"file": "a.csv", "row": 3}))
+    rows.finalized()
+    rows.begin()
+    reject(rows, bad(4), epoch=replace(EPOCH, id="e2", number=8))
+    rows.finalized()
+    rows.finalized()
+    found = {dict(m.labels)["reason"]: (m.name, m.value, dict(m.labels)) for m in metrics.snapshot()}
+    name = "streamling_rows_skipped" if policy == "skip" else "streamling_rows_dead_lettered"
+    assert {reason: one[:2] for reason, one in found.items()} == {"decode_error": (name, 3), "tombstone": (name, 1)}
+    labels = found["tombstone"][2]
+    assert (labels["id"], labels["topology_node_type"], labels["stage"]) == ("numbers", "source", "decode")
 
 
 def test_the_error_of_a_bad_row_names_node_and_place() -> None:

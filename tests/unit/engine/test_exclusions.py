@@ -46,6 +46,13 @@ def test_rows_are_left_out_of_batches_of_any_size(sizes: tuple[int, ...], left_o
     assert numbers(list(exclusions.filter(batches(*sizes)))) == [n for n in range(7) if n not in left_out]
 
 
+@given(left_out=some.sets(some.integers(0, 30)), rows=some.sets(some.integers(0, 30)))
+def test_numbers_of_several_rows_are_those_of_each(left_out: set[int], rows: set[int]) -> None:
+    exclusions = Exclusions("out")
+    exclusions.add(bad(*left_out))
+    assert exclusions.originals(sorted(rows)) == [exclusions.original(row) for row in sorted(rows)]
+
+
 def test_the_same_rows_are_left_out_as_often_as_they_are_given() -> None:
     exclusions = Exclusions("out")
     exclusions.add(bad(1))

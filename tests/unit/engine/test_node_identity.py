@@ -8,6 +8,7 @@ from streamling.connector import BadRow, kinds
 from streamling.engine.execution import _nodes_by_name
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.progress import Progress
+from streamling.letters.letter import RejectStage
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.spec.pipeline import Role, load_pipeline
 from streamling.spec.pipeline.options import OnError
@@ -49,7 +50,7 @@ def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
     progress.set_plan(plan)
     rows = BadRows(plan, "app", progress, {})
     assert (rows.policy("numbers"), rows.policy(TABLE)) == (OnError.SKIP, OnError.FAIL)
-    rows.count("numbers", 3, [BadRow("decode_error", "no number", {})])
+    rows.count("numbers", RejectStage.DECODE, 3, [BadRow("decode_error", "no number", {})])
     assert [node.rejected for node in progress.snapshot().nodes] == [3, 0, 0]
 
 

@@ -33,7 +33,7 @@ def rounds(
 ) -> tuple[list[Round], int]:
     """The rounds, and how many rows count as written."""
     selected = effective_rows(rows, key, batch, deduplicate=deduplicate)
-    return list(selected.rounds(last_wins=last_wins)), len(selected)
+    return list(selected.rounds(merged=last_wins)), len(selected)
 
 
 def put(there: Table, row: Row, conflict: str) -> None:
@@ -106,8 +106,8 @@ def test_two_halves_one_after_the_other_do_what_the_whole_does(
 ) -> None:
     selected = effective_rows(table(rows), ("k",), batch, deduplicate=True)
     last_wins = conflict == "update"
-    of_halves = [one for half in selected.split_at(cut) for one in half.rounds(last_wins=last_wins)]
-    of_all = list(selected.rounds(last_wins=last_wins))
+    of_halves = [one for half in selected.split_at(cut) for one in half.rounds(merged=last_wins)]
+    of_all = list(selected.rounds(merged=last_wins))
     assert in_rounds(rows, of_halves, conflict, {}) == in_rounds(rows, of_all, conflict, {})
 
 
@@ -143,10 +143,16 @@ def test_of_a_batch_the_last_row_of_a_key_stays_and_the_deletion_before_it() -> 
     assert [indexes(one) for one in found] == [([1, 5], []), ([], [3])]
 
 
+def test_rows_without_a_repeated_key_are_one_round_also_if_every_change_is_written() -> None:
+    rows = [(3, "i", 1), (2, "d", 1), (1, "u", 2)]
+    found, _ = rounds(table(rows), ("k",), 1, deduplicate=False, last_wins=False)
+    assert [indexes(one) for one in found] == [([1], [0, 2])]
+
+
 def test_a_key_with_all_the_rows_takes_no_longer_to_divide_than_many_keys() -> None:
     """A round each: if every one of them looked at all rows, these would take minutes."""
     count = 200_000
     selected = effective_rows(table([(7, "u", n) for n in range(count)]), ("k",), 1, deduplicate=False)
-    found = selected.rounds(last_wins=False)
+    found = selected.rounds(merged=False)
     assert [indexes(next(found)) for _ in range(3)] == [([], [n]) for n in range(3)]
     assert sum(len(one.upserts) for one in found) == count - 3

@@ -415,7 +415,7 @@ def test_what_is_printed_is_logged_with_the_name_of_the_node(
         "import sys\nprint('loaded')\ndef shape(row):\n  print(row['id'], end=';', sep='')\n  print('', 'x\\ny')\n"
         "  print('aside', file=sys.stderr)\n  return row"
     )
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="streamling")
     transform = opened(tmp_path, "function: shaping:shape")
     processed(processor(transform), batch(*range(200)))
     transform.close()
@@ -433,7 +433,7 @@ def test_in_a_worker_printed_lines_and_new_keys_go_to_the_driver_with_the_rows(
     code = "def process(row):\n  print('row', row['id'])\n  return {**row, 'tier': 1, 'id': 'x'}"
     done = run(code, *range(150))
     assert len(done.counts) == 103
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="streamling")
     transform = opened(tmp_path, f"code: {json.dumps(code)}")
     counts = {counted.what: counted.count for counted in done.counts if isinstance(counted, Counted)}
     for _ in range(2):

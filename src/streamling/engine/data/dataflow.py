@@ -7,9 +7,10 @@ sink allows it. Readers, processors, writers, queries and the order of rows are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
@@ -18,7 +19,7 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.origins import Origins, Place
 from streamling.engine.data.reading import find_bad_rows
-from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.data.steps.process import ProcessStep
@@ -89,12 +90,14 @@ class Dataflow:
     ) -> Results:
         """The rows of all nodes that the wanted sinks need. On return queries are analysed but not computed, and
         processors of this process have run. A step that fails transiently is retried alone. Raises EpochTooLarge."""
-        # A transform that stores dead letters runs in any case: they may be all that an interrupted epoch lacks.
-        storing = [node for node in self._rejecting_nodes() if self._bad_rows.keeps_letters_of(node.id)]
+        # A node that stores dead letters runs in any case: they may be all that an interrupted epoch lacks.
+        rejecting = [*self._rejecting_nodes(), *(node for node in self._plan.nodes if self._tolerates(node))]
+        storing = [node for node in rejecting if self._bad_rows.keeps_letters_of(node.id)]
         needed = self._upstream([*wanted, *storing])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
         results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
+        results.intakes = intakes
         results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
         try:
@@ -115,12 +118,13 @@ class Dataflow:
                 return
             except RowFailure:
                 found = self.leave_out_bad_rows(results)
-                if not (self._tolerates(node) and self._queries[node.id].leave_out_bad_rows(results)) and not found:
+                if not (node.id in self._queries and self._search(node, results)) and not found:
                     raise
 
     def leave_out_bad_rows(self, results: Results) -> bool:
-        """After a RowFailure: find the rows at fault of the queries whose `on_error` is not `fail`, and make the rows
-        of the nodes behind them anew. False: no such row was found."""
+        """After a RowFailure: find the rows at fault of the queries and sources whose `on_error` is not `fail`, and
+        make the rows of the nodes behind them anew. False: no such row was found. Raises RowFailure if a row of
+        another source is at fault."""
         changed: set[str] = set()
         found = False
         for node in self._plan.nodes:
@@ -129,14 +133,34 @@ class Dataflow:
             if any(self._plan.node(ref).id in changed for ref in node.inputs):
                 results.add(results.build(node))
                 changed.add(node.id)
-            if self._tolerates(node) and self._queries[node.id].leave_out_bad_rows(results):
+            if self._search(node, results):
                 results.add(results.build(node))
                 changed.add(node.id)
                 found = True
+        if not found:
+            self._check_sources(results)
         return found
 
+    def _search(self, node: PlannedNode, results: Results) -> bool:
+        """Let a node find its rows at fault, so that it leaves them out. False: there are none, or they are not to be
+        left out."""
+        if not self._tolerates(node):
+            return False
+        if node.id in self._queries:
+            return self._queries[node.id].leave_out_bad_rows(results)
+        intake = results.intakes.get(node.ref)
+        return self._reads[node.id].leave_out_bad_rows(results, intake.parts if intake is not None else ())
+
+    def _check_sources(self, results: Results) -> None:
+        """Raises RowFailure that names the source, if a source with `on_error: fail` is at fault: the node that has
+        computed its rows got the error."""
+        for node in self._plan.nodes:
+            if node.id in results.rows_as_read and not self._tolerates(node) and not results.rows(node.id).in_process:
+                results.rows(node.id).compute()
+
     def compute_unread(self, results: Results, wanted: Sequence[PlannedNode]) -> None:
-        """Compute queries that store dead letters and that no wanted sink reads: letters may be all that lacks."""
+        """Compute queries and filters that store dead letters and that no wanted sink reads: letters may be all that
+        lacks."""
         read = self._upstream(wanted)
         for node in self._plan.nodes:
             if self._tolerates(node) and self._bad_rows.keeps_letters_of(node.id) and node.id not in read:
@@ -154,8 +178,9 @@ class Dataflow:
         return self._origins.find(results, intakes, input_, numbers) if keeps else {}
 
     def _tolerates(self, node: PlannedNode) -> bool:
-        """Whether a query goes on without the rows that it cannot compute."""
-        return node.id in self._queries and self._bad_rows.policy(node.id) is not OnError.FAIL
+        """Whether a query, or a source that Spark filters, goes on without the rows that cannot be computed."""
+        computed = node.id in self._queries or (node.id in self._reads and self._reads[node.id].selects)
+        return computed and self._bad_rows.policy(node.id) is not OnError.FAIL
 
     def _compute_node(
         self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]
@@ -211,14 +236,19 @@ class Dataflow:
                 transform.count(rejects[ref].report.counts)
 
     def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
-        find_all = partial(find_bad_rows, self._reads[ref].reader, intake.parts)
-        if not intake.large:
-            return Rejects(intake.report, None if intake.report.complete else find_all)
-        reports = self._reports.of(epoch, ref)
-        known = all(index in reports for index in range(len(intake.parts)))
-        report = combine(reports.values()) if known else Report(sum(s.rows for s in intake.slices))
-        complete = known and all(report.complete for report in reports.values())
-        return Rejects(report, None if complete else find_all)
+        reports = dict(self._reports.of(epoch, ref))
+        selection = reports.pop(SELECTION, Report())
+        report, complete = intake.report, intake.report.complete
+        if intake.large:
+            known = all(index in reports for index in range(len(intake.parts)))
+            report = combine(reports.values()) if known else Report(sum(s.rows for s in intake.slices))
+            complete = known and all(report.complete for report in reports.values())
+        whole = replace(combine([report, selection]), rows=report.rows - selection.rejected)
+
+        def find_all() -> Iterator[BadRow]:
+            return chain(find_bad_rows(self._reads[ref].reader, intake.parts), selection.bad_rows)
+
+        return Rejects(whole, None if complete else find_all)
 
     def _rejecting_nodes(self) -> list[PlannedNode]:
         """The transforms that can reject rows: those with a processor, and queries that go on without them."""

@@ -44,6 +44,14 @@ class Exclusions:
             index += 1
         return index
 
+    def originals(self, indexes: Sequence[int]) -> list[int]:
+        """The same for several rows, in ascending order."""
+        import numpy as np
+
+        # The k-th excluded row comes before an index if fewer than so many rows that are not excluded precede it.
+        before = np.asarray(self._numbers, np.int64) - np.arange(len(self._numbers))
+        return [int(n) for n in np.asarray(indexes) + np.searchsorted(before, indexes, side="right")]
+
     def filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = 0
         numbers = iter(self._numbers)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ReportKey = tuple[str, str, int, int]
 """Epoch id, node id, number of the part or partition, and the attempt (0 where attempts have no side effects)."""
+SELECTION = -1
+"""In place of the number of a part: rows of a source that its reader has read and its filter or columns cannot use."""
 
 
 class ReportBook:
@@ -37,9 +39,9 @@ class ReportBook:
         for key in [key for key in list(self._reports) if key[0] != epoch]:  # late tasks may add some meanwhile
             self._reports.pop(key, None)
 
-    def add(self, epoch: str, node: str, report: Report) -> None:
+    def add(self, epoch: str, node: str, report: Report, part: int = 0) -> None:
         """Add a report of this process, which handles all rows of an epoch as one part."""
-        self._reports[epoch, node, 0, 0] = report
+        self._reports[epoch, node, part, 0] = report
 
     def of(self, epoch: str, node: str) -> Mapping[int, Report]:
         """The reports of a node in an epoch, by part, in order."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Json, Report
 from streamling.engine.data.exclusions import Exclusions
+from streamling.engine.data.intake import Intake
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
@@ -48,12 +49,16 @@ class Results:
         self.collected_bytes = 0
         """The most bytes that this process has collected of one node."""
         self._rows: dict[str, NodeRows] = {}
+        self.intakes: Mapping[str, Intake] = {}
+        """What the sources give to the epoch."""
         self.build: Callable[[PlannedNode], NodeRows] | None = None
         """Makes the rows of a node anew, from those of its inputs."""
         self.locate: Callable[[PlannedNode, PlannedNode, Collection[int]], Mapping[int, Mapping[str, Json]]] | None = (
             None
         )
         """Finds the places of rows of the second node in their source, if the first stores them as dead letters."""
+        self.rows_as_read: dict[str, NodeRows] = {}
+        """By source: the rows of its reader, if Spark filters them or computes its columns."""
         self._left_out: dict[tuple[str, str], Exclusions] = {}
         self._persisted: list[DataFrame] = []
 
@@ -67,14 +72,14 @@ class Results:
         return node in self._rows
 
     def left_out(self, query: str, input_: str) -> Exclusions:
-        """The rows of an input that a query cannot compute."""
+        """The rows of an input that a query cannot compute; of a source, if both are the same."""
         return self._left_out.setdefault((query, input_), Exclusions(query))
 
-    def add_bad_rows(self, node: str, bad_rows: Sequence[BadRow]) -> None:
+    def add_bad_rows(self, node: str, bad_rows: Sequence[BadRow], part: int = 0) -> None:
         """Add rows that a query cannot compute to the report of its node."""
-        before = self.reports.of(self.epoch.id, node).get(0, Report())
+        before = self.reports.of(self.epoch.id, node).get(part, Report())
         more = replace(before, rejected=before.rejected + len(bad_rows), bad_rows=(*before.bad_rows, *bad_rows))
-        self.reports.add(self.epoch.id, node, more)
+        self.reports.add(self.epoch.id, node, more, part)
 
     def with_origins(
         self, node: PlannedNode, input_: PlannedNode, bad_rows: Sequence[BadRow], left_out: Exclusions
@@ -104,6 +109,8 @@ class Results:
         for frame in self._persisted:
             frame.unpersist()
         self._rows.clear()
+        self.rows_as_read.clear()
+        self.intakes = {}
         self.build = None
         self.locate = None
         self._persisted.clear()

@@ -113,7 +113,7 @@ def spark_errors(node: str | None) -> Iterator[None]:
         failure = spark_failure(error)
         if failure is None:
             raise PermanentError(JVM_FAILED, "lost the connection to Spark", node=node) from None
-        raise _classify(failure, node) from None
+        raise classify(failure, node) from None
 
 
 def _java_failure(exception: Any) -> SparkFailure:
@@ -169,7 +169,8 @@ def _decode_error(message: str) -> StreamlingError | None:
     return kind(CONDITIONS[fields["code"]], fields["message"], node=fields["node"], hint=fields["hint"])
 
 
-def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
+def classify(failure: SparkFailure, node: str | None) -> StreamlingError:
+    """The error of ours for a failure of Spark."""
     own = _decode_error(failure.message)
     if own is not None:
         return own
@@ -179,7 +180,7 @@ def _classify(failure: SparkFailure, node: str | None) -> StreamlingError:
             DATA_ERROR,
             f"a row cannot be computed: {_message_of(failure.message)}",
             node=node,
-            hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE, or set on_error of the transform",
+            hint="guard the expression, for instance with TRY_CAST, NULLIF or CASE, or set on_error of the node",
         )
         row_failure.reason = reason
         return row_failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,6 +21,8 @@ from streamling.letters.letter import Letter, LetterBatch, RejectStage
 from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.labels import node_labels
+from streamling.telemetry.metrics import Recording
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +56,22 @@ class Rejects:
 class BadRows:
     """Applies the `on_error` of every node to its bad rows."""
 
-    def __init__(self, plan: Plan, application: str, progress: Progress, stores: Mapping[str, LetterStore]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        application: str,
+        progress: Progress,
+        stores: Mapping[str, LetterStore],
+        metrics: Recording | None = None,
+    ) -> None:
         """`stores`: by node, for those with `on_error: dead_letter`."""
         self._application = application
         self._progress = progress
         self._nodes = {n.id: n.spec for n in plan.nodes}
         self._stores = stores
+        self._metrics = metrics
+        self._uncounted: Counter[tuple[str, RejectStage, str]] = Counter()
+        """Rows by node, stage and reason, of an epoch that is not finalized."""
         self._warnings = {id_: _Warnings(node.name) for id_, node in self._nodes.items()}
 
     @property
@@ -83,15 +96,43 @@ class BadRows:
 
         It is idempotent: called again for the same epoch and node with the same rows, it stores the same letters.
         """
-        stored = self.store_letters(epoch, node, stage, rejects.bad_rows())
-        self.count(node, stored if node in self._stores else rejects.report.rejected, rejects.report.bad_rows)
+        known = list(rejects.report.bad_rows)
+        if node not in self._stores:
+            self.count(node, stage, rejects.report.rejected, known)
+            return
+        reasons: Counter[str] = Counter()
+        stored = self.store_letters(epoch, node, stage, _counting(rejects.bad_rows(), reasons))
+        self._count(node, stage, stored, reasons)
 
-    def count(self, node: str, rejected: int, first: Iterable[BadRow]) -> None:
+    def count(self, node: str, stage: RejectStage, rejected: int, first: Sequence[BadRow]) -> None:
         """Count skipped or stored rows, and log skipped ones; `first` may be some of them."""
         if node not in self._stores:
             self._warnings[node].add(first, rejected)
-        if rejected:
-            self._progress.count_rows(node, rejected=rejected)
+        self._count(node, stage, rejected, Counter(bad.reason for bad in first))
+
+    def _count(self, node: str, stage: RejectStage, rejected: int, reasons: Counter[str]) -> None:
+        """`reasons` may be those of other than `rejected` rows: the last one stands for the difference."""
+        if not rejected:
+            return
+        self._progress.count_rows(node, rejected=rejected)
+        last = next(reversed(reasons), "")
+        if (missing := rejected - reasons.total()) < 0:
+            reasons, missing = Counter(), rejected
+        for reason, count in (reasons + Counter({last: missing})).items():
+            self._uncounted[node, stage, reason] += count
+
+    def begin(self) -> None:
+        """An epoch begins, or begins anew."""
+        self._uncounted.clear()
+
+    def finalized(self) -> None:
+        """The epoch is finalized: its bad rows are not counted again."""
+        for (node, stage, reason), count in self._uncounted.items():
+            name = "rows_dead_lettered" if node in self._stores else "rows_skipped"
+            if self._metrics is not None:
+                tags = {"stage": stage.value, "reason": reason}
+                self._metrics.count(name, count, {**tags, **node_labels(self._nodes[node])})
+        self._uncounted.clear()
 
     def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:
         """Store rows as dead letters, durable on return, if the node's `on_error` says so. Returns how many."""
@@ -110,6 +151,12 @@ class BadRows:
         became = "1 row became a dead letter" if count == 1 else f"{count} rows became dead letters"
         log.warning("%s: %s, in %s", spec.described(), became, store.place)
         return count
+
+
+def _counting(rows: Iterable[BadRow], reasons: Counter[str]) -> Iterator[BadRow]:
+    for bad in rows:
+        reasons[bad.reason] += 1
+        yield bad
 
 
 def _letters(batch: LetterBatch, rows: Iterable[BadRow]) -> Iterator[Letter]:

@@ -83,6 +83,7 @@ class EpochSteps:
         self, epoch: Epoch, intakes: Mapping[str, Intake], outlets: Sequence[Outlet], max_bytes: int | None
     ) -> int:
         """Returns the number of rows read. Raises EpochTooLarge if this process has to hold more than `max_bytes`."""
+        self._bad_rows.begin()
         wanted = [outlet.node for outlet in outlets]
         results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes)  # 3
         try:
@@ -128,13 +129,14 @@ class EpochSteps:
             reject = partial(self._bad_rows.reject, epoch, node, stage, node_rejects)
             self._context.retry(reject, f"bad rows of '{node}'")
         for outlet in outlets:
-            self._bad_rows.count(outlet.node.id, len(outlet.bad_rows), outlet.bad_rows)
+            self._bad_rows.count(outlet.node.id, RejectStage.WRITE, len(outlet.bad_rows), outlet.bad_rows)
             outlet.bad_rows = ()
 
     def _finish(self, record: Pending, rows: int, began: float) -> None:
         epoch = record.epoch
         crash_point("before-finalize")
         ask_state(lambda: self._context.journal.finalize(record))  # 5
+        self._bad_rows.finalized()
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._context.sources:  # 6

@@ -2,8 +2,8 @@
 
 Rows take effect in their order. With `deduplicate`, a batch of `batch_size` rows keeps the last row of each key, and
 the last deletion before it: a row that was deleted and comes back is a new row. If the last row of a key decides alone,
-the whole epoch is one round. If an earlier row may decide (`on_conflict: nothing`, `update_where`), round k has the
-k-th row of each key.
+the whole epoch is one round. If an earlier row may decide (`on_conflict: nothing`, `update_where`), or every change is
+written (without `deduplicate`), round k has the k-th row of each key; an epoch in which no key repeats is one round.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class EffectiveRows:
         later = self.indexes[self.indexes > index]
         return bool((self.keys[later] == self.keys[index]).any())
 
-    def rounds(self, *, last_wins: bool) -> Iterator[Round]:
-        """The rounds, in order; without a key there is one."""
+    def rounds(self, *, merged: bool) -> Iterator[Round]:
+        """The rounds, in order; without a key there is one. `merged`: one round, with the last row of each key."""
         if self.keys is None:
             yield Round(self.indexes[:0], self.indexes)
-        elif last_wins:
+        elif merged:
             yield self._merged_round(self.keys)
         else:
             for indexes in _by_occurrence(self.indexes, self.keys[self.indexes]):

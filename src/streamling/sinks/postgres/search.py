@@ -84,7 +84,7 @@ class RowSearch:
             if len(again) == len(left):
                 break
             left = again
-        return left if self._statements.last_wins else left + replaced
+        return left if self._statements.merges else left + replaced
 
     def _logged(self, rejected: Iterable[_Rejected], total: int) -> Iterator[_Rejected]:
         logged_at = time.monotonic()
@@ -104,7 +104,7 @@ class RowSearch:
             self._session.execute(SAVEPOINT)
         self._has_savepoint = False
         try:
-            for round_ in selected.rounds(last_wins=self._statements.last_wins):
+            for round_ in selected.rounds(merged=self._statements.merges):
                 self._write_round(rows, round_)
             self._session.execute("RELEASE half")
             return

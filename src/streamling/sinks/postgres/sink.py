@@ -130,6 +130,7 @@ class PostgresSink(Sink):
             key,
             self._options.on_conflict,
             self._options.conditions,
+            not self._options.deduplicate,
             self._portions(),
             self._portions(),
         )
@@ -332,7 +333,7 @@ class PostgresSink(Sink):
     def _write_ahead(self, epoch: Epoch, rows: pa.Table, selected: EffectiveRows) -> None:
         """Commit inserts and updates of an epoch whose deletions wait for other sinks, because rows of these sinks may
         refer to them. The epoch is not recorded: it is written again as a whole, which has the same result."""
-        whole = next(selected.rounds(last_wins=True))
+        whole = next(selected.rounds(merged=True))
         if not self._table.statements.last_wins or not len(whole.deletes) or not len(whole.upserts):
             return
         self._session.begin()

@@ -29,13 +29,15 @@ _TRIAL = "_streamling_trial"
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """For one table. `on_conflict` is `update` or `nothing`; `conditions` compare new values with old ones."""
+    """For one table. `on_conflict` is `update` or `nothing`; `conditions` compare new values with old ones.
+    `every_change`: a row is written also if a later row of its key replaces it: triggers see every change."""
 
     table: PostgresTable
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
     on_conflict: str
     conditions: Mapping[str, str]
+    every_change: bool
     delete_portions: Portions
     upsert_portions: Portions
     suspects: dict[str, str] = field(default_factory=dict)
@@ -45,6 +47,11 @@ class Statements:
     def last_wins(self) -> bool:
         """Whether the last row of a key decides alone."""
         return self.on_conflict == "update" and not self.conditions
+
+    @property
+    def merges(self) -> bool:
+        """Whether rows that a later row of their key replaces are left out."""
+        return self.last_wins and not self.every_change
 
     def upsert(self, session: PostgresSession, rows: pa.Table, indexes: Indexes) -> None:
         """Insert or update the rows at these indexes; no two of them have the same key."""

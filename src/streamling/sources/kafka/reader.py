@@ -66,18 +66,23 @@ class KafkaReader:
     """Whose feeds have the messages, in the driver."""
 
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
-        kafka_part = KafkaPart.from_json(part)
         try:
-            payload = self.payload
-            if kafka_part.replayed:
-                payload = payload.for_replay(kafka_part.schema, self.connection)
-            message_rows = self.message_rows(payload)
-            for messages, place in self._chunks(kafka_part):
-                yield from message_rows.rows(messages)
+            for _, rows, place in self.decoded(part):
+                yield from rows
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node
             raise
+
+    def decoded(self, part: Json) -> Iterator[tuple[list[Any], Iterator[pa.RecordBatch | BadRow | Counted], int]]:
+        """Messages, what becomes of them, and the offset after them."""
+        kafka_part = KafkaPart.from_json(part)
+        payload = self.payload
+        if kafka_part.replayed:
+            payload = payload.for_replay(kafka_part.schema, self.connection)
+        message_rows = self.message_rows(payload)
+        for messages, place in self._chunks(kafka_part):
+            yield messages, message_rows.rows(messages), place
 
     def message_rows(self, payload: Payload) -> MessageRows:
         from streamling.sources.kafka.rows import MessageRows

@@ -50,7 +50,7 @@ class MessageRows:
     tombstones: str
     key: tuple[str, ...]
 
-    def _bad_row(self, reason: str, text: str, message: Any) -> BadRow:
+    def bad_row(self, reason: str, text: str, message: Any) -> BadRow:
         place = {"topic": self.topic, "partition": message.partition(), "offset": message.offset()}
         if self.metadata:  # a replay of the dead letter needs it
             place["timestamp"] = message.timestamp()[1]
@@ -78,7 +78,7 @@ class MessageRows:
             batch = self._assemble(messages, indexes, table, operations, bad)
             if self.payload.has_operation:
                 for row, text in unknown_operations(batch).items():
-                    bad[indexes[row]] = self._bad_row("unknown_operation", text, messages[indexes[row]])
+                    bad[indexes[row]] = self.bad_row("unknown_operation", text, messages[indexes[row]])
             yield from _insert_bad(batch, indexes, bad)
         else:
             yield from (bad[index] for index in sorted(bad))
@@ -98,11 +98,11 @@ class MessageRows:
         for index, value in enumerate(values):
             if not value:
                 if self.tombstones == "error":
-                    bad[index] = self._bad_row("tombstone", "the message has no payload", messages[index])
+                    bad[index] = self.bad_row("tombstone", "the message has no payload", messages[index])
                 continue
             parts = self.payload.split(value)
             if isinstance(parts, str):
-                bad[index] = self._bad_row("decode_error", parts, messages[index])
+                bad[index] = self.bad_row("decode_error", parts, messages[index])
                 continue
             indexes, bodies = by_schema.setdefault(parts[0], ([], []))
             indexes.append(index)
@@ -126,7 +126,7 @@ class MessageRows:
                     if operation is None:
                         content = "null" if value is None else repr(value.decode(errors="backslashreplace"))
                         text = f"the header {name} is {content}; it must be r, c, u or d"
-                        bad[index] = self._bad_row("unknown_operation", text, messages[index])
+                        bad[index] = self.bad_row("unknown_operation", text, messages[index])
                     else:
                         operations[index] = operation
                     break
@@ -140,7 +140,7 @@ class MessageRows:
             for item in decoder.rows(values):
                 if isinstance(item, BadBody):
                     index = indexes[at]
-                    bad.setdefault(index, self._bad_row(item.reason, item.message, messages[index]))
+                    bad.setdefault(index, self.bad_row(item.reason, item.message, messages[index]))
                     at += 1
                 else:
                     yield indexes[at : at + item.num_rows], item
@@ -161,7 +161,7 @@ class MessageRows:
                     with _naming_message(self.topic, message):
                         rows.append(key_values(message.key(), keyed, self.connection))
                 except ValueError as error:
-                    bad[index] = self._bad_row("tombstone", str(error), message)
+                    bad[index] = self.bad_row("tombstone", str(error), message)
                     continue
                 indexes.append(index)
                 if operations is not None:
@@ -213,7 +213,7 @@ class MessageRows:
             for row, time in enumerate(times):
                 if abs(time) > _LATEST_MS:
                     text = f"column '{TIME}': {time} milliseconds since 1970 is not a valid timestamp"
-                    bad.setdefault(indexes[row], self._bad_row("schema_mismatch", text, messages[row]))
+                    bad.setdefault(indexes[row], self.bad_row("schema_mismatch", text, messages[row]))
                     times[row] = 0
         return pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Epoch
-from streamling.engine.data.exclusions import Exclusions
+from streamling.connector import Epoch
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
-from streamling.engine.data.spark_rows import collect, make_frame, make_table
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.spark_rows import make_frame, make_table
+from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
@@ -48,7 +45,11 @@ class QueryStep:
         self._views = threading.Lock()
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
-        frame = self._frame(results, {input_.id: self._input_frame(results, input_) for input_ in self._inputs})
+        inputs = {
+            input_.id: remaining_frame(results, results.rows(input_.id), results.left_out(self.node.id, input_.id))
+            for input_ in self._inputs
+        }
+        frame = self._frame(results, inputs)
         if not self._checked:
             self._check_order(frame)
             self._checked = True
@@ -62,7 +63,7 @@ class QueryStep:
         for input_ in self._inputs:
             rows = results.rows(input_.id)
             left_out = results.left_out(self.node.id, input_.id)
-            search = RowSearch(self.node.spec.name, partial(self._attempt, results, input_))
+            search = RowSearch(results.session, self.node.spec.name, partial(self._frame_over, results, input_))
             bad_rows = tuple(search.bad_rows(left_out.filter(rows.batches(limited=False))))
             bad_rows = results.with_origins(self.node, input_, bad_rows, left_out)
             if len(self._inputs) > 1:
@@ -100,15 +101,14 @@ class QueryStep:
         with spark_errors(self.node.spec.name):
             return int(self._frame(results, {input_.id: make_frame(results.session, schema, table)}).count())
 
-    def _attempt(self, results: Results, input_: PlannedNode, table: pa.Table) -> None:
-        """Compute the query over these rows of one input, without rows of the others."""
+    def _frame_over(self, results: Results, input_: PlannedNode, table: pa.Table) -> DataFrame:
+        """The query over these rows of one input, without rows of the others."""
         frames = {}
-        with spark_errors(self.node.spec.name):
-            for one in self._inputs:
-                schema = results.rows(one.id).schema
-                rows = table if one.id == input_.id else arrow_schema(schema).empty_table()
-                frames[one.id] = make_frame(results.session, schema, rows)
-            collect(self._frame(results, frames))
+        for one in self._inputs:
+            schema = results.rows(one.id).schema
+            rows = table if one.id == input_.id else arrow_schema(schema).empty_table()
+            frames[one.id] = make_frame(results.session, schema, rows)
+        return self._frame(results, frames)
 
     def _frame(self, results: Results, inputs: Mapping[str, DataFrame]) -> DataFrame:
         # Once a frame is analysed it does not need the views any more: other steps may use their names.
@@ -117,16 +117,6 @@ class QueryStep:
                 inputs[input_.id].createOrReplaceTempView(input_.view)
             return run_query(results.session, self._query.text, self._query.parameters, results.epoch)
 
-    def _input_frame(self, results: Results, input_: PlannedNode) -> DataFrame:
-        rows, left_out = results.rows(input_.id), results.left_out(self.node.id, input_.id)
-        if not left_out:
-            return rows.frame
-        if not results.large:
-            table = make_table(rows.schema, list(left_out.filter(rows.batches(limited=False))))
-            return make_frame(results.session, rows.schema, table)
-        stages = rows.stages or Stages(rows.frame, ())
-        return stages.then(LeaveOut(_by_partition(left_out, _count_rows(stages)))).frame(results.session, rows.schema)
-
     def _check_order(self, frame: DataFrame) -> None:
         """Raises BugError for a shuffle: rows keep their order only if none moves to another partition. Broadcasts
         move none."""
@@ -134,44 +124,6 @@ class QueryStep:
         if has_shuffle(physical):
             text = f"the query is planned with a shuffle:\n{physical}"
             raise BugError(SHUFFLE_REFUSED, text, node=self.node.spec.name)
-
-
-@dataclass(frozen=True, slots=True)
-class CountRows:
-    """Runs in an executor: the number of rows of each partition."""
-
-    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        rows = sum(batch.num_rows for batch in batches)
-        yield pa.RecordBatch.from_arrays([pa.array([partition]), pa.array([rows])], ["partition", "rows"])
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveOut:
-    """Runs in an executor: leaves rows out, by their numbers in each partition."""
-
-    numbers: Mapping[int, Sequence[int]]
-
-    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
-        exclusions = Exclusions("")
-        exclusions.add([BadRow("", "", {}, index=number) for number in self.numbers.get(partition, ())])
-        return exclusions.filter(batches)
-
-
-def _count_rows(stages: Stages) -> list[int]:
-    """By partition."""
-    counted = stages.then(CountRows()).run("partition long, rows long").collect()
-    return [row["rows"] for row in sorted(counted, key=lambda row: row["partition"])]
-
-
-def _by_partition(left_out: Exclusions, rows: Sequence[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    ends = list(accumulate(rows))
-    for number in left_out.numbers:
-        partition = bisect_right(ends, number)
-        found.setdefault(partition, []).append(number - (ends[partition] - rows[partition]))
-    return found
 
 
 def has_shuffle(plan: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamling.connector import Json, Reader, Source
+from streamling.connector import BadRow, Json, Reader, Source
+from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.reading import BadRowFilter
-from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_rows import make_frame, make_table
+from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.engine.data.steps.query import run_query
 from streamling.engine.data.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
@@ -34,19 +38,52 @@ class ReadStep:
 
     def rows(self, results: Results, intake: Intake | None, *, shared: bool) -> NodeRows:
         """`intake` is None for a source that gives nothing to this epoch."""
-        columns, select = self._source.columns, self._source.select
+        if not self.selects:
+            return self._read(results, intake, shared=shared)
+        read = self._read(results, intake, shared=False)
+        results.rows_as_read[self.node.id] = read
+        frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
+        if shared and intake is not None and intake.large:
+            frame = results.persist(frame)
+        return NodeRows(results, self.node, frame=frame, shared=shared)
+
+    @property
+    def selects(self) -> bool:
+        """Whether Spark filters the rows of the reader, or computes the columns."""
+        return self._source.select is not None
+
+    def leave_out_bad_rows(self, results: Results, parts: Sequence[Json]) -> bool:
+        """Find the rows that cannot be filtered, so that `rows` leaves them out. False: there are none."""
+        read, left_out = results.rows_as_read[self.node.id], self._left_out(results)
+        search = RowSearch(results.session, self.node.spec.name, partial(self._select_from, results))
+        bad_rows = list(search.bad_rows(left_out.filter(read.batches(limited=False))))
+        if not bad_rows:
+            return False
+        numbers = left_out.originals([bad.index or 0 for bad in bad_rows])
+        left_out.add(bad_rows)
+        results.add_bad_rows(self.node.id, self._with_payloads(parts, numbers, bad_rows), SELECTION)
+        return True
+
+    def _with_payloads(self, parts: Sequence[Json], numbers: Sequence[int], bad_rows: list[BadRow]) -> list[BadRow]:
+        """The rows as the reader would reject them, with place and payload, if the source can say so."""
+        locator = self._source.locator()
+        rejects = locator.rejects(parts, numbers) if locator is not None else {}
+        return [
+            replace(rejects[number], reason=bad.reason, message=bad.message) if number in rejects else bad
+            for number, bad in zip(numbers, bad_rows, strict=True)
+        ]
+
+    def _left_out(self, results: Results) -> Exclusions:
+        return results.left_out(self.node.id, self.node.id)
+
+    def _read(self, results: Results, intake: Intake | None, *, shared: bool) -> NodeRows:
+        columns = self._source.columns
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
-            if select is None:
-                return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
-            frame = self._select(results, stages.frame(results.session, columns))
-            return NodeRows(results, self.node, frame=results.persist(frame) if shared else frame, shared=shared)
+            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
-        if select is None:
-            return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
-        frame = self._select(results, make_frame(results.session, columns, table, chunk_rows))
-        return NodeRows(results, self.node, frame=frame, shared=shared)
+        return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:
         """One Spark partition per part, in order; fewer if the source limits its readers."""
@@ -56,6 +93,9 @@ class ReadStep:
         )
         tasks = min(self._source.capabilities.max_readers or len(parts), len(parts))
         return Stages(results.session.range(0, len(parts), 1, tasks), (stage,))
+
+    def _select_from(self, results: Results, table: pa.Table) -> DataFrame:
+        return self._select(results, make_frame(results.session, self._source.columns, table))
 
     def _select(self, results: Results, frame: DataFrame) -> DataFrame:
         select = self._source.select
