@@ -85,9 +85,13 @@ def _figures(name: str, bare: Run, ours: Run, spark: Run, flink: Run) -> Iterato
 
 
 def run_ours(place: Place, rows: int, query: str, *, as_json: bool = False) -> Run:
-    began = time.monotonic()
     format_ = f", data_format: json, schema: {JSON_COLUMNS}" if as_json else ""
-    text = _PIPELINE.format(topic=place.topic, format=format_, query=query)
+    return run_pipeline(_PIPELINE.format(topic=place.topic, format=format_, query=query), place, rows)
+
+
+def run_pipeline(text: str, place: Place, rows: int) -> Run:
+    """A pipeline that reads so many records, and is ended then."""
+    began = time.monotonic()
     with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
         wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
         ended = time.monotonic()

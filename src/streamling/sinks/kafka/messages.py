@@ -72,8 +72,10 @@ class MessageMaker:
             indexes = np.setdiff1d(indexes, np.asarray(excluded))
         if self.batch_rows is None or not self.key or not len(indexes):
             return indexes
-        groups = _key_numbers(rows, self.key) * (rows.num_rows // self.batch_rows + 1)
-        groups += np.arange(rows.num_rows) // self.batch_rows
+        numbers = _key_numbers(rows, self.key)
+        if numbers.max() + 1 == rows.num_rows:  # every row has a key of its own
+            return indexes
+        groups = numbers * (rows.num_rows // self.batch_rows + 1) + np.arange(rows.num_rows) // self.batch_rows
         # The first of each group from the end is the last one.
         _, from_end = np.unique(groups[indexes][::-1], return_index=True)
         return np.sort(indexes[len(indexes) - 1 - from_end])
@@ -148,7 +150,7 @@ class MessageMaker:
 
 
 def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
-    """A number for each row, the same for rows of one key; null is a value like others."""
+    """A number for each row, the same for rows of one key, from 0 without gaps; null is a value like others."""
     combined: Indexes | None = None
     for name in key:
         column = rows.column(name).combine_chunks()
