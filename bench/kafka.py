@@ -12,10 +12,11 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from bench import connectors
@@ -53,6 +54,16 @@ class Run:
     @property
     def shown(self) -> str:
         return f"steady {self.steady:,.0f}; {self.cpu:.2f} CPU s per million; {self.rss:,.0f} MB"
+
+
+def interleaved(contenders: Sequence[Callable[[], Run]], rounds: int) -> list[Run]:
+    """The median of each contender. They run in turn: machines are shared, and who comes second finds a warmer one."""
+    runs: list[list[Run]] = [[] for _ in contenders]
+    for number in range(rounds):
+        places = range(len(contenders))
+        for place in places if number % 2 == 0 else reversed(places):
+            runs[place].append(contenders[place]())
+    return [Run(*(statistics.median(values) for values in zip(*map(astuple, own), strict=True))) for own in runs]
 
 
 def kafka() -> Iterator[Figure]:
