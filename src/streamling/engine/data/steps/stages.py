@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKED_SCHEMA = "batch BINARY"
 # Java holds several copies of a value at a time.
-_PACKED_BYTES = 8 << 20
+_PACKED_BYTES = 2 << 20
 
 
 class Stage(Protocol):
