@@ -15,9 +15,9 @@ COLUMNS = Schema((Field("a", INT64), Field("b", STRING), OPERATION_FIELD))
 Key = tuple[int | None, str | None]
 
 
-def selected(keys: list[Key], batch_rows: int, excluded: list[int]) -> list[int]:
+def selected(keys: list[Key], batch_rows: int, excluded: list[int], names: tuple[str, ...] = ("a", "b")) -> list[int]:
     rows = [{"a": a, "b": b, "_gs_op": "i"} for a, b in keys]
-    maker = MessageMaker(COLUMNS, ("a", "b"), JsonValues(COLUMNS), "t", 1000, batch_rows)
+    maker = MessageMaker(COLUMNS, names, JsonValues(COLUMNS), "t", 1000, batch_rows)
     return [int(n) for n in maker.select(pa.Table.from_pylist(rows, arrow_schema(COLUMNS)), excluded)]
 
 
@@ -37,6 +37,16 @@ def test_of_a_key_in_a_batch_the_last_row_is_selected(kinds: int) -> None:
         ]
         batch_rows, excluded = random.choice([1, 3, 7, 100]), random.sample(range(20), random.choice([0, 1, 5]))
         assert selected(keys, batch_rows, excluded) == last_ones(keys, batch_rows, excluded)
+
+
+@pytest.mark.parametrize("kinds", [5, 30, 1000])
+@pytest.mark.parametrize("values", [[None], []], ids=["with nulls", "without nulls"])
+def test_the_same_holds_for_a_key_of_one_number(kinds: int, values: list[int | None]) -> None:
+    random = Random(kinds)
+    for _ in range(100):
+        keys: list[Key] = [(random.choice([*values, *range(-kinds, kinds)]), None) for _ in range(20)]
+        batch_rows, excluded = random.choice([1, 3, 10, 20, 100]), random.sample(range(20), random.choice([0, 1, 5]))
+        assert selected(keys, batch_rows, excluded, ("a",)) == last_ones(keys, batch_rows, excluded)
 
 
 def test_if_no_key_is_there_twice_all_rows_are_selected() -> None:
