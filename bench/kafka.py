@@ -12,10 +12,11 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from bench import connectors
@@ -55,6 +56,16 @@ class Run:
         return f"steady {self.steady:,.0f}; {self.cpu:.2f} CPU s per million; {self.rss:,.0f} MB"
 
 
+def interleaved(contenders: Sequence[Callable[[], Run]], rounds: int) -> list[Run]:
+    """The median of each contender. They run in turn: machines are shared, and who comes second finds a warmer one."""
+    runs: list[list[Run]] = [[] for _ in contenders]
+    for number in range(rounds):
+        places = range(len(contenders))
+        for place in places if number % 2 == 0 else reversed(places):
+            runs[place].append(contenders[place]())
+    return [Run(*(statistics.median(values) for values in zip(*map(astuple, own), strict=True))) for own in runs]
+
+
 def kafka() -> Iterator[Figure]:
     """Records per second, with and without a filter."""
     rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
@@ -85,9 +96,13 @@ def _figures(name: str, bare: Run, ours: Run, spark: Run, flink: Run) -> Iterato
 
 
 def run_ours(place: Place, rows: int, query: str, *, as_json: bool = False) -> Run:
-    began = time.monotonic()
     format_ = f", data_format: json, schema: {JSON_COLUMNS}" if as_json else ""
-    text = _PIPELINE.format(topic=place.topic, format=format_, query=query)
+    return run_pipeline(_PIPELINE.format(topic=place.topic, format=format_, query=query), place, rows)
+
+
+def run_pipeline(text: str, place: Place, rows: int) -> Run:
+    """A pipeline that reads so many records, and is ended then."""
+    began = time.monotonic()
     with pipeline(text, place.settings) as (process, log), watched(process.pid) as usage:
         wait_for(process, lambda: sum(e.rows for e in epochs(log)) >= rows, _LONGEST_S)
         ended = time.monotonic()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 
+from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
 from bench.kafka import kafka
@@ -219,6 +220,7 @@ ALL = {
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,
+    "dead-letters": dead_letters,
     "postgres": postgres,
     "postgres-latency": postgres_latency,
 }

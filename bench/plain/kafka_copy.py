@@ -22,7 +22,8 @@ while True:
     for message in messages:
         while True:
             try:
-                producer.produce(target, message.value(), message.key(), headers=message.headers())
+                # By position, which is faster.
+                producer.produce(target, message.value(), message.key(), -1, None, None, 0, message.headers())
                 break
             except BufferError:
                 producer.poll(0.05)

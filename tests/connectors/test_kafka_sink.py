@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_a_row_becomes_a_message_with_key_and_header(kafka: KafkaBroker) -> None
         b'{"a":null,"d":null,"n":2,"_gs_op":"U"}',
         '{"a":"é🚀","d":"1970-01-01","n":3,"_gs_op":"d"}'.encode(),
     ]
+
+
+def test_the_key_decides_about_the_partition_and_messages_have_the_time_of_writing(kafka: KafkaBroker) -> None:
+    columns = Schema((Field("id", INT64), OPERATION_FIELD))
+    topic, began = kafka.topic(partitions=3), time.time()
+    with sink(kafka.brokers, topic, f"{JSON}, deduplicate: false", columns=columns) as out:
+        write(out, [(n % 30, "i") for n in range(90)], columns=columns)
+    messages = committed(kafka.brokers, topic)
+    assert len({(message.key, message.partition) for message in messages}) == 30
+    assert {message.partition for message in messages} == {0, 1, 2}
+    assert all(began - 1 <= (message.timestamp or 0) / 1000 <= time.time() + 1 for message in messages)
 
 
 @pytest.mark.parametrize(

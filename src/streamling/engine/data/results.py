@@ -13,7 +13,7 @@ from streamling.engine.data.intake import Intake
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.steps.stages import Stages, unpack
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
@@ -196,9 +196,11 @@ class NodeRows:
 
     def _raw_batches(self) -> Iterator[pa.RecordBatch]:
         if self._table is None and self._results.large:
-            frame = self.frame
+            stages = self.stages
+            frame = self.frame if stages is None else stages.packed(self.schema)
             with spark_errors(self.node.spec.name):
-                yield from self._check_result(lambda: stream(frame))
+                batches = self._check_result(lambda: stream(frame))
+                yield from batches if stages is None else unpack(batches, self.schema)
             return
         yield from self.table().to_batches()
 

@@ -72,8 +72,12 @@ class MessageMaker:
             indexes = np.setdiff1d(indexes, np.asarray(excluded))
         if self.batch_rows is None or not self.key or not len(indexes):
             return indexes
-        groups = _key_numbers(rows, self.key) * (rows.num_rows // self.batch_rows + 1)
-        groups += np.arange(rows.num_rows) // self.batch_rows
+        if len(self.key) == 1 and _are_distinct(rows.column(self.key[0]), self.batch_rows):
+            return indexes
+        numbers = _key_numbers(rows, self.key)
+        if numbers.max() + 1 == rows.num_rows:  # every row has a key of its own
+            return indexes
+        groups = numbers * (rows.num_rows // self.batch_rows + 1) + np.arange(rows.num_rows) // self.batch_rows
         # The first of each group from the end is the last one.
         _, from_end = np.unique(groups[indexes][::-1], return_index=True)
         return np.sort(indexes[len(indexes) - 1 - from_end])
@@ -147,8 +151,21 @@ class MessageMaker:
         return BadRow("message_too_large", text, {}, row=json_row(row, 0), index=index)
 
 
+def _are_distinct(column: pa.ChunkedArray, batch_rows: int) -> bool:
+    """Whether no number is there twice in a batch. False for columns of other types: that would take longer."""
+    if column.null_count or not pa.types.is_integer(column.type):
+        return False
+    values = column.to_numpy()
+    whole = len(values) // batch_rows * batch_rows
+    for batches in (values[:whole].reshape(-1, batch_rows), values[whole:].reshape(1, -1)):
+        ordered = np.sort(batches, axis=1)
+        if (ordered[:, 1:] == ordered[:, :-1]).any():
+            return False
+    return True
+
+
 def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
-    """A number for each row, the same for rows of one key; null is a value like others."""
+    """A number for each row, the same for rows of one key, from 0 without gaps; null is a value like others."""
     combined: Indexes | None = None
     for name in key:
         column = rows.column(name).combine_chunks()

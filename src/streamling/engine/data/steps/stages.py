@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+_PACKED_SCHEMA = "batch BINARY"
+# Java holds several copies of a value at a time.
+_PACKED_BYTES = 2 << 20
 
 
 class Stage(Protocol):
@@ -44,6 +49,10 @@ class Stages:
         task = StageTask(self.stages, None)
         return self.start.mapInArrow(lambda batches: task(batches), schema)
 
+    def packed(self, schema: Schema) -> DataFrame:
+        """The rows of the last stage for `unpack`."""
+        return self.then(PackStage(schema)).run(_PACKED_SCHEMA)
+
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
@@ -66,3 +75,32 @@ class StageTask:
             schema = worker_schema(arrow_schema(self.schema))
             for batch in batches:
                 yield to_worker(batch, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class PackStage:
+    """Turns every batch into one binary value, an Arrow message: Java copies it instead of converting its rows."""
+
+    schema: Schema
+
+    def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = arrow_schema(self.schema)
+        for batch in batches:
+            rows = max(1, batch.num_rows * _PACKED_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, rows):
+                message = to_worker(batch.slice(start, rows), schema).serialize()
+                offsets = pa.array([0, message.size], pa.int32()).buffers()[1]
+                value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message])
+                yield pa.RecordBatch.from_arrays([value], names=["batch"])
+
+
+def unpack(packed: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """The batches that a `PackStage` has turned into values."""
+    import pyarrow as pa
+
+    arrow = arrow_schema(schema)
+    for values in packed:
+        for value in values.column(0):
+            yield pa.ipc.read_record_batch(value.as_buffer(), arrow)
