@@ -38,6 +38,8 @@ class RunContext:
     stop: StopRequest
     now_us: Callable[[Sequence[Slice]], int] = lambda slices: time.time_ns() // 1000
     """What `now()` means in an epoch of these slices, microseconds since 1970 UTC."""
+    same_rows: bool = False
+    """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
     """The ids that this process has made, the latest last."""
 

@@ -124,6 +124,7 @@ class EpochLoop:
 
     def _make_epoch(self, number: int, intakes: Mapping[str, Intake]) -> Epoch:
         slices = tuple(s for intake in intakes.values() for s in intake.slices)
+        loose_rows = sum(intake.loose_rows for intake in intakes.values())
         return Epoch(
             id=self._context.new_epoch_id(),
             number=number,
@@ -132,7 +133,8 @@ class EpochLoop:
             now_us=self._context.now_us(slices),
             seed=secrets.randbits(62),
             slices=slices,
-            loose_rows=sum(intake.loose_rows for intake in intakes.values()),
+            loose_rows=loose_rows,
+            previous=ask_state(self._context.journal.last_loose) if loose_rows else 0,
             bytes=max((intake.report.bytes for intake in intakes.values()), default=0),
             chunk_rows={node: intake.chunk_rows for node, intake in intakes.items()},
         )
