@@ -93,7 +93,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._number = self.server.connections
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        size = int(self.headers["Content-Length"])
+        body = self.rfile.read(size)
+        if len(body) < size:  # the client is gone
+            self.close_connection = True
+            return
         headers: dict[str, str] = {}
         for name, value in self.headers.items():
             known = headers.get(name.lower())

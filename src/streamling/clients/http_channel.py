@@ -41,7 +41,7 @@ class HttpChannel:
 
         self._timeout = timeout
         self._sockets: list[Any] = []
-        self._deadline = Deadline(self._cut)
+        self._deadline = Deadline(self.cut)
         self.reading = False
         """Whether the head of the answer has arrived, and its body is being read."""
         connect = timeout if connect_timeout is None else min(connect_timeout, timeout)
@@ -88,9 +88,9 @@ class HttpChannel:
             self._sockets = [s for s in self._sockets if s.fileno() >= 0]
             self._sockets.append(info["return_value"].get_extra_info("socket"))
 
-    def _cut(self) -> None:
-        """Called from another thread. The timeout of the client begins again with every byte that arrives; this one
-        does not."""
+    def cut(self) -> None:
+        """End the exchange; called from another thread, also when it takes too long. The timeout of the client begins
+        again with every byte that arrives; this one does not."""
         for connection in list(self._sockets):
             if (number := connection.fileno()) >= 0:
                 shut_down(number)

@@ -45,6 +45,8 @@ _MAX_ANSWER_BYTES = 256 << 20
 _MAX_RETRY_AFTER_S = 300.0
 # Connections that stay open while there are no requests.
 _IDLE_CONNECTIONS = 4
+# How soon the end of the run ends a pause between two attempts.
+_CHECK_S = 0.2
 
 Record = Callable[[str, str, float], object]
 """Gets the outcome, the class of the status and the milliseconds of every attempt."""
@@ -100,18 +102,29 @@ class Poster:
         self._names = {name.lower() for name in self._own_headers}
         self._lock = threading.Lock()
         self._idle: list[HttpChannel] = []
+        self._busy: set[HttpChannel] = set()
         self._troubles: dict[int, str] = {}
         """By thread."""
 
-    def post(self, body: bytes, key: str) -> bytes:
-        """The body of a successful answer. Raises Refused; TransientError only when the run stops."""
+    def post(self, body: bytes, key: str, cancelled: Callable[[], bool] = lambda: False) -> bytes:
+        """The body of a successful answer. Raises Refused; TransientError only when the run stops or the request is
+        cancelled."""
+
+        def is_over() -> bool:
+            return self._stopping() or cancelled()
+
+        def sleep(seconds: float) -> None:
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0 and not is_over():
+                self._sleep(min(left, _CHECK_S))
+
         content = gzip.compress(body, mtime=0) if self._options.compressed else body
         headers = self._headers(content, key)
         return retry(
-            lambda: self._attempt(content, headers),
+            lambda: self._attempt(content, headers, sleep),
             what=f"a request of {self._options.described}",
-            stopping=self._stopping,
-            sleep=self._sleep,
+            stopping=is_over,
+            sleep=sleep,
             on_trouble=self._note_trouble,
         )
 
@@ -126,6 +139,13 @@ class Poster:
             superfluous, self._idle = self._idle[:-_IDLE_CONNECTIONS], self._idle[-_IDLE_CONNECTIONS:]
         for channel in superfluous:
             channel.close()
+
+    def cut(self) -> None:
+        """End the requests that are in flight: they fail at once."""
+        with self._lock:
+            busy = list(self._busy)
+        for channel in busy:
+            channel.cut()
 
     def close(self) -> None:
         with self._lock:
@@ -142,10 +162,10 @@ class Poster:
             headers[SIGNATURE_HEADER] = sign(content, self._options.sign_with)
         return {name: value for name, value in headers.items() if name.lower() not in self._names}
 
-    def _attempt(self, content: bytes, headers: dict[str, str]) -> bytes:
+    def _attempt(self, content: bytes, headers: dict[str, str], sleep: Callable[[float], object]) -> bytes:
         import httpx
 
-        self._gate.pass_through(self._options.max_per_second, self._sleep)
+        self._gate.pass_through(self._options.max_per_second, sleep)
         began = time.monotonic()
         with self._channel() as channel:
             try:
@@ -239,10 +259,13 @@ class Poster:
             channel = self._idle.pop() if self._idle else None
         if channel is None:
             channel = HttpChannel(self._options.timeout_s, connect_timeout=_CONNECT_S)
+        with self._lock:
+            self._busy.add(channel)
         try:
             yield channel
         finally:
             with self._lock:
+                self._busy.discard(channel)
                 self._idle.append(channel)
 
 

@@ -56,6 +56,7 @@ class TransformCapabilities:
     """The same input gives the same output, and repeating it does no harm: the engine may repeat its work."""
     one_to_one: bool = False
     """Every row that is not rejected gives exactly one row."""
+    batch: BatchPolicy | None = None
     same_rows: bool = False
     """An interrupted epoch is replayed with the same rows, also if no sink has it: its requests have keys by which
     another system recognises them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 
 from streamling.connector.slices import Epoch
 
@@ -20,6 +21,7 @@ class RequestKeys:
         slices = [[s.key, s.start, s.end] for s in epoch.slices]
         identity = [epoch.generation, node, slices, epoch.previous, epoch.partition]
         self._base = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16)
+        self._lock = threading.Lock()
         self._bodies: dict[bytes, int] = {}
 
     def key(self, body: bytes) -> str:
@@ -28,6 +30,7 @@ class RequestKeys:
         made.update(b"\0")
         made.update(body)
         digest = made.digest()
-        count = self._bodies.get(digest, 0)
-        self._bodies[digest] = count + 1
+        with self._lock:
+            count = self._bodies.get(digest, 0)
+            self._bodies[digest] = count + 1
         return f"{digest.hex()}-{count}" if count else digest.hex()

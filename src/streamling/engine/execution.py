@@ -195,6 +195,7 @@ class Execution:
             outlets=self._outlets,
             stop=stop,
             now_us=prepared.now_us,
+            transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
             same_rows=_needs_same_rows(prepared),
         )
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)

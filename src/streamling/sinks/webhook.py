@@ -113,8 +113,6 @@ class WebhookSink(Sink):
         runtime = self._runtime
         if runtime is None:
             raise AssertionError("not attached")
-        if context.width > 1 and not context.primary_key:
-            log.warning("%s: without a primary key 'parallelism' has no effect", self._node.described())
         self._opened = _OpenEndpoint(
             Poster(
                 self._post_options(),
@@ -199,7 +197,7 @@ class WebhookSink(Sink):
         context = self._endpoint.context
         everything = range(rows.num_rows)
         numbers: Sequence[int] = [n for n in everything if n not in excluded] if excluded else everything
-        if context.width == 1 or not context.primary_key:
+        if context.width == 1:
             return [numbers]
         keys = key_texts(rows, context.primary_key, context.schema).to_pylist()
         streams: list[list[int]] = [[] for _ in range(context.width)]

@@ -90,6 +90,7 @@ class EpochLoop:
                 self._recovery.resume([source for source in self._context.sources if source.assignment_changed])
             buffered = _combine([source.buffered() for source in self._context.sources])
             policies = [(policy, o.share) for o in self._context.outlets if (policy := o.sink.capabilities.batch)]
+            policies += [(policy, 1.0) for policy in self._context.transform_policies]
             timing = Timing(
                 since_last_epoch=time.monotonic() - self._last_epoch,
                 checkpoint_interval=self._context.settings.checkpoint_interval_sec,
