@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.connector import Report, Runtime, SinkContext, Task
+import pyarrow as pa
+
+from streamling.connector import BadRow, Report, Runtime, SinkContext, Task, TransformContext, kinds
 from streamling.engine.protocol.state import MemoryState
-from streamling.plan.types import OPERATION_FIELD, STRING, Field, Schema
+from streamling.plan.pipeline import make_plan
+from streamling.plan.types import INT64, OPERATION_FIELD, STRING, U256, Field, Schema
+from streamling.spec.pipeline import load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import ExternalHttpHandler
@@ -71,3 +75,49 @@ def counts(metrics: Metrics, name: str = "streamling_http_requests") -> dict[tup
             key = tuple(labels[label] for label in ("outcome", "status_class") if label in labels)
             found[key] = measured.value
     return found
+
+
+@contextmanager
+def handler(
+    url: str,
+    fields: str = "",
+    *,
+    ends_retries: Callable[[], bool] = lambda: False,
+    **limits: int,
+) -> Iterator[Any]:
+    """An opened handler over the rows of `INPUT`; `metrics` are those that it records."""
+    text = (
+        f"sources: {{rows: {{type: file, path: x, format: json, primary_key: id, "
+        f"schema: {{id: int64, data: string, big: string}}}}}}\n"
+        f"transforms: {{asked: {{type: handler, from: rows, primary_key: id, url: '{url}'"
+        f"{', ' if fields else ''}{fields}}}}}\n"
+        "sinks: {out: {type: blackhole, from: asked}}"
+    )
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
+    node = plan.transforms[0]
+    made: Any = kinds.build(node.spec, settings(**limits))
+    made.metrics = Metrics()
+    made.attach(runtime(made.metrics, ends_retries))
+    schema = node.spec.options.reshaped(node.spec, INPUT)  # type: ignore[attr-defined]
+    made.open(TransformContext("asked", "app", "gen", INPUT, schema, ("id",)))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+INPUT = Schema((Field("id", INT64, nullable=False), Field("data", STRING), Field("big", U256), OPERATION_FIELD))
+
+
+def asked(of: Any, *data: str | None, epoch_: Any = EPOCH, operation: str = "i") -> tuple[list[Any], list[BadRow]]:
+    """The rows that come out for rows with these texts, and the bad rows."""
+    columns = [
+        pa.array(range(1, len(data) + 1), pa.int64()),
+        pa.array(data, pa.string()),
+        pa.array([str(2**255 + n) for n in range(len(data))], pa.string()),
+        pa.array([operation] * len(data), pa.string()),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, names=list(INPUT.names))
+    items = list(of.processor().process(epoch_, iter([batch.slice(0, 2), batch.slice(2)])))
+    found = [item for item in items if isinstance(item, pa.RecordBatch)]
+    return [row for one in found for row in one.to_pylist()], [item for item in items if isinstance(item, BadRow)]
