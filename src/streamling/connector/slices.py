@@ -110,8 +110,8 @@ class Epoch:
     chunk_rows: Mapping[str, int] = field(default_factory=dict)
     """By source: how many rows make a partition, 0 where every part is one."""
     previous: int = 0
-    """The number of the last epoch before it that was finalized and had rows without slices; the same when its rows are
-    read again after a crash."""
+    """For an epoch with rows without slices: the number of the last such epoch before it that was finalized. Mostly the
+    same when a source gives the rows again after a crash."""
     partition: int = 0
     """For a processor in an executor: the partition of the epoch that it has."""
     tasks: int = 1

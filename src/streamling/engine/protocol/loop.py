@@ -135,7 +135,7 @@ class EpochLoop:
             seed=secrets.randbits(62),
             slices=slices,
             loose_rows=loose_rows,
-            previous=ask_state(self._context.journal.last_loose) if loose_rows else 0,
+            previous=ask_state(self._context.journal.last_loose) if loose_rows and self._context.same_rows else 0,
             bytes=max((intake.report.bytes for intake in intakes.values()), default=0),
             chunk_rows={node: intake.chunk_rows for node, intake in intakes.items()},
         )

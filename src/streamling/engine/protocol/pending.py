@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamling.connector import Epoch, Json, Slice
-from streamling.engine.protocol.state.store import EPOCH_KEY, FINALIZED_KEY, PENDING_PREFIX, StateStore
+from streamling.engine.protocol.state.store import EPOCH_KEY, LOOSE_KEY, PENDING_PREFIX, StateStore
 from streamling.errors import STATE_MOVED, Fenced
 from streamling.plan.replay import LETTERS_PREFIX
 
@@ -61,9 +61,12 @@ class Journal:
         return (stored if isinstance(stored, int) else 0) + 1
 
     def last_loose(self) -> int:
-        """The number of the last finalized epoch that had rows without slices; 0 if pipelines do not need it."""
-        stored = self._store.get(FINALIZED_KEY) if self._recording else None
+        """The number of the last epoch with rows without slices of which the sources were told that it is finalized."""
+        stored = self._store.get(LOOSE_KEY)
         return stored if isinstance(stored, int) else 0
+
+    def set_last_loose(self, number: int) -> None:
+        self._store.put({LOOSE_KEY: number})
 
     def record(self, epoch: Epoch, plan: str) -> Pending:
         """Record the epoch, under a higher number if another process has used its number in the meantime.
@@ -101,8 +104,6 @@ class Journal:
         values: dict[str, Json] = {s.key: s.end for s in epoch.slices}
         if not records:  # otherwise `record` has stored the number
             values[EPOCH_KEY] = max(epoch.number, self.next_number() - 1)
-        if epoch.loose_rows and self._recording:
-            values[FINALIZED_KEY] = epoch.number
         self._exchange(epoch, expected, values, list(records))
 
     def rename(self, pending: Pending, epoch_id: str) -> Pending:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
-FINALIZED_KEY = "__finalized"
+LOOSE_KEY = "__loose_epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
 SINKS_KEY = "__sinks"
