@@ -16,6 +16,7 @@ import pyarrow.dataset
 
 from bench.figure import Figure
 from bench.files import files
+from bench.http import http
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
 from bench.kafka_sink import kafka_sink
@@ -214,6 +215,7 @@ ALL = {
     "losses": losses,
     "files": files,
     "transform": transform,
+    "http": http,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,
