@@ -53,9 +53,9 @@ def _rate(yaml: str, settings: dict[str, str]) -> float:
 
 
 def http() -> Iterator[Figure]:
-    yield webhook("one row per request", rows=20_000, size=0)
-    yield webhook("batches", rows=1_000_000, size=_BATCH_ROWS)
-    for width in (4, 8):
+    yield webhook("one row per request", rows=10_000, size=0)
+    yield webhook("batches", rows=500_000, size=_BATCH_ROWS)
+    for width in (2, 4):
         yield handler(width, rows=1500 * width)
 
 

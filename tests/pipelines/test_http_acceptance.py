@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from support.kafka_broker import KafkaBroker
 from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SCHEMA = """{"type": "record", "name": "s", "doc": "{\\"primaryKeys\\": [\\"id\\"]}", "fields": [
     {"name": "id", "type": "string"}, {"name": "data", "type": "string"}]}"""
 GREEK = [{"id": "1", "data": "alpha"}, {"id": "2", "data": "beta"}, {"id": "3", "data": "gamma"}]
@@ -140,3 +144,20 @@ def test_secrets_are_in_no_output(place: Workspace) -> None:
     assert "answers 400" in failed.stderr
     for text in (failed.stdout, failed.stderr, planned.stdout, planned.stderr):
         assert secret not in text and header not in text and "s3cret" not in text
+
+
+@pytest.mark.parametrize("name", ["handler", "webhook"])
+def test_an_example_runs_with_its_local_endpoint(place: Workspace, name: str) -> None:
+    command = [sys.executable, str(EXAMPLES / "endpoint.py"), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as endpoint:
+        assert endpoint.stdout and endpoint.stderr
+        address = endpoint.stderr.readline().split()[-1]
+        text = (EXAMPLES / f"{name}.yaml").read_text()
+        run = place.write(text.replace("http://127.0.0.1:8787", address)).run().succeeded()
+        endpoint.kill()
+        received = [json.loads(line) for line in endpoint.stdout]
+    if name == "handler":
+        rows = [row for *_, row in printed(run.stdout)]
+        assert len(rows) == 20 and {row["verdict"] for row in rows} <= {"check", "fine"}
+    else:
+        assert [row["data"]["id"] for row in received] == list(range(20))
