@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.http_channel import AnswerTooLong, HttpChannel, is_untrusted
+from streamling.clients.http_channel import AnswerTooLong, BadRedirect, HttpChannel, basic_authorization, is_untrusted
 from streamling.clients.tls import HOW_TO_TRUST
 from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
 from streamling.spec.mask import mask_text, mask_url, remember_url
@@ -60,7 +60,10 @@ class HttpServer:
         self._condition = condition
         self._classify = classify
         self._timeout = timeout
-        self._channel = HttpChannel(timeout, auth=user, follow_redirects=follow_redirects, headers=headers)
+        self._headers = headers or {}
+        self._private = basic_authorization(*user) if user is not None else {}
+        self._follow_redirects = follow_redirects
+        self._channel = HttpChannel(timeout)
 
     def close(self) -> None:
         self._channel.close()
@@ -83,7 +86,12 @@ class HttpServer:
             raise PermanentError(self._condition, message) from None
         except httpx.HTTPError as error:
             raise self._no_answer(error) from error
-        except (UnicodeError, OverflowError, OSError) as error:  # a redirect to a host or port that cannot be one
+        except (
+            BadRedirect,
+            UnicodeError,
+            OverflowError,
+            OSError,
+        ) as error:  # a redirect to a host or port that cannot be one
             raise self.unexpected_answer(error) from error
         if not response.is_success:
             to = f" to {path}" if path else ""
@@ -103,7 +111,15 @@ class HttpServer:
     def _answer(self, method: str, url: httpx.URL, **content: Any) -> httpx.Response:
         """The whole answer, as long as it has an end."""
         try:
-            return self._channel.exchange(method, url, max_bytes=_MAX_ANSWER_BYTES, **content)
+            return self._channel.exchange(
+                method,
+                url,
+                max_bytes=_MAX_ANSWER_BYTES,
+                headers=self._headers,
+                private=self._private,
+                follows=self._follow_redirects,
+                **content,
+            )
         except AnswerTooLong:
             message = f"{self._name} at {self._address} answers with more than {_MAX_ANSWER_BYTES >> 20} MB"
             raise PermanentError(self._condition, message) from None

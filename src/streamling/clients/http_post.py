@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from streamling import __version__
 from streamling.clients.http import quote
-from streamling.clients.http_channel import AnswerTooLong, HttpChannel, is_untrusted
+from streamling.clients.http_channel import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    AnswerTooLong,
+    BadRedirect,
+    HttpChannel,
+    is_untrusted,
+)
 from streamling.clients.http_gates import gate_of
 from streamling.clients.tls import HOW_TO_TRUST
 from streamling.errors import HTTP_FAILED, PermanentError, TransientError
@@ -36,8 +43,6 @@ if TYPE_CHECKING:
 KEY_HEADER = "Idempotency-Key"
 SIGNATURE_HEADER = "X-Streamling-Signature"
 _CONNECT_S = 10.0
-_REDIRECTS = (301, 302, 307, 308)
-_MAX_REDIRECTS = 10
 _RETRIABLE = (408, 429)
 # More than this is not an answer to rows.
 _MAX_ANSWER_BYTES = 256 << 20
@@ -169,8 +174,15 @@ class Poster:
         began = time.monotonic()
         with self._channel() as channel:
             try:
-                response = self._exchange(channel, content, headers, began)
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError, OverflowError):
+                response = channel.exchange(
+                    "POST",
+                    self._url,
+                    max_bytes=_MAX_ANSWER_BYTES,
+                    headers=headers,
+                    private=self._own_headers,
+                    content=content,
+                )
+            except (BadRedirect, httpx.UnsupportedProtocol, UnicodeError, OverflowError):
                 self._note(began, "non_retriable_error", "3xx")
                 raise Refused(f"{self._subject}: the endpoint redirects to something that is not a URL", 302) from None
             except AnswerTooLong:
@@ -180,27 +192,6 @@ class Poster:
             except (httpx.HTTPError, OSError) as error:
                 raise self._no_answer(channel, error, began) from error
         return self._accept(response, began)
-
-    def _exchange(self, channel: HttpChannel, content: bytes, headers: dict[str, str], began: float) -> httpx.Response:
-        """The answer at the end of the redirects. Every hop gets the body; only the host of the node gets its headers,
-        which may be credentials."""
-        url, own = self._url, self._own_headers
-        for _ in range(_MAX_REDIRECTS + 1):
-            response = channel.exchange(
-                "POST",
-                url,
-                max_bytes=_MAX_ANSWER_BYTES,
-                seconds=max(self._options.timeout_s - (time.monotonic() - began), 0.001),
-                headers={**headers, **own},
-                content=content,
-            )
-            location = response.headers.get("location")
-            if response.status_code not in _REDIRECTS or location is None:
-                break
-            url = url.join(location)
-            if url.host != self._url.host or (self._url.scheme, url.scheme) == ("https", "http"):
-                own = {}
-        return response
 
     def _accept(self, response: httpx.Response, began: float) -> bytes:
         status = response.status_code
@@ -217,8 +208,8 @@ class Poster:
                 self._gate.hold(error.wait_s)
             raise error
         self._note(began, "non_retriable_error", status_class)
-        if status in _REDIRECTS and "location" in response.headers:
-            message = f"{self._subject}: the endpoint answers with more than {_MAX_REDIRECTS} redirects"
+        if status in REDIRECTS and "location" in response.headers:
+            message = f"{self._subject}: the endpoint answers with more than {MAX_REDIRECTS} redirects"
         raise Refused(message, status)
 
     def _no_answer(self, channel: HttpChannel, error: Exception, began: float) -> PermanentError | TransientError:
