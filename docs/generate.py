@@ -108,6 +108,7 @@ SETTINGS = {
         "external_http_handler.trigger_max_count",
         "external_http_handler.operator_timeout_sec",
         "external_http_handler.buffer_size",
+        "record_batch_size",
         "http_secret_header",
         "http_secret_value",
     ),

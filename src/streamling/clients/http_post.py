@@ -78,8 +78,8 @@ class PostOptions:
 class Refused(PermanentError):
     """The endpoint has answered, and a retry cannot change the answer."""
 
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(HTTP_FAILED, message)
+    def __init__(self, message: str, status: int, node: str) -> None:
+        super().__init__(HTTP_FAILED, message, node=node)
         self.status = status
 
 
@@ -184,7 +184,8 @@ class Poster:
                 )
             except (BadRedirect, httpx.UnsupportedProtocol, UnicodeError, OverflowError):
                 self._note(began, "non_retriable_error", "3xx")
-                raise Refused(f"{self._subject}: the endpoint redirects to something that is not a URL", 302) from None
+                message = f"{self._subject}: the endpoint redirects to something that is not a URL"
+                raise Refused(message, 302, self._options.node) from None
             except AnswerTooLong:
                 self._note(began, "non_retriable_error", "body_read_error")
                 message = f"{self._subject}: an answer has more than {_MAX_ANSWER_BYTES >> 20} MB"
@@ -210,7 +211,7 @@ class Poster:
         self._note(began, "non_retriable_error", status_class)
         if status in REDIRECTS and "location" in response.headers:
             message = f"{self._subject}: the endpoint answers with more than {MAX_REDIRECTS} redirects"
-        raise Refused(message, status)
+        raise Refused(message, status, self._options.node)
 
     def _no_answer(self, channel: HttpChannel, error: Exception, began: float) -> PermanentError | TransientError:
         import httpx
