@@ -81,7 +81,7 @@ def _epoch(number: int) -> Epoch:
 def http() -> Iterator[Figure]:
     yield webhook("one row per request", "rows", rows=5_000, size=0)
     yield webhook("batches", "batches", rows=500_000, size=_BATCH_ROWS)
-    for width in (1, 4, 8):
+    for width in (1, 4):
         yield handler(width, rows=500 * width)
 
 
@@ -111,14 +111,17 @@ def webhook_rate(name: str, url: str, rows: int) -> float:
 
 
 def handler(width: int, *, rows: int) -> Figure:
+    """Medians of three, interleaved."""
+    ours, others = [], []
     with _endpoint(_SERVER_MS) as url:
-        mine = statistics.median(handler_rate(url, width, rows) for _ in range(3))
+        for _ in range(3):
+            ours.append(handler_rate(url, width, rows))
+            others.append(float(run_plain("http_loop.py", url, str(rows), "0", str(width))[0]))
+    mine, other = statistics.median(ours), statistics.median(others)
     most = width / (_SERVER_MS / 1000)
-    ratio = mine / most
+    compared = f"{mine / most:.2f} x the most possible, {mine / other:.2f} x httpx alone ({other:,.0f})"
     name = f"handler, {width} requests of {_SERVER_MS} ms at once"
-    return Figure(
-        name, f"{mine:,.0f} rows/s", f"{ratio:.2f} x the most possible ({most:,.0f})", ">= 0.8 x", ratio >= 0.8
-    )
+    return Figure(name, f"{mine:,.0f} rows/s", compared, ">= 0.8 x", mine >= 0.8 * most)
 
 
 def handler_rate(url: str, width: int, rows: int) -> float:

@@ -146,9 +146,12 @@ class _Pass:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
         window: deque[Future[list[Exchange]]] = deque()
+        # There are as many threads as there may be requests in flight. Some units wait for them, so that a thread has
+        # its next request ready when an answer comes.
+        waiting = 2 * self._client.concurrency + 2
         try:
             for unit in self._requests.units(batches):
-                if len(window) >= self._client.concurrency:
+                if len(window) >= waiting:
                     yield from self._results.add(window.popleft().result())
                 window.append(self._submit(unit))
             while window:
