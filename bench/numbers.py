@@ -17,6 +17,7 @@ import pyarrow.dataset
 from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
+from bench.http import http
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
 from bench.kafka_sink import kafka_sink
@@ -217,6 +218,7 @@ ALL = {
     "files": files,
     "transform": transform,
     "python": python,
+    "http": http,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,

@@ -41,7 +41,7 @@ DOCS = Path(__file__).resolve().parent
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
 WITHOUT_EFFECT = ("telemetry", "parallelism")
 # except in these kinds.
-WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"))
+WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"), (Role.TRANSFORM, "handler"), (Role.SINK, "webhook"))
 
 # The settings that do something today, in the order of the page.
 SETTINGS = {
@@ -103,6 +103,14 @@ SETTINGS = {
             "pool_idle_timeout_secs",
             "pool_max_lifetime_secs",
         )
+    ),
+    "http": (
+        "external_http_handler.trigger_max_count",
+        "external_http_handler.operator_timeout_sec",
+        "external_http_handler.buffer_size",
+        "record_batch_size",
+        "http_secret_header",
+        "http_secret_value",
     ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }

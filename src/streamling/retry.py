@@ -62,6 +62,7 @@ def retry(
         except TransientError as error:
             clean_up()
             wait = min(pause(attempt), _REMEDIED_S if error.remedied else _LONGEST_S)
+            wait = max(wait, error.wait_s or 0.0)
             spent = time.monotonic() - began
             if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
                 raise

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.harness import Row, Workspace
+from support.http_server import Answer, Request, recording_server
 from support.kafka_broker import KafkaBroker
 from support.kafka_sink_samples import committed, rows_of
 from support.postgres_server import Database, PostgresServer
@@ -165,6 +166,26 @@ sinks:
     works = [cluster.work_directory(0), cluster.work_directory(1)]
     for directory in {str(row["place"]) for row in rows}:
         assert any(Path(directory).is_relative_to(work) for work in works)
+
+
+def test_executors_call_an_endpoint_and_the_driver_another(place: Workspace) -> None:
+    def doubled(request: Request) -> Answer:
+        return Answer(body=json.dumps([{**row, "twice": 2 * row["id"]} for row in request.rows]).encode())
+
+    with recording_server(doubled) as server, recording_server() as hook:
+        place.write(f"""
+sources:
+  numbers: {{type: generator, rows: 5000, primary_key: id}}
+transforms:
+  asked: {{type: handler, from: numbers, primary_key: id, url: '{server.url}', schema_override: {{twice: int64}},
+    batch_size: 100, secret_name: crm}}
+sinks:
+  told: {{type: webhook, from: asked, url: '{hook.url}'}}
+""")
+        secret = {"HTTP_SECRET_HEADER__CRM": "X-Crm", "HTTP_SECRET_VALUE__CRM": "s3cret-Of-Crm"}
+        place.run(**secret, **ON_EXECUTORS).succeeded()
+        assert {request.headers["x-crm"] for request in server.requests} == {"s3cret-Of-Crm"}
+        assert [(row["id"], row["twice"]) for row in hook.rows] == [(n, 2 * n) for n in range(5000)]
 
 
 EPOCH_ROWS = 60_000

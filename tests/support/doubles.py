@@ -275,6 +275,7 @@ class Rig:
     limit: int | None = None
     driver_rows: int = 10
     takeover_ms: int = 50
+    same_rows: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)
 
@@ -313,6 +314,7 @@ class Rig:
             ],
             outlets=outlets,
             stop=self.stop,
+            same_rows=self.same_rows,
         )
         bad_rows = BadRows(plan, "app", progress, letter_stores(plan, Settings()))
         listeners = [*self.sources.values(), *self.sinks.values()]
@@ -320,7 +322,7 @@ class Rig:
 
     @property
     def recording(self) -> bool:
-        return any(s.capabilities.guarantee is Guarantee.EXACTLY_ONCE for s in self.sinks.values())
+        return self.same_rows or any(s.capabilities.guarantee is Guarantee.EXACTLY_ONCE for s in self.sinks.values())
 
     def run(self) -> EpochLoop:
         loop = self.loop()

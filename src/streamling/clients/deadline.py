@@ -7,18 +7,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
 class Deadline:
-    """Shuts a socket down when an answer takes too long, which wakes up the thread that waits for it.
-
-    `socket_number` is the file descriptor of an open socket; with None there is nothing to cut.
+    """Calls `cut` when an answer takes too long. It shuts the connection down (`shut_down`), which wakes up the thread
+    that waits for the answer. With None there is nothing to cut.
     """
 
-    def __init__(self, socket_number: int | None) -> None:
-        self._socket_number = socket_number
+    def __init__(self, cut: Callable[[], object] | None) -> None:
+        self._cut = cut
         self._changed = threading.Condition()
         self._due: float | None = None
         self._wakes_at = math.inf
@@ -51,7 +50,7 @@ class Deadline:
             # wakes up by itself.
             if due is None or due >= self._wakes_at:
                 return
-            if self._thread is None and self._socket_number is not None:
+            if self._thread is None and self._cut is not None:
                 self._thread = threading.Thread(target=self._watch, name="deadline", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -61,15 +60,16 @@ class Deadline:
             while not self._closed:
                 left = None if self._due is None else self._due - time.monotonic()
                 if left is not None and left <= 0:
-                    self._cut()
+                    self.expired = True
+                    if self._cut is not None:
+                        self._cut()
                     self._due = None
                     continue
                 self._wakes_at = self._due if self._due is not None else math.inf
                 self._changed.wait(left)
 
-    def _cut(self) -> None:
-        self.expired = True
-        if self._socket_number is None:
-            return
-        with suppress(OSError), socket.socket(fileno=os.dup(self._socket_number)) as link:
-            link.shutdown(socket.SHUT_RDWR)
+
+def shut_down(socket_number: int) -> None:
+    """End the connection of a socket in both directions. A socket that is closed already is left alone."""
+    with suppress(OSError), socket.socket(fileno=os.dup(socket_number)) as link:
+        link.shutdown(socket.SHUT_RDWR)

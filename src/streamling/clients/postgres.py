@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamling import __version__
-from streamling.clients.deadline import Deadline
+from streamling.clients.deadline import Deadline, shut_down
 from streamling.clients.postgres_errors import Verdict, classify, hint_for, is_untrusted, message_of
 from streamling.clients.tls import HOW_TO_TRUST, trusted_certificates
 from streamling.errors import SINK_FAILED, Condition, PermanentError, StreamlingError, TransientError
@@ -207,7 +208,7 @@ class PostgresSession:
             self._drop()
         if self._connection is None:
             self._connection = self._connect()
-            self._deadline = Deadline(self._connection.fileno())
+            self._deadline = Deadline(partial(shut_down, self._connection.fileno()))
             self._opened_at = now
             self._last_used_at = now
 

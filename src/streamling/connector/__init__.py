@@ -17,6 +17,7 @@ from streamling.connector.capabilities import (
 from streamling.connector.kinds import Kind, Probe, register
 from streamling.connector.positions import compare_positions
 from streamling.connector.reports import BadRow, Counted, Reached, Report
+from streamling.connector.request_keys import RequestKeys
 from streamling.connector.runtime import KeyValues, Runtime
 from streamling.connector.sink import Applied, Sink, SinkContext, WaitsForOthers, Writer
 from streamling.connector.slices import Epoch, Json, Offer, Room, Slice, Task
@@ -46,6 +47,7 @@ __all__ = [
     "Reached",
     "Reader",
     "Report",
+    "RequestKeys",
     "Room",
     "Runtime",
     "Sink",

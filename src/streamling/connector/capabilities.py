@@ -56,6 +56,10 @@ class TransformCapabilities:
     """The same input gives the same output, and repeating it does no harm: the engine may repeat its work."""
     one_to_one: bool = False
     """Every row that is not rejected gives exactly one row."""
+    batch: BatchPolicy | None = None
+    same_rows: bool = False
+    """An interrupted epoch is replayed with the same rows, also if no sink has it: its requests have keys by which
+    another system recognises them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class SinkCapabilities:
     """The run ends once so many rows are written; None = the limit of the application settings."""
     observer: bool = False
     """Only watches: it has no record limit."""
+    same_rows: bool = False
+    """As in `TransformCapabilities`."""
 
     def __post_init__(self) -> None:
         if self.transactional and self.placement is Placement.ANY:

@@ -75,6 +75,8 @@ class Report:
     """The size of `rows` as Arrow holds them."""
     detail: Json = None
     """Data of a writer for its sink: where the rows are staged, for example."""
+    skipped: int = 0
+    """Rows that the target has refused, and that the writer has dropped because the sink is configured to."""
 
     @property
     def complete(self) -> bool:
@@ -99,4 +101,5 @@ def combine(reports: Iterable[Report]) -> Report:
         bad_rows=tuple(bad for report in all_reports for bad in report.bad_rows),
         counts=dict(counts),
         bytes=sum(report.bytes for report in all_reports),
+        skipped=sum(report.skipped for report in all_reports),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,3 +30,7 @@ class Runtime:
     metrics: Metrics
     generation: str = ""
     """Identity of the state: processes with the same one share their positions."""
+    ends_retries: Callable[[], bool] = lambda: False
+    """For a node of the driver that retries by itself: whether it must give up, because the run stops or has failed."""
+    pause: Callable[[float], object] = time.sleep
+    """Sleeps so many seconds between two attempts, or until retries end."""

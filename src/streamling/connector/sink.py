@@ -118,6 +118,11 @@ class Sink(ABC):
         """The epoch, and every earlier one, is durable in every sink. Not called for every epoch."""
         return
 
+    def trouble(self) -> str | None:
+        """What keeps it from making progress at the moment, if it retries by itself. Called from any thread; never
+        blocks."""
+        return None
+
     def result(self) -> Sequence[Mapping[str, Any]] | None:
         """Rows for the program that started the run, once it has ended; None for sinks that write them elsewhere."""
         return None

@@ -109,6 +109,13 @@ class Epoch:
     """The size of the rows of the source that gave most; estimated where executors read them."""
     chunk_rows: Mapping[str, int] = field(default_factory=dict)
     """By source: how many rows make a partition, 0 where every part is one."""
+    previous: int = 0
+    """For an epoch with rows without slices: the number of the last such epoch before it that was finalized. Mostly the
+    same when a source gives the rows again after a crash."""
+    partition: int = 0
+    """For a processor in an executor: the partition of the epoch that it has."""
+    tasks: int = 1
+    """For a processor in an executor: how many partitions of the epoch may be processed at once."""
 
     @property
     def rows(self) -> int:

@@ -67,6 +67,15 @@ class Summary:
     rows_of: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Troubled:
+    transform: Transform
+
+    @property
+    def trouble(self) -> str | None:
+        return self.transform.trouble()
+
+
 class Execution:
     """One run of a pipeline. Other threads may read only the attributes that say so."""
 
@@ -186,6 +195,8 @@ class Execution:
             outlets=self._outlets,
             stop=stop,
             now_us=prepared.now_us,
+            transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
+            same_rows=_needs_same_rows(prepared),
         )
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
@@ -216,13 +227,22 @@ class Execution:
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
         if exactly_once:
             _log_unreplayable_sources(prepared)
-        return Journal(store, recording=exactly_once)
+        return Journal(store, recording=exactly_once or _needs_same_rows(prepared))
 
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
         for node in prepared.connectors:
-            node.attach(Runtime(self._settings.application_id, store, self._metrics, epoch_generation))
+            node.attach(
+                Runtime(
+                    self._settings.application_id,
+                    store,
+                    self._metrics,
+                    epoch_generation,
+                    lambda: stop.ends_retries,
+                    stop.pause_retries,
+                )
+            )
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
         for source in prepared.sources.values():
             source.join(stop.wake)
@@ -232,6 +252,7 @@ class Execution:
     def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
         troubled: dict[str, HasTrouble] = {source.node: source for source in sources}
+        troubled |= {prepared.plan.node(ref).id: _Troubled(t) for ref, t in prepared.transforms.items()}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
         self._progress.set_running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
 
@@ -339,6 +360,12 @@ class Execution:
         if f"'{node.name}'" not in error.message:
             error.message = f"{node.described()}: {error.message}"
             error.args = (error.message,)
+
+
+def _needs_same_rows(prepared: PreparedPipeline) -> bool:
+    """Whether a node needs interrupted epochs to be replayed with the same rows."""
+    nodes: list[Transform | Sink] = [*prepared.transforms.values(), *prepared.sinks.values()]
+    return any(node.capabilities.same_rows for node in nodes)
 
 
 def _log_unreplayable_sources(prepared: PreparedPipeline) -> None:

@@ -111,6 +111,8 @@ class TransientError(StreamlingError):
     kind = "transient error"
     remedied = False
     """Whether the cause is already gone, for example a broken connection that was closed: the retry need not wait."""
+    wait_s: float | None = None
+    """How many seconds the other side asks to wait before the next attempt."""
 
 
 class Fenced(TransientError):

@@ -345,6 +345,18 @@ SINK_FAILED = condition(
     "A sink could not write its rows.",
     "The cause is the message of the target system. Positions did not move: the next run replays the epoch.",
 )
+HTTP_FAILED = condition(
+    "HTTP_FAILED",
+    "The endpoint of a handler or a webhook does not answer, rejects a request, or answers with something else than "
+    "rows.",
+    "The message has the status and the beginning of the answer. No answer, 408, 429 and 5xx are retried; for others "
+    "check `url`, the headers and what the endpoint expects. Positions did not move: the next run replays the epoch.",
+)
+SECRET_MISSING = condition(
+    "SECRET_MISSING",
+    "A node names a secret that the settings do not have, or that cannot be sent as a header.",
+    "Set the environment variable that the message names.",
+)
 TOO_MANY_BAD_ROWS = condition(
     "TOO_MANY_BAD_ROWS",
     "An epoch has more bad rows than `dead_letter.max` of the node.",

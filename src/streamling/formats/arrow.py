@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -160,6 +161,26 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema, node: str) -> pa.Record
                 DATA_ERROR, f"column {field.name!r} does not fit {field.type}: {error}", node=node, cause=error
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
+    """Batches of `size` rows, the last one smaller; without a size, the batches as they come. None of them is empty."""
+    if size is None:
+        yield from (batch for batch in batches if batch.num_rows)
+        return
+    buffer: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        while batch.num_rows:
+            head = batch.slice(0, size - rows)
+            buffer.append(head)
+            rows += head.num_rows
+            batch = batch.slice(head.num_rows)
+            if rows == size:
+                yield pa.concat_batches(buffer)
+                buffer, rows = [], 0
+    if buffer:
+        yield pa.concat_batches(buffer)
 
 
 def unknown_operations(batch: pa.RecordBatch) -> dict[int, str]:

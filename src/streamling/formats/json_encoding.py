@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,13 @@ def plain_texts(array: pa.Array, type_: DataType | None) -> pa.Array:
     if quote or not _may_be_quoted(array.type):
         return texts
     return pa.array([None if text is None else text.strip('"') for text in texts.to_pylist()], pa.string())
+
+
+def key_texts(batch: pa.RecordBatch, key: Sequence[str], schema: Schema) -> pa.Array:
+    """The values of the key columns as text, joined with `:`; `NULL` for null."""
+    types = {field.name: field.type for field in schema}
+    texts = [plain_texts(batch.column(name), types[name]) for name in key]
+    return pc.binary_join_element_wise(*texts, ":", null_handling="replace", null_replacement="NULL")
 
 
 def _may_be_quoted(type_: pa.DataType) -> bool:

@@ -225,6 +225,9 @@ def _time(value: Any, unit: str) -> time:
     return (_EPOCH + since).time()
 
 
+_NATIVE = {"u256": (0, 2**256 - 1), "i256": (-(2**255), 2**255 - 1)}
+
+
 def _decimal(value: Any, type_: DataType) -> Decimal | str:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         raise ValueError(value)
@@ -233,6 +236,8 @@ def _decimal(value: Any, type_: DataType) -> Decimal | str:
     except InvalidOperation as error:
         raise ValueError(value) from error
     if not number.is_finite():
+        raise ValueError(value)
+    if type_.native is not None and not _NATIVE[type_.native][0] <= number <= _NATIVE[type_.native][1]:
         raise ValueError(value)
     precision, scale = type_.precision or 0, type_.scale or 0
     negative, digits = _unscaled(number, precision, scale) if number else (False, "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamling.spec.mask import mask_url
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import MAX_LABELS, label_fault
 from streamling.spec.pipeline.plugin_options import PluginOptions
@@ -18,7 +19,7 @@ def node_labels(node: NodeSpec) -> dict[str, str]:
         "operator_type": "plugin" if plugin else node.type,
     }
     identity = {name: getattr(node.options, name, None) for name in node.options.identity_labels}
-    known = {name: str(value) for name, value in identity.items() if value is not None}
+    known = {name: mask_url(str(value)) for name, value in identity.items() if value is not None}
     return {**known, **node.options.telemetry.labels, **fixed}
 
 

@@ -225,6 +225,34 @@ def test_a_limit_is_reached_by_rows_written_and_zero_means_none() -> None:
         outlet.limit = limit
         answers.append(outlet.limit_reached)
     assert answers == [False, False, False, True, True]
+    outlet.limit, outlet.skipped = 6, 1
+    assert outlet.limit_reached, "rows that the sink has skipped count as well"
+
+
+def test_the_trouble_of_a_sink_that_retries_by_itself_is_shown() -> None:
+    (outlet,) = outlets(out=(sink := LedgerSink()))
+    sink.trouble = lambda: "answers 503"  # type: ignore[method-assign]
+    assert outlet.trouble == "answers 503"
+
+
+def test_a_sink_that_fails_ends_the_retries_inside_of_the_others() -> None:
+    stop, patient, failing = StopRequest(), LedgerSink(), LedgerSink()
+    begun = threading.Event()
+
+    def wait(epoch: Epoch) -> None:
+        begun.set()
+        stop.pause_retries(60)
+        raise TransientError(SINK_FAILED, "still no answer")
+
+    def fail(epoch: Epoch) -> None:
+        begun.wait(10)
+        raise PermanentError(SINK_FAILED, "broken")
+
+    patient.before_commit, failing.before_commit = wait, fail
+    began = time.monotonic()
+    with pytest.raises(PermanentError, match="broken"):
+        flush(outlets(patient=patient, failing=failing), stop=stop)
+    assert time.monotonic() - began < 10
 
 
 # Epochs that are too large

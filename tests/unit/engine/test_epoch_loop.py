@@ -241,6 +241,28 @@ def test_an_epoch_that_no_sink_has_is_dropped_and_cut_anew_smaller() -> None:
     assert r.left() == []
 
 
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_an_epoch_whose_requests_have_keys_comes_again_as_it_was(guarantee: Guarantee) -> None:
+    """Also if no sink has it, and if its replay crashes too. But not forever."""
+    r = large_rig({"out": LedgerSink(guarantee)}, same_rows=True)
+    tried = set()
+    for _ in range(11):
+        r.sinks["out"].before_commit = crash
+        r.crash()
+        tried |= {str([(s.start, s.end) for s in epoch.slices]) for epoch in r.left()}
+    assert len(tried) == 1
+    r.run()
+    sizes = [epoch.rows for epoch in r.sinks["out"].epochs]
+    assert sizes[0] == MANY // 2 and r.sinks["out"].rows == list(range(MANY)) and r.left() == []
+
+
+def test_an_epoch_whose_requests_have_keys_is_cut_if_it_is_too_large() -> None:
+    r = large_rig({"out": LedgerSink(Guarantee.AT_LEAST_ONCE)}, same_rows=True)
+    r.dataflow.before_compute = too_large_from(MANY // 4)
+    r.run()
+    assert r.sinks["out"].rows == list(range(MANY)) and r.left() == []
+
+
 def test_an_epoch_that_crashes_again_and_again_gets_smaller_until_its_size_can_not_be_the_reason() -> None:
     r, sizes = large_rig(), []
     for _ in range(5):

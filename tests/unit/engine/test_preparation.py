@@ -138,7 +138,7 @@ def test_a_lookup_that_hangs_does_not_hold_up_the_check(
 
 
 def test_a_run_refuses_what_it_cannot_run_and_names_everything(tmp_path: Path, asked: list[str]) -> None:
-    text = PIPELINE.replace("type: memory, from: t", "type: webhook, from: t, url: 'http://localhost'")
+    text = PIPELINE.replace("type: memory, from: t", "type: clickhouse, from: t, table: t, primary_key: id")
     with pytest.raises(InvalidPipeline) as caught:
         prepare(written(tmp_path, text), Settings())
     assert codes(caught.value) == [("NOT_RUNNABLE", "a"), ("NOT_RUNNABLE", "out")]

@@ -82,3 +82,19 @@ def test_a_handler_needs_an_address_an_input_and_a_key() -> None:
     found = problems("transform", "type: handler")
     assert [p.code for p in found] == ["MISSING_FIELD"] * 3
     assert {p.message.rsplit("'", 2)[1] for p in found} == {"from", "url", "primary_key"}
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "content-Encoding"])
+def test_headers_that_follow_from_the_body_cannot_be_set(name: str) -> None:
+    code, line, message = refused(f"url: http://h\nheaders: {{{name}: x}}")
+    assert (code, line) == ("INVALID_VALUE", 7) and name in message
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["max_requests_per_second: 0", "max_requests_per_second: .inf", "sign_with: ''", "compression: zstd"],
+)
+def test_limits_signatures_and_compression_have_bounds(field: str) -> None:
+    assert refused(f"url: http://h\n{field}")[:2] == ("INVALID_VALUE", 7)
+    options = endpoint("url: http://h\nmax_requests_per_second: 0.5\nsign_with: key\ncompression: gzip")
+    assert (options.max_requests_per_second, options.sign_with, options.compression) == (0.5, "key", "gzip")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from streamling.connector import Slice
+from streamling.connector import BatchPolicy, Slice
 from streamling.engine.data.capacity import Capacity
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
@@ -38,6 +38,10 @@ class RunContext:
     stop: StopRequest
     now_us: Callable[[Sequence[Slice]], int] = lambda slices: time.time_ns() // 1000
     """What `now()` means in an epoch of these slices, microseconds since 1970 UTC."""
+    transform_policies: Sequence[BatchPolicy] = ()
+    """What batching transforms wait for."""
+    same_rows: bool = False
+    """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
     """The ids that this process has made, the latest last."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -36,7 +35,6 @@ log = logging.getLogger(__name__)
 _REMIND_S = 10.0
 # After this an open epoch is reported as overdue; its writes are still retried.
 _OVERDUE_S = 300.0
-_CHECK_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +49,11 @@ class Outlet:
     offered: int = 0
     bad_rows: tuple[BadRow, ...] = ()
     """Rows of the current epoch that the sink rejects."""
+    skipped: int = 0
+    """Rows that the target has refused and that were dropped."""
     delivered: str = ""
     """The id of the last epoch that it has."""
-    trouble: str | None = None
+    retry_trouble: str | None = None
     """Why the sink does not accept the current epoch, while its write is retried."""
 
     @property
@@ -67,10 +67,15 @@ class Outlet:
 
     @property
     def limit_reached(self) -> bool:
-        return bool(self.limit) and self.written >= (self.limit or 0)
+        return bool(self.limit) and self.written + self.skipped >= (self.limit or 0)
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the sink from making progress now."""
+        return self.retry_trouble or self.sink.trouble()
 
     def note_trouble(self, trouble: str | None) -> None:
-        self.trouble = trouble
+        self.retry_trouble = trouble
 
 
 class Delivery:
@@ -90,7 +95,6 @@ class Delivery:
         self._progress = progress
         self._bad_rows = bad_rows
         self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
-        self._failed = threading.Event()
         self._lanes = make_lanes(outlets)
         self._pool = ThreadPoolExecutor(max(len(self._lanes), 1), thread_name_prefix="flush")
 
@@ -101,7 +105,7 @@ class Delivery:
         A sink that fails does not keep the others from finishing.
         """
         began, epoch = time.monotonic(), results.epoch
-        self._failed.clear()
+        self._stop.failed.clear()
         waiting: dict[Future[None], list[Outlet]] = {}
         for lane in self._lanes:
             chosen = [outlet for outlet in lane if outlet in outlets]
@@ -117,7 +121,7 @@ class Delivery:
                     failures.append(error)
                     # Stop the retries of the other sinks and log every failure: the first error must not wait for a
                     # sink that retries forever.
-                    self._failed.set()
+                    self._stop.failed.set()
                     # The loop cuts the epoch, or finds the row and reports it.
                     if not isinstance(error, EpochTooLarge | RowFailure):
                         log.error("sink %s failed; the other sinks finish the epoch if they can: %s", names, error)
@@ -171,20 +175,14 @@ class Delivery:
                     divisible=results.max_bytes is not None,
                 ),
                 what=f"sink '{outlet.name}'",
-                stopping=lambda: self._stop.requested or self._failed.is_set(),
-                sleep=self._pause,
+                stopping=lambda: self._stop.ends_retries,
+                sleep=self._stop.pause_retries,
                 clean_up=lambda: outlet.sink.abort(results.epoch),
                 on_trouble=outlet.note_trouble,
             )
         except WaitsForOthers:
             outlet.sink.abort(results.epoch)
             raise
-
-    def _pause(self, seconds: float) -> None:
-        """Sleep until the time is over, a stop is requested or another sink has failed."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._failed.is_set() and not self._stop.requested:
-            self._stop.pause(min(left, _CHECK_S))
 
     def _attempt(self, outlet: Outlet, results: Results, exclusions: Exclusions, *, final: bool) -> None:
         epoch, node = results.epoch, outlet.node
@@ -198,7 +196,10 @@ class Delivery:
         self._streaks[node.id].add(arrived, outlet.bad_rows)
         outlet.written += written
         outlet.arrived += arrived
-        self._progress.count_rows(node.id, rows_in=arrived + len(outlet.bad_rows), rows_out=written)
+        skipped = sum(report.skipped for report in reports)
+        outlet.skipped += skipped
+        rows_in = arrived + skipped + len(outlet.bad_rows)
+        self._progress.count_rows(node.id, rows_in=rows_in, rows_out=written, rejected=skipped)
         outlet.offered += epoch.rows
         outlet.delivered = epoch.id
         crash_point("after-commit", node.ref)

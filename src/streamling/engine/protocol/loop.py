@@ -90,6 +90,7 @@ class EpochLoop:
                 self._recovery.resume([source for source in self._context.sources if source.assignment_changed])
             buffered = _combine([source.buffered() for source in self._context.sources])
             policies = [(policy, o.share) for o in self._context.outlets if (policy := o.sink.capabilities.batch)]
+            policies += [(policy, 1.0) for policy in self._context.transform_policies]
             timing = Timing(
                 since_last_epoch=time.monotonic() - self._last_epoch,
                 checkpoint_interval=self._context.settings.checkpoint_interval_sec,
@@ -124,6 +125,7 @@ class EpochLoop:
 
     def _make_epoch(self, number: int, intakes: Mapping[str, Intake]) -> Epoch:
         slices = tuple(s for intake in intakes.values() for s in intake.slices)
+        loose_rows = sum(intake.loose_rows for intake in intakes.values())
         return Epoch(
             id=self._context.new_epoch_id(),
             number=number,
@@ -132,7 +134,8 @@ class EpochLoop:
             now_us=self._context.now_us(slices),
             seed=secrets.randbits(62),
             slices=slices,
-            loose_rows=sum(intake.loose_rows for intake in intakes.values()),
+            loose_rows=loose_rows,
+            previous=ask_state(self._context.journal.last_loose) if loose_rows and self._context.same_rows else 0,
             bytes=max((intake.report.bytes for intake in intakes.values()), default=0),
             chunk_rows={node: intake.chunk_rows for node, intake in intakes.items()},
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamling.connector import Epoch, Json, Slice
-from streamling.engine.protocol.state.store import EPOCH_KEY, PENDING_PREFIX, StateStore
+from streamling.engine.protocol.state.store import EPOCH_KEY, LOOSE_KEY, PENDING_PREFIX, StateStore
 from streamling.errors import STATE_MOVED, Fenced
 from streamling.plan.replay import LETTERS_PREFIX
 
@@ -30,13 +30,16 @@ class Pending:
     epoch: Epoch
     plan: str
     records: Mapping[str, Json]
+    replays: int = 0
+    """How often its replay has begun."""
 
     def split(self) -> list[Pending]:
         """One pending epoch per slice."""
         parts = []
         for slice_ in self.epoch.slices:
             key = _record_key(slice_)
-            parts.append(Pending(replace(self.epoch, slices=(slice_,)), self.plan, {key: self.records[key]}))
+            epoch = replace(self.epoch, slices=(slice_,))
+            parts.append(Pending(epoch, self.plan, {key: self.records[key]}, self.replays))
         return parts
 
 
@@ -56,6 +59,14 @@ class Journal:
     def next_number(self) -> int:
         stored = self._store.get(EPOCH_KEY)
         return (stored if isinstance(stored, int) else 0) + 1
+
+    def last_loose(self) -> int:
+        """The number of the last epoch with rows without slices of which the sources were told that it is finalized."""
+        stored = self._store.get(LOOSE_KEY)
+        return stored if isinstance(stored, int) else 0
+
+    def set_last_loose(self, number: int) -> None:
+        self._store.put({LOOSE_KEY: number})
 
     def record(self, epoch: Epoch, plan: str) -> Pending:
         """Record the epoch, under a higher number if another process has used its number in the meantime.
@@ -100,8 +111,8 @@ class Journal:
 
         A process that drops the record later then abandons the id in use, not one that was abandoned before.
         """
-        epoch = replace(pending.epoch, id=epoch_id)
-        renamed = Pending(epoch, pending.plan, _records(epoch, pending.plan))
+        epoch, replays = replace(pending.epoch, id=epoch_id), pending.replays + 1
+        renamed = Pending(epoch, pending.plan, _records(epoch, pending.plan, replays), replays)
         self._exchange(epoch, pending.records, renamed.records)
         return renamed
 
@@ -140,11 +151,11 @@ def _record_key(slice_: Slice) -> str:
     return f"{PENDING_PREFIX}{slice_.key}"
 
 
-def _records(epoch: Epoch, plan: str) -> dict[str, Json]:
-    return {_record_key(s): _record(epoch, plan, index, s) for index, s in enumerate(epoch.slices)}
+def _records(epoch: Epoch, plan: str, replays: int = 0) -> dict[str, Json]:
+    return {_record_key(s): _record(epoch, plan, index, s, replays) for index, s in enumerate(epoch.slices)}
 
 
-def _record(epoch: Epoch, plan: str, index: int, slice_: Slice) -> dict[str, Json]:
+def _record(epoch: Epoch, plan: str, index: int, slice_: Slice, replays: int) -> dict[str, Json]:
     return {
         "epoch": epoch.id,
         "number": epoch.number,
@@ -155,6 +166,7 @@ def _record(epoch: Epoch, plan: str, index: int, slice_: Slice) -> dict[str, Jso
         "slice": slice_.to_json(),
         "bytes": epoch.bytes,
         "chunk_rows": epoch.chunk_rows.get(slice_.node, 0),
+        "replays": replays,
     }
 
 
@@ -176,4 +188,5 @@ def _pending(records: Mapping[str, tuple[Mapping[str, Json], Slice]], applicatio
         bytes=int(str(first.get("bytes", _LIKELY_BYTES * sum(s.rows for s in slices)))),
         chunk_rows={node: int(str(rows)) for node, rows in chunk_rows.items()},
     )
-    return Pending(epoch, str(first["plan"]), {key: dict(record) for key, (record, _) in records.items()})
+    all_records = {key: dict(record) for key, (record, _) in records.items()}
+    return Pending(epoch, str(first["plan"]), all_records, int(str(first.get("replays", 0))))

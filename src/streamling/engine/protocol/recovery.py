@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 # Fenced this often in a row while no position moves: the target is ahead of the state, and will stay so.
 _FENCED_WITHOUT_PROGRESS = 3
+# An epoch whose replays were interrupted this often is read again in smaller ones.
+_MAX_REPLAYS = 10
 
 
 class Recovery:
@@ -81,15 +83,20 @@ class Recovery:
             for part in pending.split():
                 self._recover(part)
             return
-        if all(answer is Applied.NO for answer in answers.values()):
+        if all(answer is Applied.NO for answer in answers.values()) and not self._is_repeated(pending):
             answers |= self._ask(lambda sink: sink.abandon(epoch))
-        if all(answer is Applied.NO for answer in answers.values()):
+        if all(answer is Applied.NO for answer in answers.values()) and not self._is_repeated(pending):
             log.info("epoch %d was interrupted before any sink had written it; reading its rows again", epoch.number)
             ask_state(lambda: self._context.journal.drop(pending))
             self._context.capacity.shrink(epoch, crashed=True)
             return
         missing = [o for o in self._context.outlets if answers.get(o.node.ref) is not Applied.YES]
         self._replay(pending, missing)
+
+    def _is_repeated(self, pending: Pending) -> bool:
+        """Whether an epoch that no sink has is replayed as it was all the same, because requests were sent for it that
+        another system must recognise. Not forever: it may be the epoch itself that ends the process."""
+        return self._context.same_rows and bounds(pending.epoch) != self.last_cut and pending.replays < _MAX_REPLAYS
 
     def _is_partly_applied(self, epoch: Epoch) -> bool:
         """Whether a sink has some slices of the epoch and lacks others: several owners have written them."""

@@ -145,6 +145,9 @@ class EpochSteps:
                 self._notify_source(source, slices)
         for listener in self._listeners:
             listener.finalized(epoch.number)
+        if epoch.loose_rows and self._context.same_rows:
+            # After the sources have stored their positions: rows that they give again follow the same epoch.
+            ask_state(lambda: self._context.journal.set_last_loose(epoch.number))
         self._count_epoch(epoch, rows, time.monotonic() - began)
 
     def _notify_source(self, source: ReadAhead, slices: Sequence[Slice]) -> None:

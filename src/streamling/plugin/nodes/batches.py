@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,26 +20,6 @@ from streamling.plugin.bases import ByColumns, ByPrimaryKey, PluginError, RoundR
 from streamling.plugin.nodes.instance import Instance
 
 _REASON = "plugin_error"
-
-
-def rebatch(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
-    """Batches of `size` rows, the last one smaller; without a size, the batches as they come. None of them is empty."""
-    if size is None:
-        yield from (batch for batch in batches if batch.num_rows)
-        return
-    buffer: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        while batch.num_rows:
-            head = batch.slice(0, size - rows)
-            buffer.append(head)
-            rows += head.num_rows
-            batch = batch.slice(head.num_rows)
-            if rows == size:
-                yield pa.concat_batches(buffer)
-                buffer, rows = [], 0
-    if buffer:
-        yield pa.concat_batches(buffer)
 
 
 class Dealer:

@@ -102,8 +102,9 @@ class StatelessProcessor:
     batch_rows: int | None
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+        from streamling.formats.arrow import rebatch
         from streamling.formats.exchange import to_plugin
-        from streamling.plugin.nodes.batches import accept_batches, process, rebatch
+        from streamling.plugin.nodes.batches import accept_batches, process
 
         own = self.instance()
         for batch in rebatch(batches, self.batch_rows):

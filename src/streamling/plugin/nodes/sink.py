@@ -33,7 +33,8 @@ class PluginSink(RowReceiver, Sink):
         return self
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        from streamling.plugin.nodes.batches import process, rebatch
+        from streamling.formats.arrow import rebatch
+        from streamling.plugin.nodes.batches import process
 
         group, rows = self.group, 0
         bad: list[BadRow] = []

@@ -46,7 +46,8 @@ class PluginTransform(RowReceiver, Transform):
         return self
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow]:
-        from streamling.plugin.nodes.batches import accept_batches, process, rebatch
+        from streamling.formats.arrow import rebatch
+        from streamling.plugin.nodes.batches import accept_batches, process
 
         if self._context is None:
             raise AssertionError("not opened")

@@ -15,7 +15,7 @@ from streamling.connector import BadRow
 from streamling.formats.avro_encoding import CannotEncode
 from streamling.formats.avro_fit import RowEncoder
 from streamling.formats.json import json_row
-from streamling.formats.json_encoding import encode_json, plain_texts
+from streamling.formats.json_encoding import encode_json, key_texts, plain_texts
 from streamling.plan.types import OPERATION_COLUMN, Schema
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ class MessageMaker:
 
     def keys(self, batch: pa.RecordBatch) -> pa.Array:
         """The values of the key columns as text, joined with `:`; `NULL` for null."""
-        types = {field.name: field.type for field in self.columns}
-        texts = [plain_texts(batch.column(name), types[name]) for name in self.key]
-        joined = pc.binary_join_element_wise(*texts, ":", null_handling="replace", null_replacement="NULL")
-        return joined.cast(pa.binary())
+        return key_texts(batch, self.key, self.columns).cast(pa.binary())
 
     def _unknown_operation(self, row: pa.RecordBatch, index: int) -> BadRow:
         value = row.column(OPERATION_COLUMN)[0].as_py()

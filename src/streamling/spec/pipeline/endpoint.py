@@ -15,7 +15,17 @@ from streamling.spec.secret import Secret
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _MEDIA_TYPE = re.compile(rf"{_HEADER_NAME.pattern}/{_HEADER_NAME.pattern}[ \t]*(;.*)?")
+# A wrong value would make requests that no server can read.
+_OWN_HEADERS = ("content-length", "transfer-encoding", "content-encoding")
 _NOT_PRINTABLE = re.compile(r"[\s\x00-\x1f\x7f]")
+
+
+def is_header_name(text: str) -> bool:
+    return _HEADER_NAME.fullmatch(text) is not None
+
+
+def is_header_value(text: str) -> bool:
+    return _HEADER_VALUE.fullmatch(text) is not None
 
 
 class Endpoint(Options):
@@ -29,6 +39,19 @@ class Endpoint(Options):
     one_row_per_request: bool = Field(default=False, description="Send one row per request instead of a list of rows.")
     payload_version: Literal[0, 1] = Field(
         default=0, description="Format of a row: 0 is the row itself, 1 an object with `data` and `metadata`."
+    )
+    compression: Literal["none", "gzip"] = Field(default="none", description="Compression of the bodies of requests.")
+    sign_with: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of a secret in the settings; each request is signed with its value, in the header "
+        "`X-Streamling-Signature`.",
+    )
+    max_requests_per_second: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Limit of the requests to the host of the URL."
+    )
+    deduplicate_requests: bool = Field(
+        default=False, description="Send equal bodies of one epoch only once; the answer counts for all of them."
     )
 
     @field_validator("url")
@@ -49,6 +72,8 @@ class Endpoint(Options):
                 raise invalid_value("must have a value that is one line of printable ASCII characters", field=name)
             if name.lower() == "content-type" and not _MEDIA_TYPE.fullmatch(value.reveal()):
                 raise invalid_value("is not a valid media type like application/json", field=name)
+            if name.lower() in _OWN_HEADERS:
+                raise invalid_value("is a header that follows from the body and cannot be set", field=name)
             if (first := seen.setdefault(name.lower(), name)) != name:
                 raise invalid_value(f"is the same header as '{first}'; case does not matter", field=name)
         return headers

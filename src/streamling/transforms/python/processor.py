@@ -132,7 +132,7 @@ class PythonProcessor:
     batch_rows: int | None
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
-        from streamling.plugin.nodes.batches import rebatch
+        from streamling.formats.arrow import rebatch
 
         try:
             own = self.loaded()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Epoch, Placement, Processor, Transform
@@ -20,6 +20,7 @@ from streamling.spec.pipeline.options import OnError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 class ProcessStep:
@@ -46,7 +47,7 @@ class ProcessStep:
             sender = self._reports.sender(results.session.sparkContext)
             stage = ProcessStage(
                 self._processor,
-                results.epoch,
+                replace(results.epoch, tasks=_slots(results.session)),
                 self._input.schema,
                 self.node.id,
                 self.node.spec.name,
@@ -81,6 +82,11 @@ class ProcessStep:
         return NodeRows(results, self.node, table=table, chunk_rows=chunk_rows(report), shared=shared)
 
 
+def _slots(session: SparkSession) -> int:
+    """How many tasks may run at once. At most so many share what a processor limits; there may be fewer."""
+    return max(int(session.sparkContext.defaultParallelism), 1)
+
+
 def max_bad_rows(on_error: OnError) -> int | None:
     """How many bad rows are kept. All of them if they become dead letters, because finding them again would need a
     second call of the processor; of skipped rows the first ones are enough for the log."""
@@ -103,5 +109,6 @@ class ProcessStage:
         limit = max_bad_rows(self.on_error)
         rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, max_bad_rows=limit)
         input_batches = (cast_batch(batch, schema, self.node_name) for batch in batches)
-        yield from rows.batches(self.processor.process(self.epoch, input_batches))
+        epoch = replace(self.epoch, partition=partition)
+        yield from rows.batches(self.processor.process(epoch, input_batches))
         self.sender.add({(self.epoch.id, self.node_id, partition, 0): rows.report})

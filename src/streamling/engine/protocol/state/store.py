@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 GENERATION_KEY = "__generation"
 EPOCH_KEY = "__epoch"
+LOOSE_KEY = "__loose_epoch"
 PENDING_PREFIX = "__pending:"
 PIPELINE_KEY = "__pipeline"
 SINKS_KEY = "__sinks"

@@ -1,4 +1,8 @@
-"""`handler`: rows posted to a URL, and replaced by the rows of the answer."""
+"""`handler`: rows posted to a URL, and replaced by the rows of the answer.
+
+Answers are not stored: an epoch that is replayed after a crash sends its requests again, with the same
+`Idempotency-Key` each.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, field_validator
 
-from streamling.connector import Kind, register
+from streamling.connector import Kind, Transform, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding
 from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
@@ -16,6 +20,7 @@ from streamling.spec.faults import did_you_mean, invalid_value
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.endpoint import Endpoint
 from streamling.spec.pipeline.options import Batched, Parallel, ReadsNode, RequiredKey, TransformOptions
+from streamling.spec.settings import Settings
 
 
 class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, TransformOptions):
@@ -56,4 +61,10 @@ class HandlerOptions(Endpoint, Parallel, Batched, RequiredKey, ReadsNode, Transf
         return Schema((*(column for column in remaining if column not in operation), *added, *operation))
 
 
-register(Kind(Role.TRANSFORM, "handler", HandlerOptions))
+def _build(node: NodeSpec, settings: Settings) -> Transform:
+    from streamling.transforms.handler.transform import HandlerTransform
+
+    return HandlerTransform(node, settings)
+
+
+register(Kind(Role.TRANSFORM, "handler", HandlerOptions, _build))
