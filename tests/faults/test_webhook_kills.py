@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 ROWS = 1500
 KEYS = 50
-KILLS = 10
+KILLS = 5
 FAULTS = (
     Answer(fault="reset"),
     Answer(500, b"broken"),
