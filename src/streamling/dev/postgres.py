@@ -22,7 +22,7 @@ from streamling.dev.observer import Observer
 from streamling.dev.packages import install
 from streamling.dev.server import HOST, DevServer, Site
 from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
-from streamling.engine.process.archive import cache_directory
+from streamling.disk import cache_directory
 from streamling.errors import SERVER_FAILED, UserError
 
 _PINNED = "18.4"
