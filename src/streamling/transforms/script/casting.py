@@ -8,6 +8,7 @@ three walk the types in the same order.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -32,10 +33,10 @@ SPANS = ("time32", "time64", "duration")
 DECIMALS = ("decimal", "decimal_arb")
 TEXTS = ("string", "interval")
 _DAY_MS = 86_400_000
+_NATIVE = {"u256": (0, 2**256 - 1), "i256": (-(2**255), 2**255 - 1)}
 # What every object inherits: a column of such a name must be the object's own.
-_INHERITED = frozenset(
-    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
-    "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__".split()
+_INHERITED = re.compile(
+    r"constructor|hasOwnProperty|isPrototypeOf|propertyIsEnumerable|toLocaleString|toString|valueOf|__.*__"
 )
 _SAMPLED_ROWS = 10
 
@@ -58,7 +59,7 @@ def batch_program(
         writing.member(column.type, "o", column.name, column.name, 0)
     levels = range(len(writing.levels))
     known = json.dumps({f.name: 1 for f in (*input_, *output)})
-    body = _BATCH.format(
+    return _BATCH.format(
         name=BATCH_FUNCTION,
         readers="\n".join(reading.functions),
         reader_variables="".join(f"let {name};" for name in reading.variables),
@@ -89,14 +90,13 @@ def batch_program(
         texts=", ".join(s.name for s in writing.slots if s.type == "text"),
         limit=OUTPUT_BYTES,
     )
-    return body
 
 
 _BATCH = """
 (function (tools, script) {{
 "use strict";
 const {{state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong, toBool,
-  toText, toDecimal, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
+  toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
   extraKeys, reset, pack, lengthsOf, view, fill, put, hasOwn, out, P, F64, I32, Bytes, B64, U64, MOST, LEAST,
   Int16Array, micros}} = tools;
 const BOOL = [false, true, null], known = {known};
@@ -232,7 +232,7 @@ class _Writing:
     def member(self, type_: DataType, owner: str, name: str, path: str, level: int) -> None:
         """Write a member of the object in the variable `owner`."""
         read = f"{owner}[{_text(name)}]" if name != "__proto__" else f'{owner}["__proto__"]'
-        if name in _INHERITED:
+        if _INHERITED.fullmatch(name):
             read = f"(hasOwn({owner}, {_text(name)}) ? {read} : null)"
         self.body.append(f"v = {read};")
         self.value(type_, path, level)
@@ -272,7 +272,11 @@ class _Writing:
         elif kind in DECIMALS:
             text, mask = self._slot("text", level), self._slot("Bytes", level)
             limits = f"{type_.precision}, {type_.scale}"
-            self.body.append(f"{text}[{k}] = toDecimal(v, {limits}, {mask}, {k}, {column}, {called});")
+            value = f"toDecimal(v, {limits}, {mask}, {k}, {column}, {called})"
+            if type_.native is not None:
+                least_, most_ = _NATIVE[type_.native]
+                value = f"inside({value}, {least_}n, {most_}n, v, {column}, {called})"
+            self.body.append(f"{text}[{k}] = {value};")
         elif kind in MOMENTS or kind in SPANS:
             data, rest, mask = (self._slot(t, level) for t in ("F64", "Int16Array", "Bytes"))
             most_ms = 0 if kind == "duration" else _DAY_MS

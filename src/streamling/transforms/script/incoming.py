@@ -37,7 +37,7 @@ class Incoming:
         self._header.append(self._size)
         if data.nbytes:
             self._pieces.append((self._size, data))
-            self._seed = zlib.crc32(data, self._seed)
+            self._seed = zlib.crc32(memoryview(data), self._seed)
         self._size += -(-data.nbytes // 8) * 8
 
     def add_text(self, text: pa.Buffer) -> None:
@@ -188,12 +188,14 @@ def _add_texts(incoming: Incoming, array: pa.Array) -> None:
 
 def utf16_places(data: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Places in UTF-8 bytes as places in the same text in UTF-16."""
-    return np.concatenate(([0], np.cumsum(utf16_units(data))))[ends]
+    places: np.ndarray[Any, Any] = np.concatenate(([0], np.cumsum(utf16_units(data))))[ends]
+    return places
 
 
 def utf16_units(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """For every byte of UTF-8: how many units of UTF-16 begin with it."""
-    return ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
+    units: np.ndarray[Any, Any] = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
+    return units
 
 
 def _add_binary(incoming: Incoming, array: pa.Array) -> None:

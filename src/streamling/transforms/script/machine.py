@@ -9,12 +9,14 @@ The compiled module is cached per user, because compiling takes half a second an
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
 import struct
 import threading
 import time
+import weakref
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -95,7 +97,6 @@ class Machine:
         import wasmtime
 
         loaded = _loaded(image)
-        self._engine = loaded.engine
         self._store = wasmtime.Store(loaded.engine)
         self._store.set_limits(memory_size=MEMORY_BYTES)
         self._store.set_epoch_deadline(1 << 40)
@@ -112,6 +113,7 @@ class Machine:
         self._staging = 0
         self._staging_bytes = 0
         self._out = self._call("qjs_alloc", 4)
+        _machines.add(self)
 
     def close(self) -> None:
         self._store.close()
@@ -259,7 +261,7 @@ class Machine:
 
     def _limited(self, seconds: float) -> _Limited:
         self._store.set_epoch_deadline(int(seconds / _TICK_S) + 2)
-        return _Limited(self._engine)
+        return _Limited()
 
     def _call(self, name: str, *arguments: int) -> Any:
         import wasmtime
@@ -307,9 +309,6 @@ _USED = (
 class _Limited:
     """While a call runs, the time of the engine moves on."""
 
-    def __init__(self, engine: wasmtime.Engine) -> None:
-        self._engine = engine
-
     def __enter__(self) -> None:
         _ticker().enter()
 
@@ -340,8 +339,7 @@ class _Ticker:
             with self._condition:
                 self._condition.wait_for(lambda: self._working)
             time.sleep(_TICK_S)
-            for engine in _engines():
-                engine.increment_epoch()
+            wasm_engine().increment_epoch()
 
 
 class _Loaded:
@@ -352,16 +350,14 @@ class _Loaded:
 
         self.engine = engine
         self.module = module
-        self.services = wasmtime.Module(engine, wasmtime.wat2wasm(_SERVICES))
-        self.clock = wasmtime.Module(engine, wasmtime.wat2wasm(_CLOCK))
+        self.services = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_SERVICES)))
+        self.clock = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_CLOCK)))
 
 
 _lock = threading.Lock()
+_machines: weakref.WeakSet[Machine] = weakref.WeakSet()
+_bundled: dict[tuple[int, str], wasmtime.Module] = {}
 _modules: dict[tuple[int, Path | None], _Loaded] = {}
-
-
-def _engines() -> list[wasmtime.Engine]:
-    return [wasm_engine()]
 
 
 def wasm_engine() -> wasmtime.Engine:
@@ -392,12 +388,36 @@ def _loaded(image: Path | None) -> _Loaded:
     key = (os.getpid(), image)
     with _lock:
         if key not in _modules:
-            code = image.read_bytes() if image else (files("quickjs_rs") / "_guest.wasm").read_bytes()
-            _modules[key] = _Loaded(wasm_engine(), compiled(code))
+            module = _compiled(image.read_bytes()) if image else _bundled_module("_guest.wasm")
+            _modules[key] = _Loaded(wasm_engine(), module)
         return _modules[key]
 
 
-def compiled(code: bytes) -> wasmtime.Module:
+def bundled(name: str) -> wasmtime.Module:
+    """A module of the package of the engine."""
+    with _lock:
+        return _bundled_module(name)
+
+
+def _bundled_module(name: str) -> wasmtime.Module:
+    key = (os.getpid(), name)
+    if key not in _bundled:
+        _bundled[key] = _compiled((files("quickjs_rs") / name).read_bytes())
+    return _bundled[key]
+
+
+@atexit.register
+def _free() -> None:
+    """The library cannot free its objects once the interpreter has begun to end."""
+    for machine in list(_machines):
+        machine.close()
+    _modules.clear()
+    _bundled.clear()
+    if _engine.cache_info().currsize:
+        wasm_engine().close()
+
+
+def _compiled(code: bytes) -> wasmtime.Module:
     """The module, from the cache of the user if it is there. Raises BrokenImage."""
     import wasmtime
 
@@ -424,4 +444,4 @@ def _store(path: Path, data: bytes | bytearray) -> None:
         draft.write_bytes(data)
         draft.replace(path)
     except OSError:
-        draft.unlink(missing_ok=True)  # without a cache every process compiles
+        return  # without a cache every process compiles

@@ -207,7 +207,8 @@ def _cut_by_length(data: _Array, lengths: _Array) -> pa.Array:
     """Texts that contain the separator: cut by their lengths in UTF-16."""
     units = np.concatenate(([0], np.cumsum(utf16_units(data))))
     starts = np.concatenate(([0], np.cumsum(lengths.astype(np.int64) + 1)))[:-1]
-    first = np.searchsorted(units, starts)
-    last = np.searchsorted(units, starts + lengths)
+    # A character of several bytes is counted with its first byte: the place is behind the last one.
+    first = np.searchsorted(units, starts, side="right") - 1
+    last = np.searchsorted(units, starts + lengths, side="right") - 1
     raw = data.tobytes()
     return pa.array([raw[a:b].decode() for a, b in zip(first, last, strict=True)], pa.string())

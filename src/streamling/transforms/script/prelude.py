@@ -237,6 +237,10 @@ function toDecimal(v, precision, scale, mask, k, column, type) {
   const sign = parts[1] === "-" && (whole || rest) ? "-" : "";
   return sign + (whole || "0") + (rest ? "." + rest : "");
 }
+function inside(text, least, most, v, column, type) {
+  if (text !== "" && (Big(text) < least || Big(text) > most)) throw misfit(v, column, type);
+  return text;
+}
 const MOMENT = /^\s*([+-]?\d{4,6})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?)?\s*$/;
 const CLOCK = /^\s*(-?)(\d{1,9}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*$/;
 let micros = 0;
@@ -274,7 +278,7 @@ function toMoment(v, mask, k, column, type) {
       } else micros = 0;
     }
   }
-  if (!(ms >= -62135596800000 && ms <= 253402300799999)) throw misfit(v, column, type);
+  if (!(ms >= -62135596800000 && ms <= 253402300800000)) throw misfit(v, column, type);
   return ms;
 }
 function toSpan(v, most, mask, k, column, type) {
@@ -392,7 +396,7 @@ function pack(counts, slots, textSlots, sources, limit) {
   return result;
 }
 const tools = {state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong, toBool,
-  toText, toDecimal, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
+  toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
   extraKeys, reset, pack, lengthsOf, view, fill, put, hasOwn, out, P, F64, I32, Bytes, B64, U64, MOST, LEAST,
   Int16Array, micros: () => micros, names: () => Object.getOwnPropertyNames(globalThis)};
 return tools;

@@ -7,12 +7,11 @@ before the error fails because of the comment, and one that is cut behind the er
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from difflib import SequenceMatcher
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from streamling.transforms.script.machine import compiled, wasm_engine
+from streamling.transforms.script.machine import bundled, wasm_engine
 
 _TYPESCRIPT = 1 | 1 << 8
 _OK, _UNCHANGED = 0, 1
@@ -34,21 +33,22 @@ class TranspileError(Exception):
 
 def transpile(source: str) -> str:
     """JavaScript that does the same. Raises TranspileError."""
-    code, error = _Transpiler().run(source)
-    if error is not None:
-        raise TranspileError(error, find_error(source, error))
-    return code
+    with closing(_Transpiler()) as transpiler:
+        code, error = transpiler.run(source)
+        if error is not None:
+            raise TranspileError(error, _find_error(transpiler, source, error))
+        return code
 
 
 def syntax_error(source: str) -> tuple[str, int] | None:
     """What is wrong with a text, and where; JavaScript is valid TypeScript, with few exceptions."""
-    _, error = _Transpiler().run(source)
-    return None if error is None else (error, find_error(source, error))
+    with closing(_Transpiler()) as transpiler:
+        _, error = transpiler.run(source)
+        return None if error is None else (error, _find_error(transpiler, source, error))
 
 
-def find_error(source: str, error: str) -> int:
+def _find_error(transpiler: _Transpiler, source: str, error: str) -> int:
     """The offset of the first token that the transpiler cannot accept."""
-    transpiler = _Transpiler()
     places = [match.start() for match in _TOKEN.finditer(source)] + [len(source)]
     ends = [match.end() for match in _TOKEN.finditer(source)]
     low, high = 0, len(ends)  # the first `low` tokens are fine, the first `high` ones are not
@@ -90,8 +90,11 @@ class _Transpiler:
         self._store.set_wasi(wasmtime.WasiConfig())
         linker = wasmtime.Linker(wasm_engine())
         linker.define_wasi()
-        self._exports = linker.instantiate(self._store, _module()).exports(self._store)
+        self._exports = linker.instantiate(self._store, bundled("_transform.wasm")).exports(self._store)
         self._memory: Any = self._exports["memory"]
+
+    def close(self) -> None:
+        self._store.close()
 
     def run(self, source: str) -> tuple[str, str | None]:
         """The code, or what is wrong."""
@@ -121,8 +124,3 @@ class _Transpiler:
     def _call(self, name: str, *arguments: int) -> int:
         function: Any = self._exports[name]
         return int(function(self._store, *arguments) or 0)
-
-
-@cache
-def _module() -> Any:
-    return compiled((files("quickjs_rs") / "_transform.wasm").read_bytes())
