@@ -16,11 +16,6 @@ from streamling.spec.pipeline import NodeSpec
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
 
 
-def cache_directory() -> Path:
-    """Per user, never inside a project."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling"
-
-
 def safe_name(ref: str) -> str:
     """A file name for a node, whose own name may have any characters. Different nodes get different names."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in ref).lstrip("._")

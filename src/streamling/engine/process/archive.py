@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from streamling.disk import cache_directory
 from streamling.engine.process.java import java_home, major_version
 from streamling.engine.process.jvm import flags, spark_jars
+from streamling.user_cache import cache_directory
 
 
 def archive_path(java: Path) -> Path:

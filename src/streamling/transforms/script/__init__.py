@@ -1,8 +1,8 @@
 """`script`: a function in JavaScript or TypeScript, called for every row.
 
 It runs in a sandbox, QuickJS in WebAssembly, in the process that has the rows: no files, no network, no clock.
-`sandbox.py` calls it batch by batch; columns cross in `incoming.py` and `outgoing.py`, and become rows and columns again
-in JavaScript that `casting.py` generates from the schemas.
+`sandbox.py` calls it batch by batch; columns cross in `incoming.py` and `outgoing.py`, and become rows and columns
+again in JavaScript that `casting.py` generates from the schemas.
 """
 
 from __future__ import annotations

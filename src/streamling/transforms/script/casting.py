@@ -95,8 +95,9 @@ def batch_program(
 _BATCH = """
 (function (tools, script) {{
 "use strict";
-const {{state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong, toBool,
-  toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
+const {{state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong,
+  toBool, toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail,
+  isFatal, beyond, none,
   extraKeys, reset, pack, lengthsOf, view, fill, put, hasOwn, out, P, F64, I32, Bytes, B64, U64, MOST, LEAST,
   Int16Array, micros}} = tools;
 const BOOL = [false, true, null], known = {known};
@@ -274,8 +275,8 @@ class _Writing:
             limits = f"{type_.precision}, {type_.scale}"
             value = f"toDecimal(v, {limits}, {mask}, {k}, {column}, {called})"
             if type_.native is not None:
-                least_, most_ = _NATIVE[type_.native]
-                value = f"inside({value}, {least_}n, {most_}n, v, {column}, {called})"
+                lowest, highest = _NATIVE[type_.native]
+                value = f"inside({value}, {lowest}n, {highest}n, v, {column}, {called})"
             self.body.append(f"{text}[{k}] = {value};")
         elif kind in MOMENTS or kind in SPANS:
             data, rest, mask = (self._slot(t, level) for t in ("F64", "Int16Array", "Bytes"))

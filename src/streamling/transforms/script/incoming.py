@@ -37,7 +37,7 @@ class Incoming:
         self._header.append(self._size)
         if data.nbytes:
             self._pieces.append((self._size, data))
-            self._seed = zlib.crc32(memoryview(data), self._seed)
+            self._seed = zlib.crc32(data.data, self._seed)
         self._size += -(-data.nbytes // 8) * 8
 
     def add_text(self, text: pa.Buffer) -> None:

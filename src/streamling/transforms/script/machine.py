@@ -1,70 +1,24 @@
 """The sandbox of scripts: QuickJS as a WebAssembly module, in wasmtime.
 
 The module has no access to files, network, clock or random numbers: the functions that it imports are defined in
-WebAssembly as well (`_IMPORTS`), and none of them leads out. A call is stopped by wasmtime when its time is over, in
+WebAssembly as well (`modules.py`), and none of them leads out. A call is stopped by wasmtime when its time is over, in
 whatever loop it is; memory and stack have fixed limits. After a trap the instance must not be used again.
-
-The compiled module is cached per user, because compiling takes half a second and loading two milliseconds.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import hashlib
-import os
 import struct
-import threading
-import time
-import weakref
-from functools import cache
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamling.disk import cache_directory
+from streamling.transforms.script.modules import NO_LIMIT, BrokenImage, Running, at_end, sandbox_modules
 
 if TYPE_CHECKING:
     import wasmtime
 
 MEMORY_BYTES = 128 << 20
-STACK_BYTES = 1 << 20
-_TICK_S = 0.05
 _OK, _JS_ERROR = 0, 1
-_SERVICES = """
-(module
-  (type $clock (func (param i32 i64 i32) (result i32)))
-  (type $pair (func (param i32 i32) (result i32)))
-  (table (export "table") 2 funcref)
-  (func (export "clock_time_get") (type $clock)
-    (call_indirect (type $clock) (local.get 0) (local.get 1) (local.get 2) (i32.const 0)))
-  (func (export "environ_sizes_get") (type $pair)
-    (call_indirect (type $pair) (local.get 0) (local.get 1) (i32.const 1)))
-  (func (export "environ_get") (type $pair) (i32.const 0))
-  (func (export "random_get") (type $pair) (i32.const 0))
-  (func (export "fd_close") (param i32) (result i32) (i32.const 8))
-  (func (export "fd_fdstat_get") (type $pair) (i32.const 8))
-  (func (export "fd_seek") (param i32 i64 i32 i32) (result i32) (i32.const 8))
-  (func (export "fd_write") (param i32 i32 i32 i32) (result i32) (i32.const 8))
-  (func (export "proc_exit") (param i32) unreachable)
-  (func (export "host_interrupt") (result i32) (i32.const 0))
-  (func (export "host_call") (param i32 i32 i32 i32 i32) (result i32) (i32.const -1))
-  (func (export "host_module_normalize") (param i32 i32 i32 i32 i32) (result i32) (i32.const 0))
-  (func (export "host_module_load") (param i32 i32 i32) (result i32) (i32.const 0)))
-"""
-# The memory belongs to the module that imports the services above, so what writes to it is linked afterwards.
-_CLOCK = """
-(module
-  (import "guest" "memory" (memory 0))
-  (import "services" "table" (table 2 funcref))
-  (global (export "nanoseconds") (mut i64) (i64.const 0))
-  (func $clock (param i32 i64 i32) (result i32)
-    (i64.store (local.get 2) (global.get 0)) (i32.const 0))
-  (func $sizes (param i32 i32) (result i32)
-    (i32.store (local.get 0) (i32.const 0)) (i32.store (local.get 1) (i32.const 0)) (i32.const 0))
-  (elem (i32.const 0) $clock $sizes))
-"""
 
 
 class ScriptFault(Exception):
@@ -86,20 +40,16 @@ class Stopped(Exception):
         """`time`, `stack`, `memory` or `crash`."""
 
 
-class BrokenImage(Exception):
-    """The file is not a sandbox that this version can use."""
-
-
 class Machine:
     """One instance of the engine, with a memory of its own. Not for several threads at once."""
 
     def __init__(self, image: Path | None = None) -> None:
         import wasmtime
 
-        loaded = _loaded(image)
+        loaded = sandbox_modules(image)
         self._store = wasmtime.Store(loaded.engine)
         self._store.set_limits(memory_size=MEMORY_BYTES)
-        self._store.set_epoch_deadline(1 << 40)
+        self._store.set_epoch_deadline(NO_LIMIT)
         services = wasmtime.Instance(self._store, loaded.services, []).exports(self._store)
         try:
             imports = [services[i.name or ""] for i in loaded.module.imports]
@@ -113,7 +63,7 @@ class Machine:
         self._staging = 0
         self._staging_bytes = 0
         self._out = self._call("qjs_alloc", 4)
-        _machines.add(self)
+        at_end(self)
 
     def close(self) -> None:
         self._store.close()
@@ -126,7 +76,7 @@ class Machine:
         """Run a program; returns a handle of its value. Raises ScriptFault and Stopped."""
         data = code.encode()
         self._stage(len(data), [(0, data)])
-        with self._limited(seconds):
+        with Running(self._store, seconds):
             return self._result(self._call("eval_code", self._staging, len(data), self._out))
 
     def apply(self, function: int, arguments: list[int], seconds: float) -> int:
@@ -136,7 +86,7 @@ class Machine:
         pointer = self._call("qjs_alloc", max(4, len(packed)))
         self._memory.write(self._store, packed, pointer)
         this = self._call("new_undefined")
-        with self._limited(seconds):
+        with Running(self._store, seconds):
             status = self._call("call_function", function, this, pointer, len(arguments), self._out)
             for handle in (*arguments, this):
                 self._call("free_value", handle)
@@ -145,7 +95,7 @@ class Machine:
 
     def run_jobs(self, seconds: float) -> None:
         """Run what promises have left to do."""
-        with self._limited(seconds):
+        with Running(self._store, seconds):
             self._call("execute_pending_jobs")
 
     def stage(self, size: int, pieces: list[tuple[int, Any]]) -> None:
@@ -259,10 +209,6 @@ class Machine:
         (handle,) = struct.unpack("<i", self.peek(self._out, 4))
         return self._handle(handle)
 
-    def _limited(self, seconds: float) -> _Limited:
-        self._store.set_epoch_deadline(int(seconds / _TICK_S) + 2)
-        return _Limited()
-
     def _call(self, name: str, *arguments: int) -> Any:
         import wasmtime
 
@@ -304,144 +250,3 @@ _USED = (
     "qjs_last_ptr",
     "qjs_result_free",
 )
-
-
-class _Limited:
-    """While a call runs, the time of the engine moves on."""
-
-    def __enter__(self) -> None:
-        _ticker().enter()
-
-    def __exit__(self, *_: object) -> None:
-        _ticker().leave()
-
-
-class _Ticker:
-    """Moves the time of the engines of this process on while one of them works."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._working = 0
-        threading.Thread(target=self._run, name="script clock", daemon=True).start()
-
-    def enter(self) -> None:
-        with self._condition:
-            self._working += 1
-            if self._working == 1:
-                self._condition.notify()
-
-    def leave(self) -> None:
-        with self._condition:
-            self._working -= 1
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._working)
-            time.sleep(_TICK_S)
-            wasm_engine().increment_epoch()
-
-
-class _Loaded:
-    """What all instances of a process share."""
-
-    def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module) -> None:
-        import wasmtime
-
-        self.engine = engine
-        self.module = module
-        self.services = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_SERVICES)))
-        self.clock = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(_CLOCK)))
-
-
-_lock = threading.Lock()
-_machines: weakref.WeakSet[Machine] = weakref.WeakSet()
-_bundled: dict[tuple[int, str], wasmtime.Module] = {}
-_modules: dict[tuple[int, Path | None], _Loaded] = {}
-
-
-def wasm_engine() -> wasmtime.Engine:
-    """The engine of this process; a forked process gets its own."""
-    return _engine(os.getpid())
-
-
-def _ticker() -> _Ticker:
-    return _ticker_of(os.getpid())
-
-
-@cache
-def _ticker_of(process: int) -> _Ticker:
-    return _Ticker()
-
-
-@cache
-def _engine(process: int) -> wasmtime.Engine:
-    import wasmtime
-
-    config = wasmtime.Config()
-    config.epoch_interruption = True
-    config.max_wasm_stack = STACK_BYTES
-    return wasmtime.Engine(config)
-
-
-def _loaded(image: Path | None) -> _Loaded:
-    key = (os.getpid(), image)
-    with _lock:
-        if key not in _modules:
-            module = _compiled(image.read_bytes()) if image else _bundled_module("_guest.wasm")
-            _modules[key] = _Loaded(wasm_engine(), module)
-        return _modules[key]
-
-
-def bundled(name: str) -> wasmtime.Module:
-    """A module of the package of the engine."""
-    with _lock:
-        return _bundled_module(name)
-
-
-def _bundled_module(name: str) -> wasmtime.Module:
-    key = (os.getpid(), name)
-    if key not in _bundled:
-        _bundled[key] = _compiled((files("quickjs_rs") / name).read_bytes())
-    return _bundled[key]
-
-
-@atexit.register
-def _free() -> None:
-    """The library cannot free its objects once the interpreter has begun to end."""
-    for machine in list(_machines):
-        machine.close()
-    _modules.clear()
-    _bundled.clear()
-    if _engine.cache_info().currsize:
-        wasm_engine().close()
-
-
-def _compiled(code: bytes) -> wasmtime.Module:
-    """The module, from the cache of the user if it is there. Raises BrokenImage."""
-    import wasmtime
-
-    engine = wasm_engine()
-    digest = hashlib.sha256(code + f"{version('wasmtime')} {STACK_BYTES}".encode()).hexdigest()
-    path = cache_directory() / f"wasm-{digest[:20]}.bin"
-    try:
-        return wasmtime.Module.deserialize_file(engine, str(path))
-    except wasmtime.WasmtimeError:
-        pass  # not there, or written for another processor
-    try:
-        module = wasmtime.Module(engine, code)
-    except wasmtime.WasmtimeError as error:
-        raise BrokenImage(str(error).splitlines()[0]) from error
-    _store(path, module.serialize())
-    return module
-
-
-def _store(path: Path, data: bytes | bytearray) -> None:
-    """Several processes may do this at once: the last one wins, and all of them write the same."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError:
-        return  # without a cache every process compiles

@@ -17,22 +17,25 @@ PRELUDE = (
     r"""
 (function (state) {
 "use strict";
-const {apply, construct} = Reflect, {isArray} = Array, {stringify} = JSON, {floor, trunc, abs, round} = Math;
+const {apply} = Reflect, {isArray} = Array, {stringify} = JSON, {floor, trunc, abs, round} = Math;
 const {keys, defineProperty, preventExtensions, hasOwn} = Object, Inf = Infinity;
+const AnyArray = Object.getPrototypeOf(Int8Array);
 const uncurry = f => (self, ...rest) => apply(f, self, rest);
-const TA = Object.getPrototypeOf(Int8Array).prototype, D = Date, Bytes = Uint8Array, Buf = ArrayBuffer, Big = BigInt;
+const TA = AnyArray.prototype, D = Date, Bytes = Uint8Array, Buf = ArrayBuffer, Big = BigInt;
 const F64 = Float64Array, I32 = Int32Array, B64 = BigInt64Array, U64 = BigUint64Array, Str = String, Num = Number;
-const Internal = InternalError, MapOf = Map, Err = Error, Rx = RegExp, P = Promise, R = RangeError, Fun = Function, Sym = Symbol;
+const Internal = InternalError, MapOf = Map, Err = Error, P = Promise;
 const sliceArray = uncurry(Array.prototype.slice), join = uncurry(Array.prototype.join);
 const split = uncurry(String.prototype.split), substring = uncurry(String.prototype.substring);
 const toLower = uncurry(String.prototype.toLowerCase), trim = uncurry(String.prototype.trim);
 const padEnd = uncurry(String.prototype.padEnd), repeat = uncurry(String.prototype.repeat);
 const isWellFormed = uncurry(String.prototype.isWellFormed), toWellFormed = uncurry(String.prototype.toWellFormed);
-const put = uncurry(TA.set), view = uncurry(TA.subarray), fill = uncurry(TA.fill), exec = uncurry(RegExp.prototype.exec);
+const put = uncurry(TA.set), view = uncurry(TA.subarray), fill = uncurry(TA.fill);
+const exec = uncurry(RegExp.prototype.exec);
 const forEachOf = uncurry(Map.prototype.forEach), timeOf = uncurry(Date.prototype.getTime);
+const setDay = uncurry(Date.prototype.setUTCFullYear), dayOf = uncurry(Date.prototype.getUTCDate);
 const toISO = uncurry(Date.prototype.toISOString), utc = Date.UTC, parse = parseInt;
 const digitsOf = uncurry(BigInt.prototype.toString), toFixed = uncurry(Number.prototype.toFixed);
-const SAFE = Num.MAX_SAFE_INTEGER, MOST = 9223372036854775807n, LEAST = -9223372036854775808n;
+const SAFE = Num.MAX_SAFE_INTEGER, SAFE_BIG = Big(SAFE), MOST = 9223372036854775807n, LEAST = -9223372036854775808n;
 preventExtensions(Object.prototype);
 state[3] = ~state[3];
 
@@ -110,7 +113,10 @@ function strings() {
 }
 function binaries() {
   const ends = offsets(), data = codes(), values = [];
-  for (let i = 0, start = 0; i < ends.length; i++) { values[i] = new Bytes(view(data, start, ends[i])); start = ends[i]; }
+  for (let i = 0, start = 0; i < ends.length; i++) {
+    values[i] = new Bytes(view(data, start, ends[i]));
+    start = ends[i];
+  }
   return patch(values);
 }
 function own(object, key, value) {
@@ -140,7 +146,8 @@ function misfit(v, column, type, why) {
 function wrong(v) {
   if (typeof v === "object" && v !== null && v instanceof P)
     return new Mismatch("the function returned a promise; it must be synchronous");
-  return new Mismatch("the function returned " + kindOf(v) + "; it must return an object, an array of objects, or null");
+  const right = "; it must return an object, an array of objects, or null";
+  return new Mismatch("the function returned " + kindOf(v) + right);
 }
 function none(mask, k, lost) { mask[k] = 1; if (lost) nulls++; return 0; }
 const NUMERIC = /^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$/, WHOLE = /^\s*([+-]?)(\d+)\s*$/;
@@ -184,7 +191,7 @@ function toLong(v, least, most, mask, k, wide) {
     v = Big(v);
   }
   if (v < least || v > most) return none(mask, k, true);
-  if (v >= -SAFE && v <= SAFE) return Num(v);
+  if (v >= -SAFE_BIG && v <= SAFE_BIG) return Num(v);
   if (wide.values === null) wide.values = new wide.type(mask.length);
   wide.values[k] = v;
   return NaN;
@@ -241,7 +248,9 @@ function inside(text, least, most, v, column, type) {
   if (text !== "" && (Big(text) < least || Big(text) > most)) throw misfit(v, column, type);
   return text;
 }
-const MOMENT = /^\s*([+-]?\d{4,6})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?)?\s*$/;
+const DAY = /^\s*([+-]?\d{4,6})-(\d\d)-(\d\d)/, HOURS = /(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?/;
+const ZONE = /(Z|z|[+-]\d\d(?::?\d\d)?)?/;
+const MOMENT = new RegExp(DAY.source + "(?:[T ]" + HOURS.source + "\\s*" + ZONE.source + ")?\\s*$");
 const CLOCK = /^\s*(-?)(\d{1,9}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*$/;
 let micros = 0;
 function parts(v) {
@@ -265,10 +274,10 @@ function toMoment(v, mask, k, column, type) {
     const m = exec(MOMENT, v);
     if (m !== null) {
       const second = m[6] === undefined ? 0 : +m[6], date = new D(0);
-      apply(D.prototype.setUTCFullYear, date, [+m[1], m[2] - 1, +m[3]]);
+      setDay(date, +m[1], m[2] - 1, +m[3]);
       ms = timeOf(date);
-      if (m[2] < 1 || m[2] > 12 || m[3] < 1 || apply(D.prototype.getUTCDate, date, []) !== +m[3] || m[4] > 24 || m[5] > 59
-        || second > 59) ms = NaN;
+      const day = dayOf(date);
+      if (m[2] < 1 || m[2] > 12 || m[3] < 1 || day !== +m[3] || m[4] > 23 || m[5] > 59 || second > 59) ms = NaN;
       else if (m[4] !== undefined) {
         ms += ((+m[4] * 60 + +m[5]) * 60 + second) * 1000 + fractionOf(m[7]);
         if (m[8] !== undefined && toLower(m[8]) !== "z") {
@@ -314,13 +323,13 @@ function toBytes(v, length, column, type) {
 }
 function toList(v, column, type) {
   if (isArray(v)) return v;
-  if (typeof v === "object" && v instanceof Object.getPrototypeOf(Bytes)) return sliceArray(v);
+  if (typeof v === "object" && v instanceof AnyArray) return sliceArray(v);
   throw misfit(v, column, type, "use an array");
 }
 function toEntries(v, column, type) {
   if (isArray(v)) {
     for (let i = 0; i < v.length; i++)
-      if (!isArray(v[i]) || v[i].length !== 2) throw misfit(v, column, type, "use an object, or pairs of key and value");
+      if (!isArray(v[i]) || v[i].length !== 2) throw misfit(v, column, type, "use an object, or pairs");
     return v;
   }
   const entries = [];
@@ -354,7 +363,8 @@ function fail(i, e) {
 }
 function extraKeys(o, known) {
   const names = keys(o);
-  for (let i = 0; i < names.length; i++) if (!hasOwn(known, names[i]) && extras.length < 20) extras[extras.length] = names[i];
+  for (let i = 0; i < names.length && extras.length < 20; i++)
+    if (!hasOwn(known, names[i])) extras[extras.length] = names[i];
 }
 function reset(a, b) { errors = []; extras = []; lines = []; lost = 0; nulls = 0; seed(a, b); }
 function textOf(slots) {
@@ -395,10 +405,11 @@ function pack(counts, slots, textSlots, sources, limit) {
   out.text = text; out.extra = isWellFormed(extra) ? extra : toWellFormed(extra);
   return result;
 }
-const tools = {state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong, toBool,
-  toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail, isFatal, beyond, none,
+const tools = {state, isArray, begin, int, numbers, codes, offsets, strings, binaries, own, toFloat, toInt, toLong,
+  toBool, toText, toDecimal, inside, toMoment, toSpan, toBytes, toList, toEntries, toObject, enlarge, wrong, fail,
+  isFatal, beyond, none,
   extraKeys, reset, pack, lengthsOf, view, fill, put, hasOwn, out, P, F64, I32, Bytes, B64, U64, MOST, LEAST,
-  Int16Array, micros: () => micros, names: () => Object.getOwnPropertyNames(globalThis)};
+  Int16Array, micros: () => micros};
 return tools;
 })
 """.replace("LOG_LINES", str(LOG_LINES))

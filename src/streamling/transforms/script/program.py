@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streamling.transforms.script.casting import BATCH_FUNCTION
 from streamling.transforms.script.machine import Machine, ScriptFault, Stopped
 from streamling.transforms.script.typescript import TranspileError, original_line, syntax_error, transpile
 
@@ -18,7 +18,9 @@ _ASSIGN = f"{_RESULT} = "
 _COMMENTS = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 _ANONYMOUS = re.compile(r"(?:async\s+)?function\s*\*?\s*\(|(?:async\s*)?\([^)]*\)[^{}=]*=>|(?:async\s+)?[\w$]+\s*=>")
 _DECLARED = re.compile(r"^(?:async\s+)?(?:function\s*\*?\s*|(?:const|let|var)\s+)([A-Za-z_$][\w$]*)", re.MULTILINE)
-_FRAME = re.compile(r"^\s*at (?:(.*?) \()?eval_script:(\d+):(\d+)\)?\s*$")
+# Other frames are ours. A property of null is reported at the last place before it that the engine has noted.
+_FRAME = re.compile(r"^\s*at (?:(.*?) \()?<input>:(\d+):(\d+)\)?\s*$")
+_PROPERTY = re.compile(r"^cannot (?:read|set) property '([^']*)' of (?:null|undefined)$")
 _PARAMETER = re.compile(
     r"^(?:function\s*[\w$]*\s*\(\s*(?P<a>[A-Za-z_$][\w$]*)\s*\)|\(\s*(?P<b>[A-Za-z_$][\w$]*)\s*\)\s*=>|(?P<c>[A-Za-z_$][\w$]*)\s*=>)"
 )
@@ -48,27 +50,28 @@ class Program:
         """The line of the script for a line of the code."""
         return original_line(self.source, self.code, line) if self.transpiled else line
 
-    def place(self, stack: str) -> int | None:
+    def place(self, stack: str, message: str = "") -> int | None:
         """The line of the script where an error was thrown."""
-        for text in stack.splitlines():
-            frame = _FRAME.match(text)
-            if frame is None:
-                continue
-            if (frame[1] or "").startswith(BATCH_FUNCTION):
-                return None
-            return self.line(int(frame[2]))
-        return None
+        frames = self._frames(stack, message)
+        return frames[0][1] if frames else None
 
-    def trace(self, stack: str) -> list[str]:
+    def trace(self, stack: str, message: str = "") -> list[str]:
         """The functions of the script that were running, innermost first."""
-        lines = []
-        for text in stack.splitlines():
-            frame = _FRAME.match(text)
-            if frame is not None and (frame[1] or "").startswith(BATCH_FUNCTION):
-                break
-            if frame is not None:
-                lines.append(f"{frame[1] or 'script'} (line {self.line(int(frame[2]))})")
-        return lines
+        return [f"{name or 'script'} (line {line})" for name, line in self._frames(stack, message)]
+
+    def _frames(self, stack: str, message: str) -> list[tuple[str | None, int]]:
+        found = [match for text in stack.splitlines() if (match := _FRAME.match(text)) is not None]
+        lines = [int(match[2]) for match in found]
+        named = _PROPERTY.match(message)
+        if lines and named is not None:
+            lines[0] = self._line_with(named[1], lines[0])
+        return [(match[1], self.line(line)) for match, line in zip(found, lines, strict=True)]
+
+    def _line_with(self, member: str, line: int) -> int:
+        """The first line from this one on that has the member in it."""
+        use = re.compile(rf"(?:\.|\[['\"]){re.escape(member)}(?![\w$])")
+        later = enumerate(self.code.splitlines()[line - 1 :], line)
+        return next((number for number, text in later if use.search(text)), line)
 
     @property
     def may_wait(self) -> bool:
@@ -96,7 +99,8 @@ def _check(source: str, code: str, *, transpiled: bool, shift: int = 0) -> None:
     """Compile the code without running it."""
     machine = Machine()
     try:
-        machine.evaluate(f"(function () {{{code}\n}})", START_SECONDS)
+        wrapped = f"(function () {{{code}\n}})"
+        machine.evaluate(f"(0, eval)({json.dumps(wrapped)})", START_SECONDS)
     except ScriptFault as fault:
         frame = _FRAME.match(fault.stack.splitlines()[0]) if fault.stack else None
         line = int(frame[2]) if frame else None
@@ -123,9 +127,10 @@ def load(machine: Machine, program: Program, known: Iterable[str]) -> int:
 
     known   the globals of the sandbox before
     """
+    # Programs are strict; an indirect `eval` of one is as a script in a browser. Its own declarations end with it.
+    code = f"{program.code}\n;{_find_function(program, known)}"
     try:
-        machine.release(machine.evaluate(program.code, START_SECONDS))
-        return machine.evaluate(_find_function(program, known), START_SECONDS)
+        return machine.evaluate(f"(0, eval)({json.dumps(code)})", START_SECONDS)
     except ScriptFault as fault:
         if fault.message == _NO_FUNCTION:
             raise ScriptError("it has no function: write `function process(row) { ... }`") from fault
@@ -141,12 +146,14 @@ def _find_function(program: Program, known: Iterable[str]) -> str:
     names = [name for name in ("process", "invoke") if name in declared]
     names += [name for name in reversed(declared) if name not in names]
     tries = "".join(f'if (typeof {name} === "function") return {name};' for name in names)
+    tries_anonymous = f'if (typeof {_RESULT} === "function") return {_RESULT};'
     listed = "{" + ",".join(f"{name!r}:1" for name in known) + "}"
     return (
-        f'(() => {{ const f = {_RESULT}; if (typeof f === "function") {{ delete {_RESULT}; return f; }} {tries}'
-        f"const before = {listed}, own = Object.getOwnPropertyNames(globalThis).reverse();"
-        'for (const name of own) if (before[name] !== 1 && typeof globalThis[name] === "function")'
-        f' return globalThis[name]; throw new Error("{_NO_FUNCTION}"); }})()'
+        f"(() => {{ {tries_anonymous}{tries}"
+        f"const __streamling_before = {listed}, __streamling_own = Object.getOwnPropertyNames(globalThis).reverse();"
+        "for (const name of __streamling_own) "
+        'if (__streamling_before[name] !== 1 && typeof globalThis[name] === "function")'
+        f" return globalThis[name]; throw new Error('{_NO_FUNCTION}'); }})()"
     )
 
 

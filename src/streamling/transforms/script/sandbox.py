@@ -17,7 +17,8 @@ from streamling.connector import Epoch
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.transforms.script.casting import OUTPUT_BYTES, batch_program, crossing_fields
 from streamling.transforms.script.incoming import Incoming, add_columns, number_values
-from streamling.transforms.script.machine import MEMORY_BYTES, STACK_BYTES, Machine, ScriptFault, Stopped
+from streamling.transforms.script.machine import MEMORY_BYTES, Machine, ScriptFault, Stopped
+from streamling.transforms.script.modules import STACK_BYTES
 from streamling.transforms.script.outgoing import Outgoing
 from streamling.transforms.script.prelude import OUTPUT_LIMIT, PRELUDE
 from streamling.transforms.script.program import START_SECONDS, Program, columns_read, load
@@ -33,6 +34,7 @@ _LIMITS = {
     "output": f"the rows that the call returns are larger than {OUTPUT_BYTES >> 20} MB",
     "stack": f"the stack is larger than {STACK_BYTES >> 10} kB: a function calls itself too often",
     "crash": "the sandbox failed",
+    "damage": "the script has replaced built-in objects that the sandbox needs",
 }
 _INSTANTS = ("timestamp", "duration", "time64", "time32")
 
@@ -127,9 +129,8 @@ class Sandbox:
         except ScriptFault as fault:
             row = self._loaded.current_row()
             self.close()
-            if fault.message != OUTPUT_LIMIT:
-                raise
-            raise LimitExceeded("output", min(row, batch.num_rows - 1)) from fault
+            limit = "output" if fault.message == OUTPUT_LIMIT else "damage"
+            raise LimitExceeded(limit, min(row, batch.num_rows - 1)) from fault
 
     def _call(self, loaded: _Loaded, batch: pa.RecordBatch, epoch: Epoch) -> Result:
         incoming = Incoming()
@@ -156,7 +157,8 @@ class Sandbox:
     def _add_extra(self, result: Result, extra: Any) -> None:
         for row, name, message, stack in extra["errors"]:
             text = f"{name}: {message}" if name else message
-            result.failed.append(FailedRow(row, text, self._program.place(stack), tuple(self._program.trace(stack))))
+            line, trace = self._program.place(stack, message), self._program.trace(stack, message)
+            result.failed.append(FailedRow(row, text, line, tuple(trace)))
         result.lines = [(level, text) for level, text in extra["lines"]]
         result.lost_lines = extra["lost"]
         result.unknown_keys = tuple(extra["extras"])

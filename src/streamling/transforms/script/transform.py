@@ -65,7 +65,8 @@ class ScriptTransform(Transform):
         self._metrics = runtime.metrics
 
     def open(self, context: TransformContext) -> None:
-        from streamling.transforms.script.machine import BrokenImage, Stopped
+        from streamling.transforms.script.machine import Stopped
+        from streamling.transforms.script.modules import BrokenImage
 
         if self._image is not None and not Path(self._image).is_file():
             message = f"wasm_script.runtime_wasm_file_path: there is no file {self._image}"

@@ -11,14 +11,14 @@ from contextlib import closing
 from difflib import SequenceMatcher
 from typing import Any
 
-from streamling.transforms.script.machine import bundled, wasm_engine
+from streamling.transforms.script.modules import bundled, wasm_engine
 
 _TYPESCRIPT = 1 | 1 << 8
 _OK, _UNCHANGED = 0, 1
 _PREFIX = re.compile(r"^source parse error in \S+: ")
-_OPEN = ("Unterminated", "EOF")
 _TOKEN = re.compile(
-    r"[A-Za-z_$][\w$]*|\d[\w.]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|//[^\n]*|/\*.*?\*/|\S", re.DOTALL
+    r"[A-Za-z_$][\w$]*|\d[\w.]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/|\S",
+    re.DOTALL,
 )
 
 
@@ -49,17 +49,19 @@ def syntax_error(source: str) -> tuple[str, int] | None:
 
 def _find_error(transpiler: _Transpiler, source: str, error: str) -> int:
     """The offset of the first token that the transpiler cannot accept."""
+    # What a text that is cut may say before the error; a cut inside of a template, for example, is an open string.
+    open_ = ("multiline comment", "EOF") if "Unterminated" in error else ("Unterminated", "EOF")
     places = [match.start() for match in _TOKEN.finditer(source)] + [len(source)]
     ends = [match.end() for match in _TOKEN.finditer(source)]
     low, high = 0, len(ends)  # the first `low` tokens are fine, the first `high` ones are not
     while low + 1 < high:
         middle = (low + high) // 2
         _, found = transpiler.run(source[: ends[middle - 1]] + " /*")
-        if found is None or any(word in found for word in _OPEN):
+        if found is None or any(word in found for word in open_):
             low = middle
         else:
             high = middle
-    return places[-1] if any(word in error for word in _OPEN) and high == len(ends) else places[max(0, high - 1)]
+    return places[-1] if "EOF" in error and high == len(ends) else places[max(0, high - 1)]
 
 
 def original_line(source: str, code: str, line: int) -> int:
