@@ -22,6 +22,7 @@ from bench.kafka_sink import kafka_sink
 from bench.postgres import postgres
 from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
+from bench.script import script
 from bench.transform import transform
 
 _SMALL = """\
@@ -214,6 +215,7 @@ ALL = {
     "losses": losses,
     "files": files,
     "transform": transform,
+    "script": script,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,
