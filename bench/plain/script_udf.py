@@ -1,11 +1,13 @@
 """The rows and the work of the script, as a Python function that Spark calls for every row: rows per second of each."""
 
+import os
 import sys
 import time
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import udf
 
+os.environ["PYSPARK_PYTHON"] = sys.executable
 rows, batches = int(sys.argv[1]), int(sys.argv[2])
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 

@@ -144,6 +144,36 @@ sinks:
     assert sorted((row["id"], row["total"]) for row in messages) == rows
 
 
+def test_a_script_runs_where_the_rows_are(place: Workspace) -> None:
+    place.write("""
+sources:
+  numbers: {type: generator, rows: 60000, primary_key: id}
+transforms:
+  shaped:
+    type: script
+    from: numbers
+    language: typescript
+    primary_key: id
+    schema: {id: int64, label: string, exact: int64}
+    on_error: dead_letter
+    dead_letter: {type: file, path: letters}
+    script: |
+      function process(row: any) {
+        if (row.id === 777) throw new Error("no");
+        if (row.id % 3 === 0) return null;
+        return { id: row.id, label: `n${row.id}`, exact: 9007199254740993n + BigInt(row.id) };
+      }
+sinks:
+  files: {type: file, from: shaped, path: files, format: parquet}
+""")
+    place.run(**ON_EXECUTORS).succeeded()
+    rows = place.rows("files", "parquet")
+    wanted = [(n, f"n{n}", 2**53 + 1 + n) for n in range(60_000) if n % 3 and n != 777]
+    assert sorted((row["id"], row["label"], row["exact"]) for row in rows) == wanted
+    files = (place.directory / "letters").glob("*.jsonl")
+    assert [json.loads(line)["row"]["id"] for file in files for line in file.read_text().splitlines()] == [777]
+
+
 EPOCH_ROWS = 60_000
 
 
