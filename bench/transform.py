@@ -74,10 +74,10 @@ def transform_rate(rows: int, *, stateless: bool) -> tuple[float, float]:
         with pipeline(_PIPELINE.format(rows=rows), settings) as (process, log), watched(process.pid) as usage:
             process.communicate(timeout=600)
             found = epochs(log)
-    return steady(found, rows // 4), usage.rss_bytes / 1e6
+    return _steady(found, rows // 4), usage.rss_bytes / 1e6
 
 
-def steady(found: Sequence[Epoch], skipped: int) -> float:
+def _steady(found: Sequence[Epoch], skipped: int) -> float:
     """Rows per second once so many rows are through."""
     through = list(accumulate(epoch.rows for epoch in found))
     first = next(index for index, rows in enumerate(through) if rows >= skipped)
