@@ -22,6 +22,8 @@ from streamling.user_cache import cache_directory
 if TYPE_CHECKING:
     import wasmtime
 
+ENGINE = "_guest.wasm"
+TRANSPILER = "_transform.wasm"
 STACK_BYTES = 1 << 20
 TICK_S = 0.05
 _SERVICES = """
@@ -169,7 +171,7 @@ def sandbox_modules(image: Path | None) -> SandboxModules:
     key = (os.getpid(), image)
     with _lock:
         if key not in _modules:
-            module = _compiled(image.read_bytes()) if image else _bundled_module("_guest.wasm")
+            module = _compiled(image.read_bytes()) if image else _bundled_module(ENGINE)
             _modules[key] = SandboxModules(wasm_engine(), module)
         return _modules[key]
 
@@ -178,6 +180,12 @@ def bundled(name: str) -> wasmtime.Module:
     """A module of the package of the engine."""
     with _lock:
         return _bundled_module(name)
+
+
+def compile_all() -> None:
+    """Compile all modules now, so that no pipeline has to wait for it."""
+    for name in (ENGINE, TRANSPILER):
+        bundled(name)
 
 
 def _bundled_module(name: str) -> wasmtime.Module:

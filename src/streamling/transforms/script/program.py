@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streamling.transforms.script.machine import Machine, ScriptFault, Stopped
 from streamling.transforms.script.typescript import TranspileError, original_line, syntax_error, transpile
@@ -76,9 +77,10 @@ class Program:
     @property
     def may_wait(self) -> bool:
         """Whether the script might return a promise."""
-        return re.search(r"\b(?:async|Promise|then)\b|\[", self.code) is not None
+        return re.search(r"\b(?:async|Promise|then|import)\b", self.code) is not None
 
 
+@lru_cache(maxsize=64)
 def read_program(source: str, language: str) -> Program:
     """Transpile a script, and check its syntax. Raises ScriptError."""
     start = _COMMENTS.match(source)

@@ -162,6 +162,11 @@ class ScriptProcessor:
             else:
                 yield from self._items(batch, result, first)
                 return
+        if error.limit == "output" and batch.num_rows > 1:  # many rows that each return a little more than they get
+            half = batch.num_rows // 2
+            yield from self._call(batch.slice(0, half), epoch, first)
+            yield from self._call(batch.slice(half), epoch, first + half)
+            return
         if error.limit != "stack":
             raise self._limit(batch, error, first)
         # Too deep a recursion depends on the row: the others are processed, in a new sandbox.

@@ -11,7 +11,7 @@ from contextlib import closing
 from difflib import SequenceMatcher
 from typing import Any
 
-from streamling.transforms.script.modules import bundled, wasm_engine
+from streamling.transforms.script.modules import TRANSPILER, bundled, wasm_engine
 
 _TYPESCRIPT = 1 | 1 << 8
 _OK, _UNCHANGED = 0, 1
@@ -92,7 +92,7 @@ class _Transpiler:
         self._store.set_wasi(wasmtime.WasiConfig())
         linker = wasmtime.Linker(wasm_engine())
         linker.define_wasi()
-        self._exports = linker.instantiate(self._store, bundled("_transform.wasm")).exports(self._store)
+        self._exports = linker.instantiate(self._store, bundled(TRANSPILER)).exports(self._store)
         self._memory: Any = self._exports["memory"]
 
     def close(self) -> None:
