@@ -82,7 +82,10 @@ def test_rows_that_a_script_rejects_become_dead_letters(place: Workspace, driver
         for line in file.read_text().splitlines()
     ]
     assert sorted(letter["row"]["id"] for letter in letters) == [17, 57, 97]
-    assert {letter["reason"] for letter in letters} == {"script_error"}
+    assert {letter["reason_code"] for letter in letters} == {"script_error"}
+    assert {letter["reason_text"] for letter in letters} == {
+        "script execution failed in line 3 of the script: Error: seventeen"
+    }
 
 
 def test_a_syntax_error_is_found_by_validation_at_its_place_in_the_file(place: Workspace) -> None:
