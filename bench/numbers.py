@@ -25,6 +25,7 @@ from bench.postgres import postgres
 from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 from bench.python import python
+from bench.script import script
 from bench.transform import transform
 
 _SMALL = """\
@@ -219,6 +220,7 @@ ALL = {
     "transform": transform,
     "python": python,
     "http": http,
+    "script": script,
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,

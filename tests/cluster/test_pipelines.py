@@ -168,6 +168,36 @@ sinks:
         assert any(Path(directory).is_relative_to(work) for work in works)
 
 
+def test_a_script_runs_where_the_rows_are(place: Workspace) -> None:
+    place.write("""
+sources:
+  numbers: {type: generator, rows: 60000, primary_key: id}
+transforms:
+  shaped:
+    type: script
+    from: numbers
+    language: typescript
+    primary_key: id
+    schema: {id: int64, label: string, exact: int64}
+    on_error: dead_letter
+    dead_letter: {type: file, path: letters}
+    script: |
+      function process(row: any) {
+        if (row.id === 777) throw new Error("no");
+        if (row.id % 3 === 0) return null;
+        return { id: row.id, label: `n${row.id}`, exact: 9007199254740993n + BigInt(row.id) };
+      }
+sinks:
+  files: {type: file, from: shaped, path: files, format: parquet}
+""")
+    place.run(**ON_EXECUTORS).succeeded()
+    rows = place.rows("files", "parquet")
+    wanted = [(n, f"n{n}", 2**53 + 1 + n) for n in range(60_000) if n % 3 and n != 777]
+    assert sorted((row["id"], row["label"], row["exact"]) for row in rows) == wanted
+    files = (place.directory / "letters").glob("*.jsonl")
+    assert [json.loads(line)["row"]["id"] for file in files for line in file.read_text().splitlines()] == [777]
+
+
 def test_executors_call_an_endpoint_and_the_driver_another(place: Workspace) -> None:
     def doubled(request: Request) -> Answer:
         return Answer(body=json.dumps([{**row, "twice": 2 * row["id"]} for row in request.rows]).encode())

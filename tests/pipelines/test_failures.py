@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streamling.engine.process.archive import archive_path, cache_directory
+from streamling.engine.process.archive import archive_path
 from streamling.engine.process.java import find_java
+from streamling.user_cache import cache_directory
 from support.harness import AS_INSTALLED, Workspace, printed
 
 pytestmark = pytest.mark.spark

@@ -42,6 +42,8 @@ NEEDED = {
     "psycopg": ">=3.3",
     "opentelemetry-sdk": ">=1.45,<2",
     "pgpq": ">=0.12",
+    "quickjs-rs": "==0.2.6",
+    "wasmtime": ">=50,<51",
 }
 """The packages that a run or `streamling dev` imports, as pyproject.toml declares them."""
 _OLDEST_PYTHON = (3, 11)

@@ -26,7 +26,7 @@ def setup(
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
-    """Prepare this machine for fast starts. Trains a class archive of Java."""
+    """Prepare this machine for fast starts. Trains a class archive of Java, and compiles the sandbox of scripts."""
     common = Common(config, verbose, quiet, traceback)
 
     def train_archive() -> int:
@@ -34,7 +34,9 @@ def setup(
         from streamling.engine.process.archive import archive_path
         from streamling.engine.process.java import find_java
         from streamling.engine.process.training import train
+        from streamling.transforms.script.modules import compile_all
 
+        compile_all()
         java = find_java()
         path = archive_path(java)
         if path.exists() and not force:

@@ -18,10 +18,10 @@ from typing import IO
 
 from streamling.dev.lock import file_lock
 from streamling.dev.observer import Observer
-from streamling.engine.process.archive import cache_directory
 from streamling.engine.process.java import find_java
 from streamling.engine.process.jvm import spark_jars
 from streamling.errors import PACKAGE_CHANGED, PACKAGE_NOT_FETCHED, PermanentError, TransientError
+from streamling.user_cache import cache_directory
 
 Fetch = Callable[[Path, IO[bytes]], Path]
 """Downloads into a directory, which may contain files of an interrupted attempt, and returns the path in it to keep.

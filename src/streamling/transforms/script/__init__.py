@@ -1,19 +1,28 @@
-"""`script`: a function in JavaScript or TypeScript, called for every row."""
+"""`script`: a function in JavaScript or TypeScript, called for every row.
+
+It runs in a sandbox, QuickJS in WebAssembly, in the process that has the rows: no files, no network, no clock.
+`sandbox.py` calls it batch by batch; columns cross in `incoming.py` and `outgoing.py`, and become rows and columns
+again in JavaScript that `casting.py` generates from the schemas.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamling.connector import Kind, register
+from streamling.connector import Kind, Transform, register
+from streamling.errors import SCRIPT_INVALID, UserError
+from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.plan.types import Field as Column
 from streamling.plan.written_columns import DeclaredColumns, declared_fields
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
-from streamling.spec.pipeline.options import Parallel, ReadsNode, RequiredKey, TransformOptions
+from streamling.spec.pipeline.options import BatchLimits, Parallel, ReadsNode, RequiredKey, TransformOptions
+from streamling.spec.settings import Settings
 
 
 class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
@@ -44,6 +53,29 @@ class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
     def _one_second(cls, interval: timedelta | None, info: ValidationInfo) -> timedelta | None:
         return timedelta(seconds=1) if interval is None and info.data.get("batch_size") else interval
 
+    @property
+    def batch_limits(self) -> BatchLimits:
+        return self.batch_size, self.batch_flush_interval
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        yield from self.check_alone(node)
+
+    def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
+        """Compile the script, without running it."""
+        from streamling.transforms.script.program import ScriptError, read_program
+
+        try:
+            read_program(self.script, self.language)
+        except ScriptError as error:
+            yield self.problem(node, error)
+
+    def problem(self, node: NodeSpec, error: Exception) -> UserError:
+        """An error of the script as an error of the file, at its place there."""
+        line, column = getattr(error, "line", None), getattr(error, "column", None)
+        where = node.text_locator("script")(line, column or 1) if line else None
+        text = f"{node.described()}: the script is not valid: {error}"
+        return UserError(SCRIPT_INVALID, text, node=node.name, where=where or node.locate("script"))
+
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
         """A field that the function leaves out is null, so every column is nullable, except the operation."""
         if self.schema_ is None:
@@ -56,4 +88,12 @@ def _nullable(column: Column) -> Column:
     return OPERATION_FIELD if column.name == OPERATION_COLUMN else Column(column.name, column.type)
 
 
-register(Kind(Role.TRANSFORM, "script", ScriptOptions))
+def _build(node: NodeSpec, settings: Settings) -> Transform:
+    from streamling.transforms.script.transform import ScriptTransform
+
+    if not isinstance(node.options, ScriptOptions):
+        raise AssertionError(node.options)
+    return ScriptTransform(node, node.options, settings.wasm_script.runtime_wasm_file_path)
+
+
+register(Kind(Role.TRANSFORM, "script", ScriptOptions, _build))
