@@ -53,7 +53,7 @@ def test_a_script_in_a_small_epoch(place: Workspace) -> None:
     rows = [row for _, _, _, row in printed(finished.stdout)]
     assert [(row["order_id"], row["total_eur"], row["bucket"]) for row in rows] == wanted(1000)
     assert list(rows[0]) == ["bucket", "order_id", "total_eur", "_gs_op"]
-    assert "shaped: order 0" in finished.stderr
+    assert "script transform 'shaped': order 0 (10 times)" in finished.stderr
 
 
 def test_a_script_in_large_epochs(place: Workspace) -> None:

@@ -422,7 +422,7 @@ def test_what_is_printed_is_logged_with_the_name_of_the_node(
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("streamling.transforms")]
     assert lines[:3] == [f"python transform 't': {text}" for text in ("loaded", "0; x", "y")]
     assert len(lines) == 101
-    assert lines[-1] == "python transform 't': (301 more lines were printed)"
+    assert lines[-1] == "python transform 't': (301 more lines were logged)"
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "aside\n" * 200)
 
@@ -441,7 +441,7 @@ def test_in_a_worker_printed_lines_and_new_keys_go_to_the_driver_with_the_rows(
     transform.close()
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("streamling.transforms")]
     assert lines[0] == "python transform 't': row 0"
-    assert lines[-1] == "python transform 't': (200 more lines were printed)"
+    assert lines[-1] == "python transform 't': (200 more lines were logged)"
     (warning,) = [line for line in lines if "tier" in line]
     assert warning == (
         "python transform 't': its function returns 'tier', which the columns do not include; "

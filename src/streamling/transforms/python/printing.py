@@ -1,48 +1,11 @@
-"""What the function of a node prints: lines for the log, not more of them than a log can take."""
+"""What the function of a node prints: lines for the log."""
 
 from __future__ import annotations
 
 import builtins
-import time
-from collections.abc import Callable
 from typing import Any
 
-MAX_LINES = 100
-PERIOD_S = 60.0
-MAX_LENGTH = 1000
-
-
-class LineLimit:
-    """Passes a hundred lines a minute on, and says how many it has left out."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._began = -PERIOD_S
-        self._passed = 0
-        self._left_out = 0
-
-    def add(self, line: str) -> None:
-        now = time.monotonic()
-        if now - self._began >= PERIOD_S:
-            self.tell()
-            self._began, self._passed = now, 0
-        if self._passed < MAX_LINES:
-            self._passed += 1
-            self._write(line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]}...")
-        else:
-            self._left_out += 1
-
-    def leave_out(self, lines: int) -> None:
-        self._left_out += lines
-
-    def take_left_out(self) -> int:
-        lines, self._left_out = self._left_out, 0
-        return lines
-
-    def tell(self) -> None:
-        """Say how many lines were left out since the last time."""
-        if lines := self.take_left_out():
-            self._write(f"({lines} more lines were printed)")
+from streamling.transforms.line_limit import LineLimit
 
 
 class Printer:
@@ -51,7 +14,7 @@ class Printer:
     def __init__(self) -> None:
         self._kept: list[str] = []
         self._partial = ""
-        self._limit = LineLimit(self._kept.append)
+        self._limit = LineLimit(lambda line, level: self._kept.append(line))
         self._passes_on = False
 
     def write_to(self, limit: LineLimit) -> None:

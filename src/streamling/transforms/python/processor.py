@@ -26,8 +26,9 @@ from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
+from streamling.transforms.line_limit import LineLimit
 from streamling.transforms.python.loading import LoadedProgram, load_program
-from streamling.transforms.python.printing import LineLimit, Printer
+from streamling.transforms.python.printing import Printer
 from streamling.transforms.python.program import CodeFault, Program
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ class PythonTransform(Transform):
         for name, count in counts.items():
             what, text = json.loads(name)
             if what == _PRINTED:
-                for _ in range(count):
-                    self._lines.add(text)
+                self._lines.add(text, times=count)
             elif what == _LEFT_OUT:
                 self._lines.leave_out(count)
             elif what == _NEW_KEY:
@@ -102,8 +102,8 @@ class PythonTransform(Transform):
             log.warning("%s: %s", self._node.described(), what)
         self._new_keys |= new
 
-    def _log_line(self, line: str) -> None:
-        log.info("%s: %s", self._node.described(), line)
+    def _log_line(self, line: str, level: int) -> None:
+        log.log(level, "%s: %s", self._node.described(), line)
 
     def close(self) -> None:
         self._lines.tell()

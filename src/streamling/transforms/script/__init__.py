@@ -16,9 +16,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from streamling.connector import Kind, Transform, register
 from streamling.errors import SCRIPT_INVALID, UserError
 from streamling.plan.contract import Finding, Key
-from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
-from streamling.plan.types import Field as Column
-from streamling.plan.written_columns import DeclaredColumns, declared_fields
+from streamling.plan.types import Schema
+from streamling.plan.written_columns import DeclaredColumns, returned_columns
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import BatchLimits, Parallel, ReadsNode, RequiredKey, TransformOptions
@@ -78,14 +77,7 @@ class ScriptOptions(Parallel, RequiredKey, ReadsNode, TransformOptions):
 
     def reshaped(self, node: NodeSpec, rows: Schema) -> Schema:
         """A field that the function leaves out is null, so every column is nullable, except the operation."""
-        if self.schema_ is None:
-            return Schema(tuple(_nullable(column) for column in rows))
-        declared = tuple(_nullable(column) for column in declared_fields(self.schema_))
-        return Schema(declared if OPERATION_COLUMN in self.schema_ else (*declared, OPERATION_FIELD))
-
-
-def _nullable(column: Column) -> Column:
-    return OPERATION_FIELD if column.name == OPERATION_COLUMN else Column(column.name, column.type)
+        return returned_columns(self.schema_, rows)
 
 
 def _build(node: NodeSpec, settings: Settings) -> Transform:

@@ -6,7 +6,6 @@ import json
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
+from streamling.transforms.line_limit import LineLimit
 from streamling.transforms.script.program import Program, ScriptError, read_program
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 _REASON = "script_error"
 _SHOWN_ROW = 1000
 _MAX_SANDBOXES = 16
-_LINES_PER_MINUTE = 60
 # What a processor tells its control side besides rows: the names of counts.
 _NULLS, _KEY, _LINE, _LOST = "nulls", "key ", "line ", "lost"
 
@@ -58,7 +57,7 @@ class ScriptTransform(Transform):
         self._image = image
         self._processor: ScriptProcessor | None = None
         self._metrics = Metrics()
-        self._console = Console(node.name)
+        self._lines = LineLimit(self._log_line)
         self._warned: set[str] = set()
 
     def attach(self, runtime: Runtime) -> None:
@@ -103,9 +102,9 @@ class ScriptTransform(Transform):
                 self._metrics.count("script_coercion_nulls", count, node_labels(self._node))
             elif what.startswith(_LINE):
                 level, text = json.loads(what.removeprefix(_LINE))
-                self._console.show(level, text, count)
+                self._lines.add(text, logging.WARNING if level else logging.INFO, count)
             elif what == _LOST:
-                self._console.lose(count)
+                self._lines.leave_out(count)
         self._warn([what.removeprefix(_KEY) for what in counts if what.startswith(_KEY)])
 
     def _warn(self, keys: list[str]) -> None:
@@ -120,7 +119,11 @@ class ScriptTransform(Transform):
             names,
         )
 
+    def _log_line(self, line: str, level: int) -> None:
+        log.log(level, "%s: %s", self._node.described(), line)
+
     def close(self) -> None:
+        self._lines.tell()
         if self._processor is not None:
             self._processor.end()
 
@@ -249,37 +252,6 @@ class _Own:
 
 _sandboxes: dict[ScriptProcessor, _Own] = {}
 _lock = threading.Lock()
-
-
-class Console:
-    """What scripts log, in the log of the run: so many lines per minute, the others are counted."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._minute = 0.0
-        self._shown = 0
-        self._lost = 0
-
-    def show(self, level: int, text: str, count: int) -> None:
-        self._turn()
-        if self._shown >= _LINES_PER_MINUTE:
-            self._lost += count
-            return
-        self._shown += 1
-        times = f" ({count} times)" if count > 1 else ""
-        log.log(logging.WARNING if level else logging.INFO, "%s: %s%s", self._node, text, times)
-
-    def lose(self, count: int) -> None:
-        self._turn()
-        self._lost += count
-
-    def _turn(self) -> None:
-        now = time.monotonic()
-        if now - self._minute < 60:
-            return
-        if self._lost:
-            log.info("%s: %d more lines of the script were not logged", self._node, self._lost)
-        self._minute, self._shown, self._lost = now, 0, 0
 
 
 def _shown(batch: pa.RecordBatch, row: int, first: int) -> str:
