@@ -1,4 +1,4 @@
-"""A plugin source, a query, a handler and a table, killed at every point of the protocol: the table equals the model,
+"""A plugin source, a query, a handler, a script and a table, killed at every point of the protocol: the table equals the model,
 and every request that is sent again has the key it had before."""
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def pipeline(url: str, *, sql: bool, one_row: bool) -> str:
         f"transforms:\n{SQL if sql else ''}"
         f"  h: {{type: handler, from: {source}, primary_key: id, url: '{url}', batch_size: 4, "
         f"one_row_per_request: {str(one_row).lower()}, schema_override: {{answer: string}}}}\n"
-        "sinks: {table: {type: postgres, from: h, schema: public, table: answers, batch_flush_interval: 10ms}}\n"
+        "  s: {type: script, from: h, primary_key: id, language: javascript, "
+        "script: 'row => ({...row, answer: `${row.answer}!`})'}\n"
+        "sinks: {table: {type: postgres, from: s, schema: public, table: answers, batch_flush_interval: 10ms}}\n"
     )
 
 
@@ -99,7 +101,7 @@ def test_kills_at_every_point_leave_the_table_exact_and_the_keys_the_same(
     extra = (lambda n: (3 * n,)) if sql else lambda n: ()
     columns = "id, n, answer" if sql else "id, answer"
     found = database.rows(f"SELECT {columns} FROM public.answers ORDER BY id")
-    assert found == [(n, *extra(n), f"a{n}") for n in range(ROWS)]
+    assert found == [(n, *extra(n), f"a{n}!") for n in range(ROWS)]
     keys: dict[bytes, set[str]] = defaultdict(set)
     for request in requests:
         keys[request.body].add(request.key)
