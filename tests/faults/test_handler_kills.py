@@ -1,5 +1,5 @@
-"""A plugin source, a query, a handler, a script and a table, killed at every point of the protocol: the table equals the model,
-and every request that is sent again has the key it had before."""
+"""A plugin source, a query, a handler, a script and a table, killed at every point of the protocol: the table equals the
+model, and every request that is sent again has the key it had before."""
 
 from __future__ import annotations
 
