@@ -1,4 +1,4 @@
-"""A plugin source, a query, a handler, a script and a table, killed at every point of the protocol: the table equals the
+"""A plugin source, a query, a handler, a script and a table, killed at every point of the protocol: the table is the
 model, and every request that is sent again has the key it had before."""
 
 from __future__ import annotations
