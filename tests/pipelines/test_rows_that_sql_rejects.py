@@ -122,6 +122,44 @@ def test_many_bad_rows_are_found_each_with_its_own_reason(place: Workspace, driv
     assert ids(place, "out") == [n for n in range(40_000) if n % 2 == 0 and n % 100 != 4]
 
 
+# Each row fails in a function of its own, except the first and the last.
+FUNCTIONS = """\
+sources:
+  numbers:
+    type: generator
+    rows: 5
+    primary_key: id
+    columns:
+      id: id
+      month: "case when id = 1 then 13 else 1 end"
+      name: "case when id = 2 then 'b' else 'a' end"
+      key: "case when id = 3 then cast(null as string) else 'k' end"
+transforms:
+  computed:
+    type: sql
+    primary_key: id
+    sql: >-
+      SELECT id, make_date(2024, month, 1) AS day, map([name, 'b'], [1, 2]) AS named, map([key], [1]) AS keyed
+      FROM numbers
+    on_error: dead_letter
+    dead_letter: {type: file, path: letters}
+sinks:
+  out: {type: file, from: computed, path: out, format: parquet}
+"""
+
+
+def test_a_value_that_a_function_refuses_is_a_fault_of_its_row(place: Workspace) -> None:
+    place.write(FUNCTIONS)
+    place.run().succeeded()
+    assert ids(place, "out") == [0, 4]
+    texts = {letter["row"]["id"]: letter["reason_text"] for letter in letters(place)}
+    assert {id_: text.partition("[")[2].partition("]")[0] for id_, text in texts.items()} == {
+        1: "DATETIME_FIELD_OUT_OF_BOUNDS.WITHOUT_SUGGESTION",
+        2: "DUPLICATED_MAP_KEY",
+        3: "NULL_MAP_KEY",
+    }
+
+
 # `both` reads two nodes with different columns; `all` reads it together with one of them.
 UNIONS = """\
 sources:

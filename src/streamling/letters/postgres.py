@@ -178,7 +178,12 @@ def _values(letter: Letter) -> Iterator[object]:
         if name in _JSON:
             yield _json(value)
         else:
-            yield value.replace("\0", _NUL_SIGN) if isinstance(value, str) else value
+            yield _storable(value) if isinstance(value, str) else value
+
+
+def _storable(text: str) -> str:
+    """Text as a table can hold it: half of a surrogate pair is written as an escape."""
+    return text.replace("\0", _NUL_SIGN).encode(errors="backslashreplace").decode()
 
 
 def _json(value: Json) -> str | None:

@@ -23,6 +23,7 @@ from streamling.plan.types import INT64, OPERATION_FIELD, STRING, DataType, Fiel
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
 from streamling.transforms.python import processor as module
+from streamling.transforms.python.printing import MAX_LENGTH, LineLimit, Printer
 from streamling.transforms.python.processor import PythonProcessor, PythonTransform
 from support.python_nodes import Done, processed, run_code
 
@@ -157,6 +158,10 @@ def test_columns_are_matched_by_name_and_new_keys_are_told() -> None:
         ("def f(row):\n\n  return row['cents']", "KeyError: 'cents' (line 3 of 'code', p.yaml:3)"),
         ("def f(row):\n  yield row\n  1/0", "ZeroDivisionError: division by zero (line 3 of 'code', p.yaml:3)"),
         ("def f(row):\n  exit(3)", "SystemExit: 3 (line 2 of 'code', p.yaml:2)"),
+        ("class P(BaseException): ...\ndef f(row):\n  raise P('panic')", "P: panic (line 3 of 'code', p.yaml:3)"),
+        ("import asyncio\ndef f(row):\n  raise asyncio.CancelledError", "CancelledError: no message (line 3"),
+        ("def f(row):\n  yield row\n  raise GeneratorExit", "GeneratorExit: no message (line 3"),
+        ("def f(row):\n  row['text'] = row\n  return row", "is not a value that JSON can hold"),
         ("import json\ndef f(row):\n  json.loads('{')", "JSONDecodeError: Expecting property name enclosed"),
         ("def f(row):\n  f(row)", "RecursionError: maximum recursion depth exceeded (line 2"),
         ("class E(Exception):\n  def __str__(self): 1/0\ndef f(row):\n  raise E", "E: no message (line 4 of"),
@@ -172,6 +177,14 @@ def test_an_exception_or_a_wrong_result_is_a_bad_row_and_the_others_count(code: 
     assert message in bad.message
     assert bad.row == {"id": 2, "text": "t2", "_gs_op": "i"}
     assert bad.reason in ("python_error", "cast_error")
+
+
+def test_a_batch_whose_call_ends_with_what_is_no_exception_is_searched() -> None:
+    code = (
+        "class P(BaseException): ...\ndef process(batch):\n  if 2 in batch['id'].to_pylist(): raise P\n  return batch"
+    )
+    done = run(code, 1, 2, 3, per="batch")
+    assert (ids(done), [bad.row for bad in done.bad]) == ([1, 3], [{"id": 2, "text": "t2", "_gs_op": "i"}])
 
 
 def test_the_row_of_a_dead_letter_is_the_row_as_it_came() -> None:
@@ -425,6 +438,27 @@ def test_what_is_printed_is_logged_with_the_name_of_the_node(
     assert lines[-1] == "python transform 't': (301 more lines were logged)"
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "aside\n" * 200)
+
+
+def test_a_line_that_never_ends_takes_neither_time_nor_memory() -> None:
+    lines: list[str] = []
+    printer = Printer()
+    printer.write_to(LineLimit(lines.append))
+    for _ in range(20_000):
+        printer.print("." * 1000, end="")
+    assert len(printer._partial) == MAX_LENGTH + 1
+    printer.print("end\nnext", end="\n")
+    assert lines == ["." * MAX_LENGTH + "...", "next"]
+
+
+def test_names_that_differ_from_row_to_row_are_told_in_part(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    done = run("def process(row): return {**row, f'k{row[\"id\"]:04}': 1}", *range(2000))
+    assert len(done.counts) == 20
+    transform = opened(tmp_path, 'code: "lambda row: row"')
+    transform.count({counted.what: counted.count for counted in done.counts if isinstance(counted, Counted)})
+    transform.close()
+    assert "its function returns 'k0000', 'k0001'" in caplog.text
+    assert "'k0009' and others, which the columns do not include" in caplog.text
 
 
 def test_in_a_worker_printed_lines_and_new_keys_go_to_the_driver_with_the_rows(

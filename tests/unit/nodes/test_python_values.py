@@ -229,11 +229,18 @@ def test_a_value_is_cast_to_the_type_of_its_column(type_: DataType, value: Any, 
     assert casting.nulled == (expected is None)
 
 
+class Odd(int):
+    def __int__(self) -> int:
+        raise RuntimeError
+
+
 REFUSED: list[tuple[DataType, Any, str]] = [
     (STRING, "\ud800", "half of a character"),
     (STRING, object, "is not text"),
     (STRING, 10**5000, "a value of type int is not a value that JSON can hold"),
     (STRING, {(1, 2): 3}, "JSON"),
+    (STRING, {"a": "\ud800"}, "half of a character"),
+    (INT64, Odd(), "is not a value that can be cast"),
     (INT64, {}, "{} is not a number"),
     (FLOAT64, datetime(2024, 1, 1, tzinfo=UTC), "is not a number"),
     (decimal(5, 2), Decimal("1.234"), "is not a decimal(5,2): it has too many digits; round it"),
@@ -269,6 +276,15 @@ def test_a_value_that_does_not_fit_is_a_fault_of_its_row_alone(type_: DataType, 
     assert len(made) == 3
     assert list(casting.faults) == [2]
     assert message in casting.faults[2]
+
+
+def test_text_nested_deeper_than_python_can_follow_is_a_fault_of_its_row() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    casting = Casting()
+    assert builder(STRING)(["a", value], casting).to_pylist() == ["a", None]
+    assert casting.faults == {1: "a value of type list is not a value that JSON can hold"}
 
 
 def test_an_odd_value_changes_nothing_for_the_others() -> None:

@@ -29,7 +29,8 @@ _MARK = "<<streamling>>"
 # The kinds of errors that the driver treats differently from permanent ones; Fenced is a TransientError.
 _KINDS: dict[str, type[StreamlingError]] = {"fenced": Fenced, "transient": TransientError}
 
-# Error conditions caused by a row whose values cannot be computed, and the reason codes of such rows.
+# Error conditions caused by a row whose values cannot be computed, and the reason codes of such rows. Other conditions
+# of the class 22 of SQL states, data exceptions, are caused by a row too.
 _ROW_CONDITIONS = {
     "CAST_INVALID_INPUT": "cast_error",
     "CAST_OVERFLOW": "cast_error",
@@ -44,7 +45,13 @@ _ROW_CONDITIONS = {
     "CANNOT_PARSE_TIMESTAMP": "function_error",
     "DATETIME_OVERFLOW": "function_error",
     "USER_RAISED_EXCEPTION": "function_error",
+    "INTERVAL_ARITHMETIC_OVERFLOW": "arithmetic_error",
+    "INTERVAL_DIVIDED_BY_ZERO": "arithmetic_error",
+    "CONVERSION_INVALID_INPUT": "cast_error",
+    "DUPLICATED_MAP_KEY": "function_error",
+    "INVALID_FORMAT.MISMATCH_INPUT": "function_error",
 }
+_DATA_EXCEPTION = "22"
 
 # Spark gives none of these a condition. It has retried the task on other executors before it reports them.
 _LOST_PROCESSES = (
@@ -77,6 +84,8 @@ class SparkFailure:
     message: str
     lost: str = ""
     """What Spark reports about a lost executor or Python worker, if that is the cause."""
+    state: str = ""
+    """The SQL state of the condition."""
 
     @property
     def result_too_large(self) -> bool:
@@ -93,7 +102,7 @@ def spark_failure(error: BaseException) -> SparkFailure | None:
             return _java_failure(error.java_exception)
         if isinstance(error, PySparkException):
             text = str(error)
-            return SparkFailure(error.getCondition() or "", text, _loss(text))
+            return SparkFailure(error.getCondition() or "", text, _loss(text), error.getSqlState() or "")
     except (Py4JError, OSError, EOFError):
         pass
     return None
@@ -127,7 +136,7 @@ def _java_failure(exception: Any) -> SparkFailure:
         # An exception without a message, as when a worker's connection ends, explains nothing: an outer one does.
         explained = bool(failure.condition) or failure.message.startswith(_NO_PROGRAM)
         if message is not None and (condition or not explained):
-            failure = SparkFailure(condition, str(message))
+            failure = SparkFailure(condition, str(message), state=_state(exception, condition))
         lost = lost or _loss(str(message))
         exception = exception.getCause()
     return replace(failure, lost=lost)
@@ -146,6 +155,15 @@ def _condition(exception: Any) -> str:
         return str(exception.getCondition() or "")
     except Py4JError:
         return ""  # not one of Spark's own exceptions
+
+
+def _state(exception: Any, condition: str) -> str:
+    """The SQL state, if it is needed to know what to do: every question to Java takes time."""
+    return str(exception.getSqlState() or "") if condition and _row_reason(condition) is None else ""
+
+
+def _row_reason(condition: str) -> str | None:
+    return next((code for name, code in _ROW_CONDITIONS.items() if condition.startswith(name)), None)
 
 
 @contextmanager
@@ -174,7 +192,9 @@ def classify(failure: SparkFailure, node: str | None) -> StreamlingError:
     own = _decode_error(failure.message)
     if own is not None:
         return own
-    reason = next((code for name, code in _ROW_CONDITIONS.items() if failure.condition.startswith(name)), None)
+    reason = _row_reason(failure.condition)
+    if reason is None and failure.state.startswith(_DATA_EXCEPTION):
+        reason = RowFailure.reason
     if reason is not None:
         row_failure = RowFailure(
             DATA_ERROR,

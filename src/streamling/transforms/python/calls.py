@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -25,8 +26,8 @@ from streamling.transforms.python.values import RowMaker
 _CHUNK_ROWS = 2048
 _FAILED = "python_error"
 _UNFIT = "cast_error"
-# What a function may raise that is its own fault; it must not end the process.
-_FAILURES = (Exception, SystemExit)
+# Names that are no columns: enough of them for a warning. A function may return other ones for every row.
+_MOST_NEW_KEYS = 20
 
 
 class WrongResult(Exception):
@@ -40,9 +41,13 @@ class Outcome:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     new_keys: set[str] = field(default_factory=set)
-    """Names that were returned and are no columns."""
+    """Names that were returned and are no columns; not all, if there are many."""
     nulled: int = 0
     """Values that became null because their column cannot hold them."""
+
+    def add_keys(self, keys: Iterable[object]) -> None:
+        if len(self.new_keys) < _MOST_NEW_KEYS:
+            self.new_keys.update(islice(map(str, keys), _MOST_NEW_KEYS))
 
 
 class RowCalls:
@@ -108,8 +113,10 @@ class RowCalls:
                         whole = False
                     origins.append(index)
                     if not whole or (len(returned) > size and returned.keys() != known):
-                        outcome.new_keys.update(str(key) for key in returned.keys() - known)
-            except _FAILURES as error:
+                        outcome.add_keys(returned.keys() - known)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # also what is no Exception, such as a panic of a native library
                 del records[begun:], origins[begun:]
                 bad[index] = (_FAILED, _describe(error, self._program))
         return records, origins
@@ -145,6 +152,7 @@ class BatchCalls:
         self._program = program
         self._input_schema = input_schema
         self._schema = arrow_schema(schema)
+        self._names = frozenset(self._schema.names)
         self._node = node
         self._search = search
 
@@ -156,7 +164,9 @@ class BatchCalls:
     def _call(self, batch: pa.RecordBatch, outcome: Outcome) -> None:
         try:
             made = [self._accept(part, outcome) for part in _returned_batches(self._program.function(batch))]
-        except _FAILURES as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(batch, error, outcome)
             return
         for part in made:
@@ -186,12 +196,12 @@ class BatchCalls:
 
     def _accept(self, batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
         names = batch.schema.names
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise WrongResult(f"returned the column '{twice[0]}' twice")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise WrongResult(f"returned the column '{twice}' twice")
         if OPERATION_COLUMN not in names:
             raise WrongResult(f"returned no column '{OPERATION_COLUMN}': pass on that of the input")
-        outcome.new_keys.update(name for name in names if name not in self._schema.names)
+        outcome.add_keys(name for name in names if name not in self._names)
         columns = [self._cast(batch, column) for column in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

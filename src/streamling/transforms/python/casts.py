@@ -69,17 +69,13 @@ def unfit(value: Any, what: str) -> Unfit:
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise unfit(value, "valid text: it has half of a character") from error
-        return value
+        return _valid(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, bool | int | float | dict | list | tuple):
         try:
-            return json.dumps(value, default=_text, ensure_ascii=False)
-        except (TypeError, ValueError) as error:
+            return _valid(json.dumps(value, default=_text, ensure_ascii=False))
+        except (TypeError, ValueError, RecursionError) as error:
             raise unfit(value, "a value that JSON can hold") from error
     if isinstance(value, bytes | bytearray | memoryview):
         return value.hex()
@@ -90,6 +86,14 @@ def _text(value: Any) -> str:
     if isinstance(value, UUID):
         return str(value)
     raise unfit(value, "text")
+
+
+def _valid(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise unfit(text, "valid text: it has half of a character") from error
+    return text
 
 
 def _number(value: Any) -> Decimal | None:

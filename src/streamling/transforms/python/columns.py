@@ -96,6 +96,8 @@ def _cast_each(values: Iterable[Any], cast: Callable[[Any], Any], casting: Casti
                 casting.nulled += result is None
             except Unfit as error:
                 casting.faults[index] = str(error)
+            except Exception:  # an object whose own methods fail
+                casting.faults[index] = str(unfit(value, "a value that can be cast"))
         made.append(result)
     return made
 

@@ -54,7 +54,9 @@ def load_program(program: Program, print_: Callable[..., None]) -> LoadedProgram
         else:
             module = importlib.import_module(program.module)
         function = _function(module, program)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         _finder.forget(package)
         if isinstance(error, CodeFault):
             raise

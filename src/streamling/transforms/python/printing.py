@@ -29,9 +29,12 @@ class Printer:
             builtins.print(*values, sep=sep, end=end, **options)
             return
         text = (" " if sep is None else sep).join(map(str, values)) + ("\n" if end is None else end)
-        *lines, self._partial = (self._partial + text).split("\n")
+        *lines, rest = text.split("\n")
         for line in lines:
-            self._limit.add(line)
+            self._limit.add(self._partial + line)
+            self._partial = ""
+        # Of a line that never ends, no more is kept than is shown.
+        self._partial += rest[: MAX_LENGTH + 1 - len(self._partial)]
 
     def take(self) -> tuple[list[str], int]:
         """The lines that were kept, and how many others there were."""

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 # What a processor tells its transform, as JSON in the name of a count: one of these words, and a text.
 _PRINTED, _LEFT_OUT, _NEW_KEY, _NULLED = "printed", "left out", "new key", "nulled"
+# Names in a warning.
+_MOST_NAMES = 10
 NULLED_METRIC = "python_coercion_nulls"
 
 
@@ -54,7 +56,7 @@ class PythonTransform(Transform):
         self._processor: PythonProcessor | None = None
         self._metrics = Metrics()
         self._labels: dict[str, str] = {}
-        self._new_keys: set[str] = set()
+        self._keys_told = False
         self._lines = LineLimit(self._log_line)
 
     def attach(self, runtime: Runtime) -> None:
@@ -96,11 +98,12 @@ class PythonTransform(Transform):
         self._warn_of_keys(new)
 
     def _warn_of_keys(self, new: set[str]) -> None:
-        if new and not self._new_keys:
-            names = ", ".join(f"'{name}'" for name in sorted(new))
+        if new and not self._keys_told:
+            self._keys_told = True
+            names = ", ".join(f"'{name}'" for name in sorted(new)[:_MOST_NAMES])
+            names += " and others" * (len(new) > _MOST_NAMES)
             what = f"its function returns {names}, which the columns do not include; declare new ones in 'schema'"
             log.warning("%s: %s", self._node.described(), what)
-        self._new_keys |= new
 
     def _log_line(self, line: str, level: int) -> None:
         log.log(level, "%s: %s", self._node.described(), line)
