@@ -443,7 +443,7 @@ def test_what_is_printed_is_logged_with_the_name_of_the_node(
 def test_a_line_that_never_ends_takes_neither_time_nor_memory() -> None:
     lines: list[str] = []
     printer = Printer()
-    printer.write_to(LineLimit(lines.append))
+    printer.write_to(LineLimit(lambda line, level: lines.append(line)))
     for _ in range(20_000):
         printer.print("." * 1000, end="")
     assert len(printer._partial) == MAX_LENGTH + 1

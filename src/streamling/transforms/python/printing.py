@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from streamling.transforms.line_limit import LineLimit
+from streamling.transforms.line_limit import MAX_LENGTH, LineLimit
 
 
 class Printer:
