@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -48,7 +48,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE] [ID]...",
-        help="Pipeline file (with a . or /; by default ./pipeline.yaml), then ids of letters.",
+        help="Pipeline file (with a . or /; by default ./pipeline.yaml), then ids of letters, or how they begin.",
         autocompletion=pipeline_files,
         show_default=False,
     ),
@@ -250,18 +250,27 @@ class _Choice:
             if not found.stores:
                 print("no node of the pipeline has 'on_error: dead_letter'", file=sys.stderr)
                 return 1 if self._ids else 0
-            if missing := found.unknown(self._ids):
-                names = ", ".join(missing)
-                print(f"there is no letter {names}; `streamling dlq list --status all` lists all", file=sys.stderr)
+            ids = {text: found.ids_for(text) for text in self._ids}
+            if problem := _problem(ids):
+                print(problem, file=sys.stderr)
                 return 1
-            return action(_Found(file, settings, found, found.choose(self._filter())))
+            chosen = self._filter([id_ for (id_,) in ids.values()])
+            return action(_Found(file, settings, found, found.choose(chosen)))
 
-    def _filter(self) -> Filter:
+    def _filter(self, ids: list[str]) -> Filter:
         from streamling.letters.letter import LetterStatus
         from streamling.letters.selection import Filter
 
         status = None if self._status is Status.ALL else LetterStatus(self._status.value)
-        return Filter(self._ids, self._node, self._reason, self._since, status)
+        return Filter(ids, self._node, self._reason, self._since, status)
+
+
+def _problem(ids: Mapping[str, Sequence[str]]) -> str | None:
+    """What is wrong with the ids that were given: each must be that of one letter, or its beginning."""
+    if missing := [text for text, found in ids.items() if not found]:
+        return f"there is no letter {', '.join(missing)}; `streamling dlq list --status all` lists all"
+    several = ((text, len(found)) for text, found in ids.items() if len(found) > 1)
+    return next((f"the ids of {count} letters begin with {text}: give more of it" for text, count in several), None)
 
 
 def _moment(since: str | None) -> datetime | None:

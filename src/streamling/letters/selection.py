@@ -58,9 +58,10 @@ class DeadLetters:
         chosen = [letter for letter, _ in self._by_id.values() if wanted.matches(letter)]
         return sorted(chosen, key=lambda letter: (letter.timestamp, letter.epoch))
 
-    def unknown(self, ids: Collection[str]) -> list[str]:
+    def ids_for(self, text: str) -> list[str]:
+        """The id with this text, or those that begin with it."""
         self._load()
-        return [id_ for id_ in ids if id_ not in self._by_id]
+        return [text] if text in self._by_id else [id_ for id_ in self._by_id if id_.startswith(text)]
 
     def refresh(self) -> None:
         """Read the letters again: another process may have changed them."""

@@ -128,6 +128,13 @@ def test_a_letter_is_shown_in_full(ids: dict[str, str], capfd: pytest.CaptureFix
     assert json.loads(run(capfd, "show", ids["value_too_large"]))["row"] == {"n": 2**70}
 
 
+def test_the_beginning_of_an_id_is_enough_if_it_is_that_of_one_letter(
+    ids: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(run(capfd, "show", ids["decode_error"][:12]))["id"] == ids["decode_error"]
+    assert "the ids of 4 letters begin with" in run(capfd, "show", "", code=1)
+
+
 def test_a_discarded_letter_is_kept_but_not_listed(ids: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run(capfd, "discard", ids["null_key"], "--yes") == "discarded 1 letter\n"
     assert "null_key" not in run(capfd, "list")

@@ -55,7 +55,8 @@ class RowSearch:
             return list(self._among(table, 0, self._failure(table)))
         numbers = np.setdiff1d(np.arange(table.num_rows), np.fromiter(failures, np.int64))
         rest = table.take(numbers)
-        found = [self._bad_row(table, number, failure) for number, failure in failures.items()]
+        self._note(len(failures))
+        found = [_bad_row(table, number, failure) for number, failure in failures.items()]
         if len(numbers):
             more = self._among(rest, 0, self._failure(rest))
             found += [replace(bad, index=int(numbers[bad.index or 0])) for bad in more]
@@ -75,7 +76,8 @@ class RowSearch:
         if failure is None:
             return
         if table.num_rows == 1:
-            yield replace(self._bad_row(table, 0, failure), index=first)
+            self._note(1)
+            yield replace(_bad_row(table, 0, failure), index=first)
             return
         half = table.num_rows // 2
         left, right = table.slice(0, half), table.slice(half)
@@ -92,12 +94,15 @@ class RowSearch:
             return failure
         return None
 
-    def _bad_row(self, table: pa.Table, number: int, failure: RowFailure) -> BadRow:
-        self._found += 1
+    def _note(self, found: int) -> None:
+        self._found += found
         if time.monotonic() - self._told > _REMIND_S:
             self._told = time.monotonic()
             log.warning("'%s' cannot compute %d rows so far; looking for more", self._node, self._found)
-        return BadRow(failure.reason, failure.message, {}, row=json_row(table, number), index=number)
+
+
+def _bad_row(table: pa.Table, number: int, failure: RowFailure) -> BadRow:
+    return BadRow(failure.reason, failure.message, {}, row=json_row(table, number), index=number)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
