@@ -35,8 +35,11 @@ _WORD = re.compile(r"""[^\s"']+""")
 _ASSIGNMENT = re.compile(
     r"""((?<![\w.-])[\w.-]+=|["'][\w.-]+["']\s{0,9}:\s{0,9})("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&}\])]+)"""
 )
-# A password that is a word, or a number, cannot be told from the same word in a sentence.
-_ORDINARY = re.compile(r"[A-Za-z]+(?:[_ -][A-Za-z]+)*|[0-9]+")
+# A password that is a word, or a number, cannot be told from the same word in a sentence. A header may be a media type.
+_ORDINARY = re.compile(
+    r"[A-Za-z]+(?:[_ -][A-Za-z]+)*|[0-9]+"
+    r"|(?:application|text|multipart|image|audio|video)/[a-z0-9.+-]{1,40}(?:; ?charset=[A-Za-z0-9-]{1,20})?"
+)
 _LEAST_KNOWN = 5
 
 

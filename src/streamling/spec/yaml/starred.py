@@ -69,7 +69,9 @@ class _Starring:
     def line(self, line: str) -> str:
         if self._open:
             end = self._close(line, 0)
-            return _star(line[:end]) + self._fresh(line[end:])
+            # Anything else behind the value means that it was not closed here: a password may contain quotes.
+            is_closed = line[end:].lstrip()[:1] in ("", ",", "}", "]", "#")
+            return _star(line[:end]) + (self._fresh(line[end:]) if is_closed else _star(line[end:]))
         indent = len(line) - len(line.lstrip(" "))
         content = line.strip()
         if content:
