@@ -84,7 +84,7 @@ def test_offsets_of_a_partition_that_was_just_added_are_found(kafka: KafkaBroker
     topic = kafka.topic(partitions=1)
     broker = Broker(KafkaSourceSettings(brokers=kafka.brokers), topic, SOURCE_FAILED)
     assert broker.end([0]) == {0: 0}
-    kafka.add_partition(topic, 2)
+    kafka.add_partitions(topic, 2)
     assert broker.end([1]) == {1: 0}
-    kafka.add_partition(topic, 3)
+    kafka.add_partitions(topic, 3)
     assert broker.end([0, 2]) == {0: 0, 2: 0}

@@ -79,7 +79,7 @@ class IntoFiles:
     def add_partition(self) -> int:
         """Returns the number of partitions. Messages go to the new one, too."""
         self._sending.close()  # a producer does not learn at once that there is another partition
-        self._kafka.add_partition(self._topic, self._partitions + 1)
+        self._kafka.add_partitions(self._topic, self._partitions + 1)
         self._partitions += 1
         self._send()
         return self._partitions

@@ -95,7 +95,7 @@ class IntoTables:
     def add_partition(self) -> int:
         """Returns the number of partitions. New keys go to the new one."""
         self._sending.close()  # a producer does not learn at once that there is another partition
-        self._kafka.add_partition(self._topic, self._partitions + 1)
+        self._kafka.add_partitions(self._topic, self._partitions + 1)
         self._partitions += 1
         self._send()
         return self._partitions

@@ -82,14 +82,6 @@ class KafkaBroker(LocalServer):
         for done in admin.delete_records([TopicPartition(topic, partition, before)]).values():
             done.result(20)
 
-    def add_partition(self, topic: str, count: int) -> None:
-        """So that it has this many; returns when messages can be sent to all of them."""
-        admin = self._admin()
-        for done in admin.create_partitions([NewPartitions(topic, count)]).values():
-            done.result(20)
-        while self.topics.partitions(topic) != count:
-            time.sleep(0.1)
-
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
 

@@ -32,8 +32,11 @@ Classify = Callable[["httpx.Response"], type[StreamlingError]]
 
 def classify_status(response: httpx.Response) -> type[StreamlingError]:
     """The usual classification of a status."""
-    status = response.status_code
-    return TransientError if status >= 500 or status in _RETRIABLE else PermanentError
+    return TransientError if is_retriable(response.status_code) else PermanentError
+
+
+def is_retriable(status: int) -> bool:
+    return status >= 500 or status in _RETRIABLE
 
 
 class HttpServer:
@@ -150,4 +153,8 @@ def quote(response: httpx.Response) -> str:
         text = response.text
     except (UnicodeError, LookupError):  # another encoding than the one that the header names
         text = response.content.decode(errors="replace")
+    return quote_text(text)
+
+
+def quote_text(text: str) -> str:
     return mask_text(text.strip()[:_MAX_ANSWER_CHARACTERS])

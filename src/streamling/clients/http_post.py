@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from streamling import __version__
-from streamling.clients.http import quote
+from streamling.clients.http import is_retriable, quote
 from streamling.clients.http_channel import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 KEY_HEADER = "Idempotency-Key"
 SIGNATURE_HEADER = "X-Streamling-Signature"
 _CONNECT_S = 10.0
-_RETRIABLE = (408, 429)
 # More than this is not an answer to rows.
 _MAX_ANSWER_BYTES = 256 << 20
 # A server that asks for a longer pause is asked again after this one.
@@ -201,7 +200,7 @@ class Poster:
             self._note(began, "success", status_class)
             return response.content
         message = f"{self._subject}: the endpoint answers {status}: {quote(response)}"
-        if self._options.retries_statuses and (status >= 500 or status in _RETRIABLE):
+        if self._options.retries_statuses and is_retriable(status):
             self._note(began, "retriable_error", status_class)
             error = TransientError(HTTP_FAILED, message, node=self._options.node)
             error.wait_s = retry_after(response.headers.get("retry-after"))

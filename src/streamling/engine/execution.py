@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from streamling.engine.data.capacity import Capacity
     from streamling.engine.data.readahead import ReadAhead
     from streamling.engine.process.workers import PythonWorkers
+    from streamling.engine.protocol.context import RunContext
     from streamling.engine.protocol.delivery import Outlet
     from streamling.engine.protocol.loop import EpochLoop
-    from streamling.engine.protocol.pending import Journal
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,6 @@ class Execution:
         # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
         from streamling.engine.process.workers import PythonWorkers
-        from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
@@ -185,19 +184,7 @@ class Execution:
         self._open_functions(session, prepared, workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
-        context = RunContext(
-            settings=settings,
-            fingerprint=plan.fingerprint,
-            generation=epoch_generation,
-            journal=self._make_journal(prepared, store),
-            capacity=capacity,
-            sources=sources,
-            outlets=self._outlets,
-            stop=stop,
-            now_us=prepared.now_us,
-            transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
-            same_rows=_needs_same_rows(prepared),
-        )
+        context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
             session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
@@ -221,13 +208,35 @@ class Execution:
             loop.stop_reading()
             delivery.close()
 
-    def _make_journal(self, prepared: PreparedPipeline, store: StateStore) -> Journal:
+    def _make_context(
+        self,
+        prepared: PreparedPipeline,
+        store: StateStore,
+        epoch_generation: str,
+        capacity: Capacity,
+        sources: list[ReadAhead],
+        stop: StopRequest,
+    ) -> RunContext:
+        from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.pending import Journal
 
+        same_rows = _needs_same_rows(prepared)
         exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
         if exactly_once:
             _log_unreplayable_sources(prepared)
-        return Journal(store, recording=exactly_once or _needs_same_rows(prepared))
+        return RunContext(
+            settings=self._settings,
+            fingerprint=prepared.plan.fingerprint,
+            generation=epoch_generation,
+            journal=Journal(store, recording=exactly_once or same_rows),
+            capacity=capacity,
+            sources=sources,
+            outlets=self._outlets,
+            stop=stop,
+            now_us=prepared.now_us,
+            transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
+            same_rows=same_rows,
+        )
 
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest

@@ -187,7 +187,8 @@ def test_a_compiled_sandbox_is_kept_for_the_user(tmp_path: Path, monkeypatch: py
 def test_without_a_place_for_the_cache_scripts_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    modules._compiled(b"\0asm\1\0\0\0")
+    assert modules._compiled(b"\0asm\1\0\0\0") is not None
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_a_file_that_is_not_a_sandbox_is_refused(tmp_path: Path) -> None:

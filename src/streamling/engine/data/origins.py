@@ -73,9 +73,11 @@ class Origins:
         places: dict[int, Place] = {}
         first = 0
         for index, part in enumerate(intake.parts):
-            if index in reports and wanted.isdisjoint(range(first, first + reports[index].rows)):
-                first += reports[index].rows
-                continue
+            if index in reports:
+                end = first + reports[index].rows
+                if not any(first <= number < end for number in numbers):
+                    first = end
+                    continue
             for place in locator.places(part):
                 if first in wanted:
                     places[first] = {"node": node.ref, **place} if place else {}

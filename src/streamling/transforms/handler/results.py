@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamling.clients.http import quote_text
 from streamling.clients.http_post import Refused
 from streamling.connector import BadRow
 from streamling.errors import HTTP_FAILED, UserError
@@ -16,13 +17,11 @@ from streamling.formats.json_answers import AnswerDecoder, BadElement
 from streamling.formats.json_arrays import split_array
 from streamling.formats.json_encoding import key_texts, plain_texts
 from streamling.plan.types import OPERATION_COLUMN
-from streamling.spec.mask import mask_text
 from streamling.transforms.handler.exchanges import Exchange
 
 if TYPE_CHECKING:
     from streamling.transforms.handler.processor import HandlerProcessor
 
-_QUOTED = 500
 # Answers with one row that are decoded together.
 _TOGETHER = 1000
 _NOT_JSON = "decode_error"
@@ -124,4 +123,4 @@ def _text(value: object) -> str:
 
 
 def _quote(answer: bytes) -> str:
-    return mask_text(answer.decode(errors="replace").strip()[:_QUOTED]) or "it is empty"
+    return quote_text(answer.decode(errors="replace")) or "it is empty"

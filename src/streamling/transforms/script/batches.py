@@ -6,28 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from streamling.formats.arrow import rebatch
 from streamling.transforms.script.sandbox import CALL_BYTES, CALL_ROWS
 
 
 def calls(batches: Iterable[pa.RecordBatch], size: int | None) -> Iterator[pa.RecordBatch]:
     """Batches of `size` rows, the last one smaller; none of them is empty."""
-    if size is None:
-        for batch in batches:
-            yield from _cut(batch, CALL_ROWS)
-        return
-    buffer: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        while batch.num_rows:
-            head = batch.slice(0, size - rows)
-            buffer.append(head)
-            rows += head.num_rows
-            batch = batch.slice(head.num_rows)
-            if rows == size:
-                yield from _cut(pa.concat_batches(buffer), size)
-                buffer, rows = [], 0
-    if buffer:
-        yield from _cut(pa.concat_batches(buffer), size)
+    for batch in rebatch(batches, size):
+        yield from _cut(batch, size or CALL_ROWS)
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
