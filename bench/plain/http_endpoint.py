@@ -1,42 +1,36 @@
 """An endpoint that answers every request with its own body, after some milliseconds: `http_endpoint.py MILLISECONDS`.
 
-Prints its port, and runs until its input ends.
+Prints its port, and runs until its input ends. A thread per connection: the timers of an event loop are up to a
+millisecond late.
 """
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import sys
+import threading
+import time
 
 _END = b"\r\n\r\n"
 
 
-class Connection(asyncio.Protocol):
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head_end = self._received.find(_END)
+def serve(connection: socket.socket, seconds: float) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    received = bytearray()
+    while data := connection.recv(1 << 20):
+        arrived = time.perf_counter()
+        received += data
+        head_end = received.find(_END)
         if head_end < 0:
-            return
-        size = _content_length(self._received[:head_end])
-        end = head_end + len(_END) + size
-        if len(self._received) < end:
-            return
-        body, self._received = self._received[head_end + len(_END) : end], self._received[end:]
-        if self._seconds:
-            asyncio.get_running_loop().call_later(self._seconds, self._answer, body)
-        else:
-            self._answer(body)
-
-    def _answer(self, body: bytes) -> None:
+            continue
+        end = head_end + len(_END) + _content_length(bytes(received[:head_end]))
+        if len(received) < end:
+            continue
+        body = bytes(received[head_end + len(_END) : end])
+        del received[:end]
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-        self._transport.write(head + body)  # type: ignore[attr-defined]
+        time.sleep(max(0.0, arrived + seconds - time.perf_counter()))
+        connection.sendall(head + body)
 
 
 def _content_length(head: bytes) -> int:
@@ -46,11 +40,13 @@ def _content_length(head: bytes) -> int:
     return 0
 
 
-async def main() -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(float(sys.argv[1]) / 1000), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+def accept_all(server: socket.socket, seconds: float) -> None:
+    while True:
+        connection, _ = server.accept()
+        threading.Thread(target=serve, args=(connection, seconds), daemon=True).start()
 
 
-asyncio.run(main())
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=accept_all, args=(server, float(sys.argv[1]) / 1000), daemon=True).start()
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # They describe the body as it was sent; ours is decoded.
 _ENCODING_HEADERS = (b"content-encoding", b"content-length", b"transfer-encoding")
-_NEW_CONNECTION = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 _DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 # The method and the body stay the same: rows must not get lost on the way.
 REDIRECTS = (301, 302, 307, 308)
@@ -89,12 +88,11 @@ class HttpChannel:
         own = {**_authorization(url), **private}
         for _ in range(MAX_REDIRECTS + 1):
             left = max(self._timeout - (time.monotonic() - began), 0.001)
-            extensions = {"timeout": self._timeouts, "trace": self._trace}
             request = httpx.Request(
                 method,
                 url,
                 headers=_merge(_DEFAULT_HEADERS, headers, own),
-                extensions=extensions,
+                extensions={"timeout": self._timeouts},
                 **content,
             )
             response = self._exchange(request, max_bytes, left)
@@ -128,20 +126,22 @@ class HttpChannel:
     def _transport(self, url: httpx.URL) -> httpx.HTTPTransport:
         import httpx
 
+        from streamling.clients.http_network import Network
+
         proxy = _proxy_for(url, self._proxies) if self._proxies else None
         transport = self._transports.get(proxy)
         if transport is None:
             # TLS also for http://, which may be redirected to https://
             limits = httpx.Limits(max_keepalive_connections=1, keepalive_expiry=_IDLE_S)
             transport = httpx.HTTPTransport(verify=tls_context(), limits=limits, proxy=proxy)
+            # The transport has no argument for it.
+            transport._pool._network_backend = Network(self._note_socket)
             self._transports[proxy] = transport
         return transport
 
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by the transport for each step of a request."""
-        if event in _NEW_CONNECTION:
-            self._sockets = [s for s in self._sockets if s.fileno() >= 0]
-            self._sockets.append(info["return_value"].get_extra_info("socket"))
+    def _note_socket(self, connection: Any) -> None:
+        self._sockets = [s for s in self._sockets if s.fileno() >= 0]
+        self._sockets.append(connection)
 
     def cut(self) -> None:
         """End the exchange; called from another thread, also when it takes too long. The timeout of the transport
