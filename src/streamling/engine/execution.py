@@ -333,9 +333,11 @@ class Execution:
 
         placements = {transform.capabilities.placement for transform in prepared.transforms.values()}
         placements |= {sink.capabilities.placement for sink in prepared.sinks.values()}
+        selects = any(source.select is not None for source in prepared.sources.values())
         return Capacity(
             self._settings,
             collects=Placement.DRIVER in placements,
+            direct=placements == {Placement.DRIVER} and not prepared.plan.transforms and not selects,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             start_workers=workers.start_in_background,

@@ -19,6 +19,7 @@ def capacity(
     *,
     limits: blocks.EpochSettings = LIMITS,
     collects: bool = False,
+    direct: bool = False,
     limit: int | None = None,
     sources: int = 1,
     start=lambda: None,
@@ -28,6 +29,7 @@ def capacity(
     return Capacity(
         settings,
         collects=collects,
+        direct=direct,
         limit=limit,
         sources=sources,
         start_workers=StubWorkers(start).start_in_background,
@@ -59,6 +61,20 @@ def test_a_full_epoch_makes_room_for_large_ones_once_the_workers_are_warm() -> N
     assert growing.caps().rows == 100
     warm.set()
     until(lambda: growing.caps().rows == 10_000)
+
+
+def test_rows_that_nothing_computes_are_read_by_the_driver_and_start_no_workers() -> None:
+    started: list[int] = []
+    limits = blocks.EpochSettings(rows=1_000_000, collect_rows=300_000)
+    direct = capacity(limits=limits, collects=True, direct=True, start=lambda: started.append(1))
+    direct.note_waiting(10_000_000)
+    direct.after_epoch(300_000)
+    assert (direct.caps().driver_rows, direct.caps().rows) == (300_000, 300_000)
+    assert started == []
+
+
+def test_a_limit_of_the_driver_that_is_set_holds_for_rows_that_nothing_computes() -> None:
+    assert capacity(collects=True, direct=True).caps().driver_rows == 100
 
 
 def test_a_small_epoch_starts_no_workers() -> None:

@@ -64,12 +64,14 @@ class Capacity:
         settings: Settings,
         *,
         collects: bool,
+        direct: bool = False,
         limit: int | None,
         sources: int,
         start_workers: Callable[[Callable[[Exception | None], None]], None],
         count_cores: Callable[[], int],
     ) -> None:
-        """`collects`: some rows come into the driver. `start_workers` starts Python workers in the background and then
+        """`collects`: some rows come into the driver. `direct`: all rows do, and nothing is computed in between, so the
+        driver reads them itself. `start_workers` starts Python workers in the background and then
         calls its argument, with the error if there was one."""
         limits = settings.epoch
         large = min(limits.rows, limits.collect_rows) if collects else limits.rows
@@ -77,6 +79,8 @@ class Capacity:
             large = min(large, max(limit, settings.record_batch_size))
         # All sources together fill an epoch: each gets an equal share.
         large, driver_rows = max(large // sources, 1), -(-limits.driver_rows // sources)
+        if direct and "driver_rows" not in limits.model_fields_set:
+            driver_rows = large
         budget = max(limits.bytes // sources, 1)
         self._small = Caps(
             driver_rows=driver_rows,

@@ -307,7 +307,12 @@ class OpenTelemetryMetrics(SettingBlock):
 class EpochSettings(SettingBlock):
     """How large an epoch may become."""
 
-    driver_rows: Int = Field(default=20_000, ge=0, description="Maximum rows of an epoch computed on the driver.")
+    driver_rows: Int = Field(
+        default=20_000,
+        ge=0,
+        description="Maximum rows of an epoch computed on the driver; unless it is set, `collect_rows` if there are no "
+        "transforms and every sink runs on the driver.",
+    )
     rows: Int = Field(default=2_000_000, ge=1, description="Maximum rows of an epoch.")
     collect_rows: Int = Field(
         default=200_000, ge=1, description="Maximum rows of an epoch if a sink or a transform runs on the driver."
