@@ -280,6 +280,17 @@ def test_a_message_that_only_the_broker_finds_too_large_is_a_bad_row(kafka: Kafk
     assert ids(kafka, topic) == [*range(50), *range(51, 100)]
 
 
+def test_messages_behind_one_that_the_broker_rejects_are_delivered_with_the_epoch(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(max_message_bytes="3000")
+    rows = [(n, "x" * 200, n, "i") for n in range(20_000)]
+    rows[5] = (5, "x" * 4000, 5, "i")
+    with sink(kafka.brokers, topic, f"{SKIP}, compression: none, exactly_once: false") as out:
+        report = out.write(one := epoch(None, 1), TASK, [batch(rows)])
+        assert [bad.index for bad in report.bad_rows] == [5]
+        assert out.commit(one, [report]) == 19_999
+    assert ids(kafka, topic) == [*range(5), *range(6, 20_000)]
+
+
 # Trouble
 
 

@@ -82,12 +82,23 @@ class MessagesRejected(TransientError):
 class _Deliveries:
     """What the callbacks of the client have reported: failed messages, and the last error of a connection."""
 
+    transactional: bool = False
     failed: list[tuple[Any, Any]] = field(default_factory=list)
     trouble: Any = None
+
+    has_failed: bool = False
+    """Whether the others need not be waited for: a message has failed for a reason that is not its own, or the
+    transaction has failed with it."""
 
     def on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
             self.failed.append((error, message))
+            is_own = _is_too_large(error) or _is_purged(error)
+            self.has_failed = self.has_failed or self.transactional or not is_own
+
+    def take_failed(self) -> list[tuple[Any, Any]]:
+        failed, self.failed, self.has_failed = self.failed, [], False
+        return failed
 
     def on_error(self, error: Any) -> None:
         if not is_permanent(self.trouble):
@@ -119,6 +130,19 @@ class _Patience:
             raise TransientError(SINK_FAILED, message)
 
 
+def _is_too_large(error: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    return bool(error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+def _is_purged(error: Any) -> bool:
+    """Whether the client has dropped a message because of another one."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+
+
 def _topic_gone(what: str) -> PermanentError:
     hint = "a new start creates it, or create it yourself"
     return PermanentError(SINK_FAILED, f"{what}: the topic does not exist any more", hint=hint)
@@ -133,7 +157,7 @@ class TopicProducer:
         self._connection = connection
         self._topic = topic
         self._transactional_id = transactional_id
-        self._deliveries = _Deliveries()
+        self._deliveries = _Deliveries(transactional=transactional_id is not None)
         self._what = f"topic '{topic}' cannot be written at {connection.brokers}"
         self._producer = self._make(options)
 
@@ -197,18 +221,20 @@ class TopicProducer:
     def _wait_for_room(self) -> None:
         """Until the queue of the client has room again."""
         before, patience = len(self._producer), self._new_patience()
-        while len(self._producer) >= before and not self._deliveries.failed:
+        while len(self._producer) >= before and not self._deliveries.has_failed:
             self._producer.poll(0.05)
             patience.check()
-        self._raise_failed()
+        if self._deliveries.has_failed:
+            self._raise_failed()
 
     def flush(self) -> None:
-        """Wait until the broker has acknowledged every message. Raises the first error of a delivery."""
+        """Wait until the broker has acknowledged every message. Raises the first error of a delivery; without a
+        transaction, MessagesRejected only when all other messages are acknowledged."""
         from confluent_kafka import KafkaException
 
         left, patience = len(self._producer), self._new_patience()
         try:
-            while (now := self._producer.flush(_FLUSH_SECONDS)) and not self._deliveries.failed:
+            while (now := self._producer.flush(_FLUSH_SECONDS)) and not self._deliveries.has_failed:
                 if now < left:
                     left, patience = now, self._new_patience()
                 patience.check()
@@ -222,18 +248,16 @@ class TopicProducer:
         return _Patience(self._what, self._deliveries, self._topic_is_gone)
 
     def _raise_failed(self) -> None:
-        from confluent_kafka import KafkaError
-
-        failed, self._deliveries.failed = self._deliveries.failed, []
+        failed = self._deliveries.take_failed()
         if not failed:
             return
-        too_large = [message for error, message in failed if error.code() == KafkaError.MSG_SIZE_TOO_LARGE]
-        if too_large:
+        too_large = [message for error, message in failed if _is_too_large(error)]
+        others = [pair for pair in failed if not (_is_too_large(pair[0]) or _is_purged(pair[0]))]
+        if too_large and not others:
             pairs = [(message.key(), message.value()) for message in too_large]
             raise MessagesRejected(f"{self._what}: {failed[0][0].str()}", pairs)
-        purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-        error, message = next((pair for pair in failed if pair[0].code() not in purged), failed[0])
-        if error.code() in purged:
+        error, message = (others or failed)[0]
+        if not others:
             error = self._transaction_error() or error
         key = (message.key() or b"")[:80].decode(errors="replace")
         what = (
@@ -291,7 +315,7 @@ class TopicProducer:
         self._request("transactions cannot be used", lambda: self._producer.init_transactions(_TRANSACTION_SECONDS))
 
     def begin(self) -> None:
-        self._deliveries.failed.clear()
+        self._deliveries.take_failed()
         self._request("a transaction cannot be begun", self._producer.begin_transaction)
 
     def store_offset(self, group: str, text: str) -> None:
@@ -317,7 +341,7 @@ class TopicProducer:
         except (KafkaException, TimeoutError):
             return False
         finally:
-            self._deliveries.failed.clear()
+            self._deliveries.take_failed()
         return True
 
     def _request(self, what: str, action: Callable[[], object]) -> None:
