@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import ssl
 import threading
 import time
 from dataclasses import replace
@@ -202,12 +203,40 @@ def test_redirects_in_a_circle_end() -> None:
         assert len(server.requests) == 11
 
 
-def test_a_certificate_must_be_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    import ssl
-
-    authority = trustme.CA()
+def tls_context(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
+    return context
+
+
+@pytest.mark.parametrize(("bypassed", "paths"), [("", ["http://shop.invalid/hook"]), ("localhost", [])])
+def test_requests_go_through_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, bypassed: str, paths: list[str]
+) -> None:
+    with recording_server() as proxy, recording_server() as server:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", bypassed)
+        with webhook(f"{server.url}/hook" if bypassed else "http://shop.invalid/hook") as out:
+            deliver(out, "a")
+        assert [request.path for request in proxy.requests] == paths
+        assert [request.path for request in server.requests] == (["/hook"] if bypassed else [])
+
+
+def test_a_proxy_tunnels_requests_with_tls(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    with recording_server() as proxy, recording_server(context=tls_context(authority)) as server:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with webhook(server.url) as out:
+            deliver(out, "a", "b")
+        assert proxy.tunnels == [server.url.removeprefix("https://")]
+        assert [row["name"] for row in server.rows] == ["a", "b"]
+
+
+def test_a_certificate_must_be_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    authority = trustme.CA()
+    context = tls_context(authority)
     with recording_server(in_turn(Answer(fault="reset"), OK), context) as server:
         with webhook(server.url) as out, pytest.raises(PermanentError, match="not trusted"):
             deliver(out, "a")

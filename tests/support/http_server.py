@@ -60,6 +60,8 @@ class RecordingServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.respond = respond
         self.requests: list[Request] = []
+        self.tunnels: list[str] = []
+        """The addresses to which clients asked for a tunnel, as they ask a proxy."""
         self.in_flight = 0
         self.most_in_flight = 0
         self.lock = threading.Lock()
@@ -116,6 +118,16 @@ class _Handler(BaseHTTPRequestHandler):
                 server.in_flight -= 1
         self._answer(answer)
 
+    def do_CONNECT(self) -> None:
+        host, port = self.path.rsplit(":", 1)
+        self.server.tunnels.append(self.path)
+        with socket.create_connection((host, int(port))) as target:
+            self.send_response(200)
+            self.end_headers()
+            threading.Thread(target=_pump, args=(target, self.connection), daemon=True).start()
+            _pump(self.connection, target)
+        self.close_connection = True
+
     def do_GET(self) -> None:
         self.send_error(405)
 
@@ -147,6 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
