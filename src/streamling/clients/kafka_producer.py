@@ -9,6 +9,7 @@ everything else                                TransientError
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from streamling.clients.kafka import Broker, client_settings, is_permanent, kafka_failure
 from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
@@ -50,6 +51,7 @@ _SILENT = logging.getLogger(f"{__name__}.client")
 _SILENT.disabled = True
 
 Headers = list[tuple[str, bytes]]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class TopicProducer:
                 until_poll -= 1
                 if not until_poll:
                     until_poll = _POLL_EVERY
-                    self._producer.poll(0)
+                    _guarded(lambda: self._producer.poll(0))
         except KafkaException as error:
             raise self._failure(self._what, error.args[0]) from error
 
@@ -222,7 +224,7 @@ class TopicProducer:
         """Until the queue of the client has room again."""
         before, patience = len(self._producer), self._new_patience()
         while len(self._producer) >= before and not self._deliveries.has_failed:
-            self._producer.poll(0.05)
+            _guarded(lambda: self._producer.poll(0.05))
             patience.check()
         if self._deliveries.has_failed:
             self._raise_failed()
@@ -234,15 +236,17 @@ class TopicProducer:
 
         left, patience = len(self._producer), self._new_patience()
         try:
-            while (now := self._producer.flush(_FLUSH_SECONDS)) and not self._deliveries.has_failed:
+            while (now := _guarded(self._flush_some)) and not self._deliveries.has_failed:
                 if now < left:
                     left, patience = now, self._new_patience()
                 patience.check()
         except KafkaException as error:
             raise self._failure(self._what, error.args[0]) from error
-        except SystemError as error:  # the client has ended itself, and called back with the error still set
-            raise LostTransaction(SINK_FAILED, f"{self._what}: {error.__cause__ or error}") from error
         self._raise_failed()
+
+    def _flush_some(self) -> int:
+        """How many messages are left after a moment."""
+        return int(self._producer.flush(_FLUSH_SECONDS))
 
     def _new_patience(self) -> _Patience:
         return _Patience(self._what, self._deliveries, self._topic_is_gone)
@@ -360,7 +364,7 @@ class TopicProducer:
             raise LostTransaction(SINK_FAILED, message) from error
         except KafkaException as error:
             with suppress(KafkaException):  # it is the same error
-                self._producer.poll(0)
+                _guarded(lambda: self._producer.poll(0))
             trouble = self._deliveries.trouble
             if is_permanent(trouble):  # the request itself only says that it timed out
                 raise kafka_failure(what, trouble, SINK_FAILED) from error
@@ -371,8 +375,24 @@ class TopicProducer:
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException):
-            self._producer.purge()
-            self._producer.poll(0)
+            _guarded(self._producer.purge)
+            _guarded(lambda: self._producer.poll(0))
+
+
+def _guarded(action: Callable[[], Result]) -> Result:
+    """Call the client. Raises KafkaException also if the client has ended itself: then it raises its KafkaError, which
+    is not an exception of Python. Only a bare `except` catches that, and nothing may be raised in there."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        return action()
+    except SystemError as raised:  # it has called back with its error set
+        error = KafkaError(KafkaError._FATAL, str(raised.__cause__ or raised), fatal=True)
+    except BaseException:
+        raise
+    except:  # noqa: E722
+        error = sys.exc_info()[1]
+    raise KafkaException(error)
 
 
 def _call_within(seconds: float, action: Callable[[], object]) -> None:
@@ -384,7 +404,7 @@ def _call_within(seconds: float, action: Callable[[], object]) -> None:
 
     def call() -> None:
         try:
-            outcome.set_result(action())
+            outcome.set_result(_guarded(action))
         except BaseException as error:
             outcome.set_exception(error)
 

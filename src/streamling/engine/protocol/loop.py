@@ -12,7 +12,6 @@ A crash between two steps leaves either nothing (before 4), or a record that say
 
 from __future__ import annotations
 
-import gc
 import logging
 import secrets
 import time
@@ -21,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from streamling.connector import Epoch
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.process.memory import keep_memory, rare_collections
 from streamling.engine.protocol.closing import Buffered, Timing, closes, wait_seconds
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.recovery import Recovery
@@ -56,10 +56,11 @@ class EpochLoop:
 
     def run(self) -> None:
         """Run until all input is delivered or a stop is requested. The first error ends it."""
-        gc.freeze()  # objects of the start stay; collections scan only what epochs make
-        self._recovery.resume(self._context.sources)
-        while self._run_next():
-            pass  # nothing refers to the rows of the epoch any more
+        keep_memory()
+        with rare_collections():  # the steps collect after some epochs
+            self._recovery.resume(self._context.sources)
+            while self._run_next():
+                pass  # nothing refers to the rows of the epoch any more
 
     def _run_next(self) -> bool:
         """Run the next epoch from its first step to its last; False when the run is over."""
