@@ -9,17 +9,15 @@ everything else                                TransientError
 from __future__ import annotations
 
 import logging
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from streamling.clients.kafka import Broker, client_settings, is_permanent, kafka_failure
+from streamling.clients.kafka_calls import call_within, guarded
 from streamling.errors import SINK_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -51,7 +49,6 @@ _SILENT = logging.getLogger(f"{__name__}.client")
 _SILENT.disabled = True
 
 Headers = list[tuple[str, bytes]]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +213,7 @@ class TopicProducer:
                 until_poll -= 1
                 if not until_poll:
                     until_poll = _POLL_EVERY
-                    _guarded(lambda: self._producer.poll(0))
+                    guarded(lambda: self._producer.poll(0))
         except KafkaException as error:
             raise self._failure(self._what, error.args[0]) from error
 
@@ -224,7 +221,7 @@ class TopicProducer:
         """Until the queue of the client has room again."""
         before, patience = len(self._producer), self._new_patience()
         while len(self._producer) >= before and not self._deliveries.has_failed:
-            _guarded(lambda: self._producer.poll(0.05))
+            guarded(lambda: self._producer.poll(0.05))
             patience.check()
         if self._deliveries.has_failed:
             self._raise_failed()
@@ -236,7 +233,7 @@ class TopicProducer:
 
         left, patience = len(self._producer), self._new_patience()
         try:
-            while (now := _guarded(self._flush_some)) and not self._deliveries.has_failed:
+            while (now := guarded(self._flush_some)) and not self._deliveries.has_failed:
                 if now < left:
                     left, patience = now, self._new_patience()
                 patience.check()
@@ -278,7 +275,7 @@ class TopicProducer:
         metadata = _group_metadata(self._transactional_id)
         offsets = [TopicPartition(self._topic, 0, 0)]
         try:
-            _call_within(
+            call_within(
                 _ABORT_SECONDS + 1,
                 lambda: self._producer.send_offsets_to_transaction(offsets, metadata, _ABORT_SECONDS),
             )
@@ -341,7 +338,7 @@ class TopicProducer:
         from confluent_kafka import KafkaException
 
         try:
-            _call_within(_ABORT_SECONDS + 1, lambda: self._producer.abort_transaction(_ABORT_SECONDS))
+            call_within(_ABORT_SECONDS + 1, lambda: self._producer.abort_transaction(_ABORT_SECONDS))
         except (KafkaException, TimeoutError):
             return False
         finally:
@@ -358,13 +355,13 @@ class TopicProducer:
         what = f"{what} (topic '{self._topic}' at {self._connection.brokers})"
         self._deliveries.trouble = None
         try:
-            _call_within(_TRANSACTION_SECONDS + 1, action)
+            call_within(_TRANSACTION_SECONDS + 1, action)
         except TimeoutError as error:
             message = f"{what}: the broker has not answered for {_TRANSACTION_SECONDS:.0f} s"
             raise LostTransaction(SINK_FAILED, message) from error
         except KafkaException as error:
             with suppress(KafkaException):  # it is the same error
-                _guarded(lambda: self._producer.poll(0))
+                guarded(lambda: self._producer.poll(0))
             trouble = self._deliveries.trouble
             if is_permanent(trouble):  # the request itself only says that it timed out
                 raise kafka_failure(what, trouble, SINK_FAILED) from error
@@ -375,41 +372,8 @@ class TopicProducer:
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException):
-            _guarded(self._producer.purge)
-            _guarded(lambda: self._producer.poll(0))
-
-
-def _guarded(action: Callable[[], Result]) -> Result:
-    """Call the client. Raises KafkaException also if the client has ended itself: then it raises its KafkaError, which
-    is not an exception of Python. Only a bare `except` catches that, and nothing may be raised in there."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    try:
-        return action()
-    except SystemError as raised:  # it has called back with its error set
-        error = KafkaError(KafkaError._FATAL, str(raised.__cause__ or raised), fatal=True)
-    except BaseException:
-        raise
-    except:  # noqa: E722
-        error = sys.exc_info()[1]
-    raise KafkaException(error)
-
-
-def _call_within(seconds: float, action: Callable[[], object]) -> None:
-    """Call the client, at most for so long: if a broker goes away, some of its calls exceed the timeout they are given.
-
-    A call that has not returned is left to a thread of its own.
-    """
-    outcome: Future[object] = Future()
-
-    def call() -> None:
-        try:
-            outcome.set_result(_guarded(action))
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=call, name="kafka transaction", daemon=True).start()
-    outcome.result(seconds)
+            guarded(self._producer.purge)
+            guarded(lambda: self._producer.poll(0))
 
 
 @lru_cache(maxsize=64)
