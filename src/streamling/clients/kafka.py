@@ -276,20 +276,21 @@ class Broker:
         return topic_id_lookup(self._connection, self._topic).find()
 
     def members(self, group: str) -> tuple[Member, ...]:
-        """The members of a group; none if there is no such group yet."""
-        from confluent_kafka import KafkaError, KafkaException
+        """The members of a group; none if there is no such group yet, or if the broker does not show it.
+
+        Does not use `describe_consumer_groups`: the client aborts the process if the broker goes away meanwhile.
+        """
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         with self._lookup(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
-            admin = AdminClient(self._settings)
-            (description,) = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS).values()
-            try:
-                members = description.result(REQUEST_SECONDS).members
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
-                return ()
-            return tuple(Member(member.client_id, member.host.lstrip("/")) for member in members)
+            groups = AdminClient(self._settings).list_groups(group, timeout=REQUEST_SECONDS)
+            for found in groups:
+                if found.error is not None:
+                    raise KafkaException(found.error)
+            return tuple(
+                Member(member.client_id, member.client_host.lstrip("/")) for found in groups for member in found.members
+            )
 
     def _offsets(self, partitions: Collection[int], time_: int) -> dict[int, LogEnd]:
         """The answers by partition. Partitions that cannot be looked up now, because they have no leader for instance,
