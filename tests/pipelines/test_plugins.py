@@ -185,14 +185,13 @@ def finish(place: Workspace, rows: int) -> None:
 def test_stopped_and_then_killed_a_plugin_source_loses_nothing(place: Workspace) -> None:
     place.write(SLOW)
     write_plugin(place)
-    child = place.start(PLUGIN__PATH="own.py")
-    child.until_epochs(2)
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    running = place.start_warm(PLUGIN__PATH="own.py")
+    running.until_epochs(2)
+    running.stop().succeeded()
     stored = place.state()["counter"]
     assert [row["id"] for row in lines(place)] == list(range(stored))  # what was read was written, and no more
     for epochs in (2, 4):
-        child = place.start(PLUGIN__PATH="own.py")
+        child = place.start(spark=False, PLUGIN__PATH="own.py")
         child.until_epochs(epochs)
         child.signal(signal.SIGKILL)
         child.wait()

@@ -121,7 +121,7 @@ def test_what_the_database_refuses_for_good_is_told_for_every_sink_and_mended_by
         "POSTGRES_SINK_CONNECTIONS__REVOKED__USER": guest,
         "POSTGRES_SINK_CONNECTIONS__REVOKED__PASS": "guest",
     }
-    broken = place.start(**settings)
+    broken = place.start_warm(**settings)
     broken.until_epochs(1)
     database.execute(BREAK.format(guest=guest))
     told = broken.wait().failed().stderr
@@ -133,7 +133,7 @@ def test_what_the_database_refuses_for_good_is_told_for_every_sink_and_mended_by
     database.execute(MEND.format(guest=guest))
     with database.connect() as other:
         other.execute("BEGIN; LOCK TABLE fine, raised")
-        waiting = place.start(**settings, POSTGRES_SINK__STATEMENT_TIMEOUT_SECS=1)
+        waiting = place.start_warm(**settings, POSTGRES_SINK__STATEMENT_TIMEOUT_SECS=1)
         again = "sink 'raised' failed (attempt 2)"
         waiting.until(lambda: again in waiting.stderr, again)
         assert "canceling statement due to statement timeout" in waiting.stderr
