@@ -260,8 +260,8 @@ class Workspace:
     ) -> Finished:
         """Run `streamling` to its end. A plain run, or a replay of dead letters, shares Java with other tests, unless
         it is to be `cold`."""
-        plain = not arguments or arguments[0] == "dlq" or (len(arguments) == 2 and arguments[0] == "run")
-        own_java = any(name.startswith("SPARK__") for name in {**self._settings, **settings})
+        plain = not arguments or (arguments[0] in ("run", "dlq") and "-v" not in arguments)
+        own_java = any(name.startswith("SPARK__") for name in settings)
         if cold or environment or not plain or own_java or self._warm is None:
             return self.start(*arguments, environment=environment, **settings).wait()
         return self._begin(self._warm, list(arguments or ("run", "pipeline.yaml")), settings).wait()
