@@ -10,7 +10,9 @@ BIN := $(VENV)/bin
 # The lock file names every package, with hashes; pip refuses anything else.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS := --config examples/demo.config.yaml
-WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile
+WORKERS := --maxprocesses 4 --dist loadfile
+# A worker waits for servers and timeouts a third of the time, so that one more than there are cores keeps all busy.
+CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # 3.11 first: it is the version the tests run on. Newer ones are accepted.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -30,15 +32,15 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 	@echo "Run 'rm -r demo-out' to start afresh."
 
 # A file is tested by one worker, which has servers of its own. Files come in order of their names, those that start
-# Java before the many small ones of tests/unit, so that both workers have something to do until the end.
+# Java before the many small ones of tests/unit, so that all workers have something to do until the end.
 test: $(VENV)/.archive ## run all tests
-	$(BIN)/python -m pytest -q $(WORKERS) --no-loadscope-reorder
+	$(BIN)/python -m pytest -q --numprocesses $(CORES_AND_ONE) $(WORKERS) --no-loadscope-reorder
 
 check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q $(WORKERS) -m "not spark and not faults and not servers" tests/unit
+	$(BIN)/python -m pytest -q --numprocesses logical $(WORKERS) -m "not spark and not faults and not servers" tests/unit
 
 soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and again, and count their rows
 	$(BIN)/python tests/faults/soak.py --faults 10

@@ -1,19 +1,37 @@
-"""Servers that the tests of a process share. Each starts when the first test asks for it, and ends with the last."""
+"""What the tests of a process share: servers, and an engine that is warm. Each starts when the first test asks for it,
+and ends with the last."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from streamling.dev.stack import Stack
+from support.harness import Workspace, workspace
 from support.kafka_broker import KafkaBroker
 from support.local_stack import local_stack
 from support.pgbouncer_server import NotToBeHad, PgBouncer, pgbouncer
 from support.postgres_server import PostgresServer
 from support.schema_registry import SchemaRegistry
 from support.secure_servers import SecureServers, secure_servers
+from support.warm_engine import WarmEngine
+
+
+@pytest.fixture(scope="session")
+def warm_engine() -> Iterator[WarmEngine]:
+    engine = WarmEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, warm_engine: WarmEngine) -> Iterator[Workspace]:
+    """An empty workspace."""
+    with workspace(tmp_path, warm_engine) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

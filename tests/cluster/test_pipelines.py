@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.harness import Row, Workspace
+from support.harness import Row, Workspace, workspace
 from support.http_server import Answer, Request, recording_server
 from support.kafka_broker import KafkaBroker
 from support.kafka_sink_samples import committed, rows_of
 from support.postgres_server import Database, PostgresServer
 from support.spark_cluster import SparkCluster
+from support.warm_engine import WarmEngine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
@@ -69,18 +69,14 @@ def write_plugin(place: Workspace) -> str:
     return "own.py"
 
 
-def test_the_demo_gives_what_it_gives_without_a_cluster(place: Workspace) -> None:
-    shutil.copytree(EXAMPLES, place.directory / "examples")
-    run = ("run", "examples/demo.yaml", "--config", "examples/demo.config.yaml")
-    on_cluster = place.run(*run).succeeded()
-    rows = sorted(place.rows("demo-out/orders", "parquet"), key=_identity)
-    letters = _letters(place.directory / "demo-out" / "dead-letters")
-    shutil.rmtree(place.directory / "demo-out")
-    here = place.run(*run, SPARK__MASTER="local[3]", APPLICATION_ID="elsewhere").succeeded()
-    assert rows == sorted(place.rows("demo-out/orders", "parquet"), key=_identity)
-    assert letters == _letters(place.directory / "demo-out" / "dead-letters")
+def test_the_demo_gives_what_it_gives_without_a_cluster(
+    place: Workspace, tmp_path_factory: pytest.TempPathFactory, warm_engine: WarmEngine
+) -> None:
+    with workspace(tmp_path_factory.mktemp("here"), warm_engine) as here:
+        (lines, rows, letters), (lines_here, rows_here, letters_here) = _demo(place), _demo(here)
+    assert (rows, letters) == (rows_here, letters_here)
     assert (len(rows) > 90_000, len(letters)) == (True, 2)
-    assert len(on_cluster.stdout.splitlines()) == len(here.stdout.splitlines()) > 0
+    assert lines == lines_here > 0
 
 
 @pytest.mark.servers
@@ -99,13 +95,12 @@ sinks:
   placed_files: {{type: file, from: placed, path: placed, format: parquet}}
   doubled_files: {{type: file, from: doubled, path: doubled, format: parquet}}
 """)
-    child = place.start(PLUGIN__PATH=write_plugin(place), KAFKA_SOURCE__BROKERS=kafka.brokers, **ON_EXECUTORS)
+    child = place.start_warm(PLUGIN__PATH=write_plugin(place), KAFKA_SOURCE__BROKERS=kafka.brokers, **ON_EXECUTORS)
     wanted = [n for n in range(50_000) if n % 5 != 2]
     for name in ("placed", "doubled"):
         child.until(lambda name=name: place.count(name, "parquet") >= len(wanted), f"all rows in {name}")
     processes = {process.pid: Path(process.cwd()) for process in cluster.python_processes()}
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     rows = place.rows("doubled", "parquet")
     assert sorted((row["id"], row["twice"]) for row in rows) == [(n, 2 * n) for n in wanted]
     assert sorted(row["id"] for row in place.rows("placed", "parquet")) == wanted
@@ -134,11 +129,10 @@ sinks:
   copy: {{type: kafka, from: large, topic: {topic}.large, data_format: json}}
 """)
     brokers = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SINK__BROKERS": kafka.brokers}
-    child = place.start(**brokers, **database.settings(), **ON_EXECUTORS)
+    child = place.start_warm(**brokers, **database.settings(), **ON_EXECUTORS)
     child.until(lambda: _count(database) == 29_900, "all keys in the table")
     child.until(lambda: child.epochs >= 1, "an epoch")
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     rows = database.rows("SELECT id, total FROM public.orders ORDER BY id")
     assert rows == [(n, 3 * n + 1) for n in range(100, 30_000)]
     messages = rows_of(committed(kafka.brokers, f"{topic}.large"))
@@ -231,8 +225,8 @@ transforms:
 sinks:
   files: {{type: file, from: chosen, path: files, format: parquet, batch_size: {EPOCH_ROWS}}}
 """)
-    child = place.start(PLUGIN__PATH=write_plugin(place), EPOCH__ROWS=EPOCH_ROWS, **ON_EXECUTORS)
-    for victims in ([0], [1], [0], [1], [0, 1]):
+    child = place.start_warm(PLUGIN__PATH=write_plugin(place), EPOCH__ROWS=EPOCH_ROWS, **ON_EXECUTORS)
+    for victims in ([0], [1], [0, 1]):
         cut_off = _unfinished(cluster, victims)
         child.until(lambda v=victims, c=cut_off: _unfinished(cluster, v) - c, f"a task on {victims}")
         for number in victims:
@@ -241,8 +235,7 @@ sinks:
             cluster.start_worker(number)
         child.until_epochs(child.epochs + 1)
     cluster.wait_for_workers()
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     found = Counter(row["id"] for row in place.rows("files", "parquet"))
     assert found == Counter(n for n in range(child.epochs * EPOCH_ROWS) if n % 5 != 2)
 
@@ -252,6 +245,14 @@ def _unfinished(cluster: SparkCluster, workers: list[int]) -> set[tuple[Path, in
     files = [file for number in workers for file in cluster.work_directory(number).glob("*/*/calls")]
     lines = {file: len(file.read_text().splitlines()) for file in files}
     return {(file, count) for file, count in lines.items() if count % 2}
+
+
+def _demo(place: Workspace) -> tuple[int, list[Row], list[tuple[Any, ...]]]:
+    """The lines that the demo has printed, the rows that it has written, and its letters."""
+    shutil.copytree(EXAMPLES, place.directory / "examples")
+    done = place.run("run", "examples/demo.yaml", "--config", "examples/demo.config.yaml").succeeded()
+    rows = sorted(place.rows("demo-out/orders", "parquet"), key=_identity)
+    return len(done.stdout.splitlines()), rows, _letters(place.directory / "demo-out" / "dead-letters")
 
 
 def _identity(row: Row) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from support.harness import Workspace
 from support.kafka_broker import KafkaBroker
 from support.schema_registry import SchemaRegistry
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.servers]
+pytestmark = [pytest.mark.faults, pytest.mark.servers]
 
 PLAIN = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 PIPELINE = """\
@@ -49,7 +49,7 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
         "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": schema_registry.url,
         "RECORD_BATCH_INTERVAL_MS": 1000,
     }
-    killed = place.run(environment={VARIABLE: "before-finalize@1"}, **settings)
+    killed = place.start(environment={VARIABLE: "before-finalize@1"}, spark=False, **settings).wait()
     assert killed.code == -signal.SIGKILL, killed.stderr
     committed = {name: place.count(name, "parquet") for name in ("first", "third")}
     assert committed == {"first": 100, "third": 100}
@@ -60,7 +60,7 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
     newest = schema_registry.register(f"{evolving}-value", with_default(2))
     kafka.produce(evolving, [framed(newest, with_default(2), {"id": 100, "more": 100})])
     kafka.produce(evolving, [framed(id_, PLAIN, {"id": 101})])
-    child = place.start(**settings)
+    child = place.start(spark=False, **settings)
     child.until(lambda: place.count("fourth", "json") >= 102, "all rows")
     child.signal(signal.SIGTERM)
     finished = child.wait().succeeded()

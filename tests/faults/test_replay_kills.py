@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from streamling.testing.crash import VARIABLE
-from support.crash_places import all_places
+from support.crash_places import all_places, places_at
 from support.harness import Workspace
 from support.postgres_server import Database, PostgresServer
 
@@ -47,8 +48,8 @@ def put_down(place: Workspace, rows: dict[int, bytes]) -> None:
     (place.directory / "in" / "a.csv").write_bytes(b"id,n\n" + content)
 
 
-def kill_at_every_point(place: Workspace, sinks: tuple[str, ...], settings: dict[str, object]) -> None:
-    for number, point in enumerate(all_places(sinks)):
+def kill_at(place: Workspace, points: Sequence[str], settings: dict[str, object]) -> None:
+    for number, point in enumerate(points):
         crash = {VARIABLE: f"{point}@{1 + number % 2}"}
         killed = place.start("dlq", "replay", "--all", environment=crash, spark=False, **SMALL, **settings).wait()
         assert killed.code == -signal.SIGKILL, f"{point}\n{killed.stderr}"
@@ -78,7 +79,7 @@ def test_letters_of_a_source_arrive_once_in_every_sink(place: Workspace, postgre
     assert len(letters(place, "open")) == 120
 
     place.write(SOURCE.format(type="string", letters=LETTERS) + TABLE + FILES)
-    kill_at_every_point(place, ("audit", "files"), database.settings())
+    kill_at(place, all_places(("audit", "files")), database.settings())
     last = place.start("dlq", "replay", "--all", spark=False, **SMALL, **database.settings()).wait()
     assert last.code == 1
     assert "3 letters failed again, still open" in last.stderr
@@ -103,7 +104,7 @@ def test_letters_of_a_sink_arrive_once_and_those_it_rejects_again_stay_open(
     assert len(letters(place, "open")) == 80
 
     database.execute("ALTER TABLE audit DROP CONSTRAINT none, ADD CONSTRAINT tenth CHECK (mod(id, 10) <> 3)")
-    kill_at_every_point(place, ("audit",), database.settings())
+    kill_at(place, (*places_at(("audit",)), "before-finalize"), database.settings())
     last = place.start("dlq", "replay", "--all", spark=False, **SMALL, **database.settings()).wait()
     assert last.code == 1
     assert ids(database) == [id_ for id_ in range(80) if id_ % 10 != 3]

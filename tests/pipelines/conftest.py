@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from support.harness import MakeWorkspace, Workspace, workspace
+from support.harness import MakeWorkspace, workspace
 from support.warm_engine import WarmEngine
-
-
-@pytest.fixture(scope="session")
-def warm_engine() -> Iterator[WarmEngine]:
-    engine = WarmEngine()
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def place(tmp_path: Path, warm_engine: WarmEngine) -> Iterator[Workspace]:
-    """An empty workspace."""
-    with workspace(tmp_path, warm_engine) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

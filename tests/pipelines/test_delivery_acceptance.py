@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -96,10 +95,9 @@ sinks:
   files: {type: file, from: rows, path: out, format: parquet, batch_size: 200}
 """
     place = new_place().write(pipeline)
-    child = place.start()
-    child.until_epochs(2)
-    child.signal(signal.SIGTERM)
-    stopped = child.wait(30).succeeded()
+    running = place.start_warm()
+    running.until_epochs(2)
+    stopped = running.stop().succeeded()
     ids = [row["id"] for row in place.rows("out", "parquet")]
     assert 0 < len(ids) < 40000 and ids == list(range(len(ids)))
     assert "SIGTERM received" in stopped.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.harness import Child, Finished, MakeWorkspace, Row, Workspace, printed
+from support.harness import Finished, MakeWorkspace, Row, WarmRun, Workspace, printed
 
 pytestmark = pytest.mark.spark
 
@@ -129,7 +128,7 @@ def old(path: Path, seconds: int) -> None:
     os.utime(path, (seconds, seconds))
 
 
-def until_rows(place: Workspace, child: Child, count: int) -> list[Row]:
+def until_rows(place: Workspace, child: WarmRun, count: int) -> list[Row]:
     child.until(lambda: len(place.rows("out", "json")) >= count, f"{count} rows")
     return place.rows("out", "json")
 
@@ -138,20 +137,18 @@ def test_a_continuous_source_goes_on_after_a_restart_and_reads_changed_and_late_
     put(place.directory / "in" / "a.csv", "id", "1", "2")
     put(place.directory / "in" / "b.csv", "id", "3")
     place.write(CONTINUOUS)
-    child = place.start()
+    child = place.start_warm()
     assert ids(until_rows(place, child, 3)) == [1, 2, 3]
     child.until(lambda: child.epochs, "a finalized epoch")
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     old(put(place.directory / "in" / "0.csv", "id", "10"), 1_600_000_000)  # long before all others
     put(place.directory / "in" / "c.csv", "id", "4")
-    child = place.start()
+    child = place.start_warm()
     assert ids(until_rows(place, child, 5)) == [1, 2, 3, 4, 10]
     time.sleep(1.1)
     put(place.directory / "in" / "a.csv", "id", "7", "8", "9")
     assert ids(until_rows(place, child, 8)) == [1, 2, 3, 4, 7, 8, 9, 10]
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     stored = json.loads(place.run("state", "show", "events:watermark").succeeded().stdout)["value"]
     assert set(stored) >= {"last_modified_ms", "boundary_paths", "committed_ahead"}
 

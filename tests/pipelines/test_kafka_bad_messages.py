@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import signal
 
 import pytest
 
@@ -64,13 +63,12 @@ sinks:
   known: {{type: file, from: users, path: known, format: json}}
   plain: {{type: file, from: MyUsers, path: plain, format: json}}
 """)
-    child = place.start(**connection(kafka, schema_registry))
+    child = place.start_warm(**connection(kafka, schema_registry))
     owed = {"skipped": 100, "known": 10, "plain": 10}
     child.until(lambda: all(len(place.rows(p, "json")) >= n for p, n in owed.items()), "all rows")
     child.until(lambda: len(place.rows("kept", "parquet")) >= 100, "all rows")
     child.until(lambda: list((place.directory / "letters").glob("*.jsonl")), "letters")
-    child.signal(signal.SIGTERM)
-    finished = child.wait().succeeded()
+    finished = child.stop().succeeded()
     rows = place.rows("skipped", "json")
     assert [row["id"] for row in rows] == list(range(100))
     assert [row["place"] for row in rows] == [n for n in range(105) if n not in bad]

@@ -36,7 +36,7 @@ sinks: {{out: {{type: file, from: numbers, path: out, format: parquet}}}}
     assert sorted(row["id"] for row in place.rows("out", "parquet")) == list(range(2000))
     assert PASSWORD not in finished.stderr + finished.stdout
     wrong = settings | {"KAFKA_SOURCE__SASL_PASSWORD": "hunter2"}
-    refused = place.run(environment=trusting, **wrong).failed()
+    refused = place.start(environment=trusting, spark=False, **wrong).wait().failed()
     assert "kafka source 'numbers'" in refused.stderr
     assert str(secure.settings["brokers"]) in refused.stderr
     assert "SASL authentication error" in refused.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -83,11 +82,10 @@ transforms:
 sinks:
   out: {{type: file, from: chosen, path: out, format: json}}
 """)
-    child = place.start(KAFKA_SOURCE__BROKERS=kafka.brokers, KAFKA_SOURCE__SCHEMA_REGISTRY_URL=schema_registry.url)
+    child = place.start_warm(KAFKA_SOURCE__BROKERS=kafka.brokers, KAFKA_SOURCE__SCHEMA_REGISTRY_URL=schema_registry.url)
     child.until(lambda: len(place.rows("out", "json")) >= 80, "80 rows")
     child.until(lambda: list((place.directory / "letters").glob("*.jsonl")), "a letter")
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     found = sorted(place.rows("out", "json"), key=lambda row: row["id"])
     assert [row["id"] for row in found] == list(range(10, 90))
     assert found[2]["text"] == "t12"

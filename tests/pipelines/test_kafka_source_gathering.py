@@ -30,7 +30,7 @@ def test_an_epoch_waits_until_its_source_has_gathered_enough(place: Workspace, k
     kafka.produce(topic, numbers(0, 50))
     place.write(PIPELINE.format(topic=topic, options="batch_size: 50, batch_flush_interval: 1h"))
     settings = {"CHECKPOINT_INTERVAL_SEC": 3600, "NUM_RECORDS_BEFORE_STOP": 100}
-    child = place.start(KAFKA_SOURCE__BROKERS=kafka.brokers, **settings)
+    child = place.start_warm(KAFKA_SOURCE__BROKERS=kafka.brokers, **settings)
     child.until_epochs(1)
     kafka.produce(topic, numbers(50, 80))
     time.sleep(2)  # rows that nobody gathers are an epoch after a tenth of a second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from decimal import Decimal
 from pathlib import Path
 
@@ -35,11 +34,10 @@ def test_the_table_is_what_the_topic_says(
     place.run(*produce, "--directory", stack).succeeded()
     example = (EXAMPLES / "orders_to_postgres.yaml").read_text()
     place.write(example.replace("topic: orders", f"topic: {topic}"))
-    child = place.start(**settings)
+    child = place.start_warm(**settings)
     child.until(lambda: '"id":5' in child.stdout, "the last row")
     child.until(lambda: _count(database) == 3, "three rows in the table")
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     assert database.rows("SELECT id, customer, country, total, tax FROM shop.orders ORDER BY id") == [
         (1, "ANN", "NO", Decimal("135.50"), Decimal("27.10")),
         (4, "DIA", "IN", Decimal("77.77"), Decimal("15.55")),

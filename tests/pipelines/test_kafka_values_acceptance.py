@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,7 +190,7 @@ def arrived(new_place: MakeWorkspace, kafka: KafkaBroker, schema_registry: Schem
         produce(name, case.rows)
     place.write(_pipeline(topics))
     settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": schema_registry.url}
-    child = place.start(CHECKPOINT_INTERVAL_SEC=1, **settings)
+    child = place.start_warm(CHECKPOINT_INTERVAL_SEC=1, **settings)
     child.until(lambda: len(_rows(place, "waves")) == 10, "the first wave")
     child.until(lambda: len(_rows(place, "tolerant")) == 1, "a row of the first version")
     for name, case in CASES.items():
@@ -199,8 +198,7 @@ def arrived(new_place: MakeWorkspace, kafka: KafkaBroker, schema_registry: Schem
             produce(name, case.later)
     child.until(lambda: all(len(_rows(place, n)) >= c.arrive for n, c in CASES.items()), "all rows")
     child.until_epochs(2)
-    child.signal(signal.SIGTERM)
-    finished = child.wait().succeeded()
+    finished = child.stop().succeeded()
     assert "stalled" not in finished.stderr
     offsets = {key: value["offset"] for key, value in place.state().items() if ":" in key}
     assert offsets == {f"{n}:{topics[n]}:0": len(c.rows) + len(c.later) for n, c in CASES.items()}
@@ -302,7 +300,7 @@ sources: {{orders: {{type: kafka, topic: {topic}}}}}
 sinks: {{out: {{type: file, from: orders, path: out, format: json}}}}
 """)
     settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": schema_registry.url}
-    child = place.start(CHECKPOINT_INTERVAL_SEC=1, **settings)
+    child = place.start_warm(CHECKPOINT_INTERVAL_SEC=1, **settings)
     child.until(lambda: place.rows("out", "json"), "a row")
     newer = schema_registry.register(f"{topic}-value", second)
     kafka.produce(topic, [framed(newer, second, {"id": 2, "more": 5})])

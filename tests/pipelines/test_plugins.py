@@ -185,14 +185,13 @@ def finish(place: Workspace, rows: int) -> None:
 def test_stopped_and_then_killed_a_plugin_source_loses_nothing(place: Workspace) -> None:
     place.write(SLOW)
     write_plugin(place)
-    child = place.start(PLUGIN__PATH="own.py")
-    child.until_epochs(2)
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    running = place.start_warm(PLUGIN__PATH="own.py")
+    running.until_epochs(2)
+    running.stop().succeeded()
     stored = place.state()["counter"]
     assert [row["id"] for row in lines(place)] == list(range(stored))  # what was read was written, and no more
     for epochs in (2, 4):
-        child = place.start(PLUGIN__PATH="own.py")
+        child = place.start(spark=False, PLUGIN__PATH="own.py")
         child.until_epochs(epochs)
         child.signal(signal.SIGKILL)
         child.wait()
@@ -326,11 +325,11 @@ def test_a_function_that_fails_names_itself_and_its_node(place: Workspace) -> No
 def test_a_plugin_that_waits_for_ever_can_be_stopped(place: Workspace) -> None:
     place.write(
         SLOW.replace("pause: 0.05", "pause: 100000").replace(
-            "sinks:", "  n: {type: generator, rows: 3, primary_key: id}\nsinks:\n  all: {type: print, from: n}"
+            "sinks:", "  n: {type: acme.counter, rows: 3, primary_key: id}\nsinks:\n  all: {type: print, from: n}"
         )
     )
     write_plugin(place)
-    child = place.start(PLUGIN__PATH="own.py")
+    child = place.start(spark=False, PLUGIN__PATH="own.py")
     child.until_epochs(1)  # the other source is delivered meanwhile
     child.signal(signal.SIGTERM)
     finished = child.wait(60).succeeded()

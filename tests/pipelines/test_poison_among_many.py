@@ -1,4 +1,4 @@
-"""Bad messages of many kinds, and rows that SQL cannot compute, in a backlog of a hundred thousand messages.
+"""Bad messages of many kinds, and rows that SQL cannot compute, in a backlog of forty thousand messages.
 
 Every good row arrives once, every bad one is a letter with its offset and reason, and what a correction makes good is
 replayed once.
@@ -21,7 +21,7 @@ from support.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
-GOOD, OF_EACH_KIND, PARTITIONS = 100_000, 10, 4
+GOOD, OF_EACH_KIND, PARTITIONS = 40_000, 10, 4
 PIPELINE = """\
 sources:
   orders:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -205,11 +204,10 @@ def ran(new_place: MakeWorkspace, kafka: KafkaBroker, postgres: PostgresServer) 
             database.execute(f"CREATE TABLE {name} {case.ddl}")
     place.write(pipeline(CASES))
     settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "RECORD_BATCH_SIZE": 1, **database.settings()}
-    child = place.start(**settings)
+    running = place.start_warm(**settings)
     rows = sum(len(case.rows) for case in CASES.values())
-    child.until(lambda: _offsets(place) >= rows, "all messages")
-    child.signal(signal.SIGTERM)
-    yield Ran(database, child.wait().succeeded())
+    running.until(lambda: _offsets(place) >= rows, "all messages")
+    yield Ran(database, running.stop().succeeded())
 
 
 def _offsets(place: Workspace) -> int:
@@ -364,7 +362,7 @@ def test_a_connection_that_dies_in_silence_is_replaced_and_the_run_ends_with_all
             "NUM_RECORDS_BEFORE_STOP": len(rows),
         }
         kafka.produce(topic, messages[:5])
-        running = place.start(**settings)
+        running = place.start_warm(**settings)
         running.until(lambda: len(read(database, "through", case)) == 5, "the first rows")
         proxy.silence(next_with=b"INSERT INTO")
         kafka.produce(topic, messages[5:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +10,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from support.harness import Child, Workspace
+from support.harness import Workspace
 from support.postgres_server import Database, PostgresServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark]
@@ -37,11 +36,6 @@ def ids_of(count: int) -> list[int]:
     return list(range(count))
 
 
-def finish(running: Child) -> None:
-    running.signal(signal.SIGTERM)
-    running.wait().succeeded()
-
-
 def state(database: Database) -> dict[str, object]:
     return dict(database.rows("SELECT key, data FROM streamling.state WHERE namespace = 'test_app'"))
 
@@ -60,18 +54,18 @@ def test_a_run_resumes_from_positions_in_postgres(place: Workspace, database: Da
 
 def test_an_outage_is_outlasted(place: Workspace, postgres: PostgresServer, database: Database) -> None:
     place.write(PIPELINE.format(generator="rate: 200"))
-    running = place.start(**database.state_settings())
+    running = place.start_warm(**database.state_settings())
     running.until_epochs(3)
     postgres.stop()
     try:
         running.until(lambda: "state backend failed (attempt 6)" in running.stderr, "the sixth attempt")
     finally:
         postgres.start()
-    assert running.process.poll() is None, running.stderr[-4000:]
+    assert running.ended() is None, running.stderr[-4000:]
     assert "state backend failed" in running.stderr
     seen = running.epochs
     running.until_epochs(seen + 5)
-    finish(running)
+    running.stop().succeeded()
     assert ids(place) == ids_of(len(ids(place)))
     assert "STATE_MOVED" not in running.stderr
 
@@ -80,13 +74,13 @@ def test_a_killed_database_neither_loses_nor_repeats_rows(
     place: Workspace, postgres: PostgresServer, database: Database
 ) -> None:
     place.write(PIPELINE.format(generator="rate: 500"))
-    running = place.start(**database.state_settings(), EPOCH__ROWS=50)
+    running = place.start_warm(**database.state_settings(), EPOCH__ROWS=50)
     for _ in range(3):
         running.until_epochs(running.epochs + 3)
         postgres.kill()
         postgres.start()
     running.until_epochs(running.epochs + 3)
-    finish(running)
+    running.stop().succeeded()
     assert ids(place) == ids_of(len(ids(place)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 import pytest
@@ -81,11 +80,10 @@ def test_sigterm_ends_an_endless_run_in_order_within_the_budget_and_memory_state
     place: Workspace,
 ) -> None:
     place.write(ENDLESS)
-    child = place.start(STATE_BACKEND__BACKEND_TYPE="InMemory")
-    child.until(lambda: child.epochs >= 3, "three epochs")
+    running = place.start_warm(STATE_BACKEND__BACKEND_TYPE="InMemory")
+    running.until_epochs(3)
     began = time.monotonic()
-    child.signal(signal.SIGTERM)
-    finished = child.wait(40).succeeded()
+    finished = running.stop().succeeded()
     assert time.monotonic() - began < 25
     ids = [row["id"] for _, _, _, row in printed(finished.stdout)]
     assert ids == list(range(0, 2 * len(ids), 2))

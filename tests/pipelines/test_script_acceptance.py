@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 import pytest
@@ -113,15 +112,14 @@ sinks:
   calls: {{type: postgres, from: exploded, schema: public, table: calls, batch_size: 1}}
   casts: {{type: postgres, from: cast, schema: public, table: casts}}
 """)
-    child = place.start(
+    child = place.start_warm(
         KAFKA_SOURCE__BROKERS=kafka.brokers,
         KAFKA_SOURCE__SCHEMA_REGISTRY_URL=schema_registry.url,
         CHECKPOINT_INTERVAL_SEC=1,
         **database.settings(),
     )
     child.until_epochs(1)
-    child.signal(signal.SIGTERM)
-    child.wait().succeeded()
+    child.stop().succeeded()
     wanted = "position, depth, address, caller, callee, selector, parent_selector, call_type, success"
     assert database.rows(f"SELECT {wanted} FROM calls ORDER BY position, depth") == [
         (0, 0, "0", "0xaa", "0xbb", "0x1667d875", "0x00000000", 0, True),

@@ -29,7 +29,7 @@ import pyarrow.parquet
 
 import streamling
 from support import without_spark
-from support.warm_engine import WarmEngine
+from support.warm_engine import Job, WarmEngine
 
 Row = dict[str, Any]
 
@@ -68,23 +68,17 @@ class Finished:
         return self
 
 
-class Child:
-    """A running command, in a process group of its own."""
+class Running:
+    """A command under way: its output, and its end."""
 
-    def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], name: str) -> None:
+    def __init__(self, stdout: Path, stderr: Path) -> None:
         self._began = time.monotonic()
-        self.marker = uuid.uuid4().hex
-        self._stdout, self.stderr_path = cwd / f"{name}.out", cwd / f"{name}.err"
-        with self._stdout.open("wb") as out, self.stderr_path.open("wb") as err:
-            self.process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env={**environment, _MARKER: self.marker},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+        self._stdout = stdout
+        self.stderr_path = stderr
+
+    def ended(self) -> int | None:
+        """The exit code, if it has ended."""
+        raise NotImplementedError
 
     @property
     def stdout(self) -> str:
@@ -103,16 +97,64 @@ class Child:
         """Wait for something this process does; it is an error if it ends before."""
         deadline = time.monotonic() + timeout
         while not condition():
-            ended = self.process.poll() is not None
-            if ended and condition():
+            code = self.ended()
+            if code is not None and condition():
                 return
-            if ended or time.monotonic() > deadline:
-                state = f"ended with {self.process.returncode}" if ended else "still running"
+            if code is not None or time.monotonic() > deadline:
+                state = "still running" if code is None else f"ended with {code}"
                 raise AssertionError(f"never saw: {what}; the process {state}\n{self.stderr[-4000:]}")
             time.sleep(0.02)
 
     def until_epochs(self, count: int) -> None:
         self.until(lambda: self.epochs >= count, f"{count} finalized epochs")
+
+    def _finished(self, code: int) -> Finished:
+        return Finished(code, self.stdout, self.stderr, time.monotonic() - self._began)
+
+
+class WarmRun(Running):
+    """A pipeline on the warm engine, beside the test. Ends by itself, or when it is told to."""
+
+    def __init__(self, job: Job, stdout: Path, stderr: Path) -> None:
+        super().__init__(stdout, stderr)
+        self._job = job
+
+    def ended(self) -> int | None:
+        return self._job.poll()
+
+    def stop(self) -> Finished:
+        """As SIGTERM does; the end of the run."""
+        if self.ended() is None:
+            self._job.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout: float = PATIENCE_S) -> Finished:
+        try:
+            code = self._job.wait(timeout)
+        except TimeoutError:
+            raise AssertionError(f"still running after {timeout:.0f} s\n{self.stderr[-4000:]}") from None
+        return self._finished(code)
+
+
+class Child(Running):
+    """A running command, in a process group of its own."""
+
+    def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], name: str) -> None:
+        super().__init__(cwd / f"{name}.out", cwd / f"{name}.err")
+        self.marker = uuid.uuid4().hex
+        with self._stdout.open("wb") as out, self.stderr_path.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**environment, _MARKER: self.marker},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def ended(self) -> int | None:
+        return self.process.poll()
 
     def signal(self, number: signal.Signals) -> None:
         """To the driver only."""
@@ -139,7 +181,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self.destroy()
             raise AssertionError(f"still running after {timeout:.0f} s\n{self.stderr[-4000:]}") from None
-        finished = Finished(code, self.stdout, self.stderr, time.monotonic() - self._began)
+        finished = self._finished(code)
         self.assert_alone()
         return finished
 
@@ -170,7 +212,7 @@ class Workspace:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._warm = warm
-        self._runs = 0
+        self._warm_runs: list[WarmRun] = []
         self._settings = settings
         self._children: list[Child] = []
         self._read: dict[tuple[Path, int, int], pa.Table] = {}
@@ -218,23 +260,24 @@ class Workspace:
     ) -> Finished:
         """Run `streamling` to its end. A plain run, or a replay of dead letters, shares Java with other tests, unless
         it is to be `cold`."""
-        plain = not arguments or arguments == ("run", "pipeline.yaml") or arguments[0] == "dlq"
-        own_java = any(name.startswith("SPARK__") for name in {**self._settings, **settings})
+        plain = not arguments or (arguments[0] in ("run", "dlq") and "-v" not in arguments)
+        own_java = any(name.startswith("SPARK__") for name in settings)
         if cold or environment or not plain or own_java or self._warm is None:
             return self.start(*arguments, environment=environment, **settings).wait()
-        return self._run_warm(self._warm, list(arguments or ("run", "pipeline.yaml")), settings)
+        return self._begin(self._warm, list(arguments or ("run", "pipeline.yaml")), settings).wait()
 
-    def _run_warm(self, engine: WarmEngine, arguments: list[str], settings: Mapping[str, object]) -> Finished:
-        self._runs += 1
-        out, err = (self.directory / f"warm-{self._runs}.{suffix}" for suffix in ("out", "err"))
-        began = time.monotonic()
-        environment = self._environment({}, settings)
-        try:
-            code = engine.run(arguments, self.directory, environment, out, err, PATIENCE_S)
-        except TimeoutError:
-            raise AssertionError(f"still running after {PATIENCE_S:.0f} s\n{err.read_text()[-4000:]}") from None
-        texts = (path.read_text(errors="replace") for path in (out, err))
-        return Finished(code, *texts, time.monotonic() - began)
+    def start_warm(self, **settings: object) -> WarmRun:
+        """Start the pipeline on the warm engine, for a test that watches it, and then stops it."""
+        assert self._warm, "there is no warm engine here"
+        return self._begin(self._warm, ["run", "pipeline.yaml"], settings)
+
+    def _begin(self, engine: WarmEngine, arguments: list[str], settings: Mapping[str, object]) -> WarmRun:
+        out, err = (self.directory / f"warm-{len(self._warm_runs)}.{suffix}" for suffix in ("out", "err"))
+        for path in (out, err):
+            path.touch()
+        job = engine.begin(arguments, self.directory, self._environment({}, settings), out, err)
+        self._warm_runs.append(WarmRun(job, out, err))
+        return self._warm_runs[-1]
 
     def rows(self, path: str, format_: str) -> list[Row]:
         """What the files of a sink hold, in the order of their names, which is the order of epochs and parts."""
@@ -288,6 +331,8 @@ class Workspace:
     def close(self) -> None:
         for child in self._children:
             child.destroy()
+        if self._warm and any(run.ended() is None for run in self._warm_runs):
+            self._warm.close()
 
     def _environment(self, own: Mapping[str, str | None], settings: Mapping[str, object]) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLING") and k != "RUST_LOG"}

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyte
 
 import streamling
+from support import without_spark
 
 _SOURCE = Path(streamling.__file__).parents[1]
 _SCROLLED = 2000
@@ -34,6 +35,7 @@ class Terminal:
         lines: int = 24,
         environment: Mapping[str, str] | None = None,
         stdout: Path | None = None,
+        spark: bool = True,
     ) -> None:
         self.screen = pyte.HistoryScreen(columns, lines, history=_SCROLLED, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
@@ -46,7 +48,8 @@ class Terminal:
             if stdout is not None:
                 os.dup2(os.open(stdout, os.O_WRONLY | os.O_CREAT, 0o644), 1)
             environ = {**inherited, "TERM": "xterm-256color", "PYTHONPATH": str(_SOURCE), **(environment or {})}
-            command = [sys.executable, "-m", "streamling.cli.main", *arguments]
+            program = ["-m", "streamling.cli.main"] if spark else [without_spark.__file__]
+            command = [sys.executable, *program, *arguments]
             # Whatever happens, this process must not continue as a second pytest.
             try:
                 time.sleep(0.05)  # until the size is set

@@ -12,16 +12,57 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 # Workers, views and classes of earlier pipelines add up.
 _MOST_RUNS = 60
+
+
+class Job:
+    """A run on the warm engine, from the request to its exit code."""
+
+    def __init__(self, engine: WarmEngine, process: subprocess.Popen[str], answers: queue.SimpleQueue[str]) -> None:
+        self._engine = engine
+        self._process = process
+        self._answers = answers
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, if the run has ended."""
+        with suppress(queue.Empty):
+            return self._take(0)
+        return None
+
+    def wait(self, timeout: float) -> int:
+        """The exit code. Raises TimeoutError; then the engine is gone, and the run with it."""
+        try:
+            return self._take(timeout)
+        except queue.Empty:
+            self._code = -signal.SIGKILL
+            self._engine.close()
+            raise TimeoutError from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the driver, which handles it as the command line does."""
+        self._process.send_signal(number)
+
+    def _take(self, timeout: float) -> int:
+        if self._code is None:
+            answer = self._answers.get(timeout=timeout) if timeout else self._answers.get_nowait()
+            if not answer:
+                self._code = -signal.SIGKILL
+                self._engine.close()
+                raise AssertionError("the process of the warm engine ended during a run")
+            self._code = int(json.loads(answer)["code"])
+        return self._code
 
 
 class WarmEngine:
@@ -31,11 +72,11 @@ class WarmEngine:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._runs = 0
+        self._job: Job | None = None
 
-    def run(
-        self, arguments: list[str], cwd: Path, environment: Mapping[str, str], out: Path, err: Path, timeout: float
-    ) -> int:
-        """The exit code of `streamling` with these arguments. Raises TimeoutError."""
+    def begin(self, arguments: list[str], cwd: Path, environment: Mapping[str, str], out: Path, err: Path) -> Job:
+        """Run `streamling` with these arguments, beside the test. One run at a time."""
+        assert self._job is None or self._job.poll() is not None, "the warm engine has another run"
         if self._runs == _MOST_RUNS:
             self.close()
         process = self._process or self._start(environment)
@@ -45,18 +86,12 @@ class WarmEngine:
         assert process.stdin
         process.stdin.write(json.dumps(request | files) + "\n")
         process.stdin.flush()
-        try:
-            answer = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            self.close()
-            raise TimeoutError from None
-        if not answer:
-            self.close()
-            raise AssertionError("the process of the warm engine ended during a run")
-        return int(json.loads(answer)["code"])
+        self._job = Job(self, process, self._answers)
+        return self._job
 
     def close(self) -> None:
         process, self._process = self._process, None
+        self._job = None
         if process is None:
             return
         process.kill()  # Java leaves when its input ends
@@ -88,6 +123,7 @@ def _serve() -> None:
     """Answers requests until the input ends."""
     import streamling.engine.run
     from streamling.engine.process.engine import Engine
+    from streamling.engine.process.signals import listen
 
     class KeptEngine(Engine):
         """Survives the runs that use it."""
@@ -109,11 +145,13 @@ def _serve() -> None:
     streamling.engine.run.start_engine = start_engine
     # It would end this process some time after a run that has failed.
     streamling.engine.run.Watchdog = lambda *arguments, **options: None
+    signals = listen()
     requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for line in requests:
+        signals.received, signals.interrupted_again = None, False  # those that an earlier run has handled
         code = _run(**json.loads(line))
         print(json.dumps({"code": code}), file=answers, flush=True)
     os._exit(0)
