@@ -312,6 +312,12 @@ DYNAMIC_TABLE = condition(
     "Define the table under `transforms`. The query that fills it must give one text column. Queries that look values "
     "up in it must read the same input, unless the table has `same_input: false`.",
 )
+LOOKUP = condition(
+    "LOOKUP",
+    "A lookup cannot be read, has a key twice, or is joined in a way that cannot work.",
+    "A join compares the whole primary key of the lookup. The message names the file, the column or the key; "
+    "docs/lookups.md has the rules.",
+)
 DATA_ERROR = condition(
     "DATA_ERROR",
     "A row cannot be computed or written.",
