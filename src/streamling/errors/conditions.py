@@ -278,8 +278,8 @@ SQL_SYNTAX = condition(
 SQL_UNSUPPORTED = condition(
     "SQL_UNSUPPORTED",
     "The SQL uses a construct that a streaming transform does not support.",
-    "A transform selects and filters one row at a time, or is a UNION ALL of such queries: no joins, no aggregates, "
-    "no ORDER BY.",
+    "A transform selects and filters one row at a time, or is a UNION ALL of such queries: joins only with lookups, no "
+    "aggregates, no ORDER BY.",
 )
 SQL_UNKNOWN_FUNCTION = condition(
     "SQL_UNKNOWN_FUNCTION",

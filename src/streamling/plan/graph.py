@@ -191,12 +191,11 @@ class _Builder:
     ) -> None:
         # A node that was suggested for a misspelt name does not count as unread.
         read = {ref for refs in inputs.values() for ref in refs} | self._suggested | set(self._names_in_lists())
-        read |= {ref for statement in statements.values() for ref in statement.lookups}
         # A query that does not parse reads at most the nodes that its text mentions.
         broken = [n.text("sql") or "" for n in self._transforms if reads_by_query(n) and n not in statements]
         unread = [
             node
-            for ref, node in sorted((self._streams | self._lookups).items())
+            for ref, node in sorted(self._streams.items())
             if ref not in read and not any(_mentions(text, ref) for text in broken)
         ]
         # Each reader whose input is not known may read one of them; only if there are more, some are surely unread.
@@ -206,9 +205,9 @@ class _Builder:
 
 
 def _unread(node: NodeSpec) -> UserError:
-    hint = "join it in a sql transform" if is_lookup(node) else "read it in a transform or sink"
+    hint = "read it in a transform or sink, or remove it"
     message = f"{node.described()} has no consumers"
-    return UserError(NO_CONSUMERS, message, node=node.name, where=node.where, hint=f"{hint}, or remove it")
+    return UserError(NO_CONSUMERS, message, node=node.name, where=node.where, hint=hint)
 
 
 def _with_position(problem: UserError, where: Where | None) -> UserError:

@@ -15,6 +15,7 @@ from streamling.errors import (
     EVENT_TIME,
     JOB_MODE,
     KEY_REQUIRED,
+    NO_CONSUMERS,
     NO_KEY,
     NOTHING_TO_DO,
     PRIMARY_KEY,
@@ -163,6 +164,7 @@ class _Planner:
             self._add(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
+        self._check_lookups()
         self.problems.extend(feedback_problems(self.pipeline.nodes))
         self.cautions.extend(placement_cautions(self.planned))
         if not self.problems:
@@ -228,9 +230,11 @@ class _Planner:
         return query
 
     def _lookup_table(self, ref: str) -> LookupTable | None:
-        """A lookup whose columns are known, and have its key."""
+        """A lookup whose columns are known and can be used."""
         node = self.lookups.get(ref)
-        if node is None or node.columns is None or not all(name in node.columns for name in node.primary_key):
+        if node is None or node.columns is None or OPERATION_COLUMN in node.columns:
+            return None
+        if not all(name in node.columns for name in node.primary_key):
             return None
         return LookupTable(node.columns, node.primary_key, node.view)
 
@@ -356,6 +360,13 @@ class _Planner:
             self.cautions.append(Caution(NO_KEY, text, node=node.name, where=node.where, hint=hint))
 
     # Rules
+
+    def _check_lookups(self) -> None:
+        joined = {ref for statement in self.graph.statements.values() for ref in statement.lookups}
+        for node in self.lookups.values():
+            if node.ref not in joined:
+                hint = "join it in a sql transform, or remove it"
+                self.cautions.append(node.spec.caution(NO_CONSUMERS, "no query joins it", hint=hint))
 
     def _check(self, node: NodeSpec, columns: Schema, key: Key) -> None:
         if isinstance(node.options, ChecksColumns):

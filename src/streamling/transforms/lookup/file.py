@@ -39,6 +39,8 @@ _PART_ROWS = 1 << 40
 _PART_BYTES = 16 << 20
 # A process that writes a file in place does so without longer pauses.
 _STABLE_S = 1.0
+# A file that never rests is read all the same after this time.
+_RESTLESS_S = 10.0
 _ATTEMPTS = 3
 
 
@@ -86,6 +88,7 @@ class FileLookup(Lookup):
         """The version of the file that was read last."""
         self._seen: tuple[SourceFile, float] | None = None
         """Another version, and since when it is the current one."""
+        self._restless_since = 0.0
 
     def prepare(self, columns: Schema) -> None:
         self._columns = columns
@@ -98,10 +101,13 @@ class FileLookup(Lookup):
             self._seen = None
             return False
         now = time.monotonic()
+        if self._seen is None:
+            self._restless_since = now
         if self._seen is None or self._seen[0] != file:
             self._seen = (file, now)
         old = 0 <= file.modified_ns <= time.time_ns() - _STABLE_S * 1e9
-        return old or now - self._seen[1] >= _STABLE_S or "://" in self._path
+        rests = old or now - self._seen[1] >= _STABLE_S
+        return rests or now - self._restless_since >= _RESTLESS_S or "://" in self._path
 
     def read(self) -> pa.Table:
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -116,7 +122,7 @@ class FileLookup(Lookup):
                     raise TransientError(LOOKUP, text, node=self._name, cause=error) from error
                 log.info("lookup %s: '%s' changed while it was read; reading it again", self._name, file.path)
                 continue
-            self._read = file
+            self._read, self._seen = file, None
             return table
         raise AssertionError("unreachable")
 
@@ -148,7 +154,7 @@ class FileLookup(Lookup):
         while (part := cutter.cut(_PART_ROWS, _PART_BYTES)) is not None:
             for item in module.rows(stream, part, shape):
                 if isinstance(item, BadRow):
-                    row = (item.origin or {}).get("row")
+                    row = item.source.get("row")
                     raise PermanentError(LOOKUP, f"'{file.path}', row {row}: {item.message}", node=self._name)
                 if isinstance(item, pa.RecordBatch):
                     yield item

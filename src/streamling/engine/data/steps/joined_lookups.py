@@ -42,18 +42,19 @@ class JoinedLookups:
         return self._tables.make_frame(results.session, lookup.ref, snapshot.restrict(values))
 
     def _key_values(self, results: Results, lookup: PlannedNode) -> list[dict[str, pa.ChunkedArray]] | None:
-        """For each join with the lookup: the values that its key columns are compared with; None if the query computes
-        them from more than one column of a stream."""
-        joins = [join for join in self._node.query.joins if join.lookup == lookup.ref] if self._node.query else []
-        if not joins or any(join.stream is None or None in join.keys.values() for join in joins):
-            return None
+        """For each join with the lookup: the values of a stream that its key columns are compared with. None if one has
+        computed keys only."""
+        query = self._node.query
+        joins = [join for join in query.joins if join.lookup == lookup.ref] if query is not None else []
         found = []
         for join in joins:
-            rows = results.rows(self._input(join.stream or ""))
+            if join.stream is None or not any(join.keys.values()):
+                return None
+            rows = results.rows(self._input(join.stream))
             rows.materialize()
             table = rows.table()
             found.append({key: table.column(column) for key, column in join.keys.items() if column is not None})
-        return found
+        return found or None
 
     def _input(self, table: str) -> str:
         """The input that the query knows under this name; in a replay of dead letters it has another one."""
