@@ -181,4 +181,7 @@ def _own_column(node: exp.Expr, lookup: LookupTable, table: JoinedTable, compile
 
 def _comparable(key: DataType, other: DataType) -> bool:
     """Whether different keys stay different in the comparison, so that a row has one match at most."""
-    return key == other or (is_integer(key) and is_integer(other))
+    if key == other or (is_integer(key) and is_integer(other)):
+        return True
+    exact = key.kind in ("timestamp", "binary") and key.kind == other.kind
+    return exact and (key.zone is None) == (other.zone is None)
