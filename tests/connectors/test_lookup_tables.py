@@ -21,6 +21,7 @@ from streamling.errors import InvalidPipeline, PermanentError, StreamlingError, 
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
+from streamling.transforms.lookup import postgres as postgres_lookup
 from support.postgres_server import Database, PostgresServer
 
 PIPELINE = """\
@@ -247,6 +248,25 @@ def test_a_query_is_run_again_and_cannot_change_anything(database: Database) -> 
             writing.read()
     finally:
         writing.close()
+
+
+@pytest.mark.servers
+def test_a_result_that_is_too_large_is_an_error_and_the_connection_can_be_used_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_lookup, "MOST_BYTES", 10 << 20)
+    database.execute("CREATE TABLE many AS SELECT 100::int AS count")
+    query = "SELECT i AS id, repeat('x', 1000) AS text FROM many, generate_series(1, count) i"
+    _, lookup = planned(f"query: {json.dumps(query)}", connected(database))
+    try:
+        assert lookup.read().num_rows == 100
+        database.execute("UPDATE many SET count = 100000")
+        with pytest.raises(PermanentError, match="has more than 10 MB in memory"):
+            lookup.read()
+        database.execute("UPDATE many SET count = 1")
+        assert lookup.read().num_rows == 1
+    finally:
+        lookup.close()
 
 
 @pytest.mark.servers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -198,8 +198,8 @@ class PostgresSession:
             for data in content:
                 copy.write(data)
 
-    def copy_out(self, statement: str) -> Iterator[bytes]:
-        """What the statement sends, message by message."""
+    def copy_out(self, statement: str) -> Generator[bytes]:
+        """What the statement sends, message by message; to be closed."""
         with self._statement() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
             yield from copy
 

@@ -119,3 +119,8 @@ def test_other_joins_are_refused(sql: str, message: str) -> None:
     found = problem(sql)
     assert message in found.message
     assert found.where is not None
+
+
+def test_a_misspelt_lookup_is_suggested() -> None:
+    hint = problem("SELECT o.id FROM orders o JOIN user u ON o.user = u.id").hint
+    assert hint == "did you mean the lookup 'users'?"

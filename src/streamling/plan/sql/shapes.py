@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from sqlglot import exp
 
@@ -118,7 +119,12 @@ class Shapes:
                 )
         for join in node.args.get("joins") or ():
             if not isinstance(node, exp.Select) or not self._joins_lookup(join):
-                self.refuse(_join_name(join), join, hint=_JOIN_HINT)
+                self.refuse(_join_name(join), join, hint=self._join_hint(join))
+
+    def _join_hint(self, join: exp.Expr) -> str:
+        name = table_name(join.this) if isinstance(join.this, exp.Table) else ""
+        near = get_close_matches(name, self.lookups, n=1)
+        return f"did you mean the lookup '{near[0]}'?" if near else _JOIN_HINT
 
     def _joins_lookup(self, join: exp.Expr) -> bool:
         """Whether the other side is a lookup; then its form is checked, too."""

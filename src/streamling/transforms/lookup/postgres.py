@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,8 @@ class QueryLookup(Lookup):
         batches: list[pa.RecordBatch] = []
         size = 0
         try:
-            with self._session.transaction():
-                for chunk in _chunks(self._session.copy_out(statement)):
+            with self._session.transaction(), closing(self._session.copy_out(statement)) as rows:
+                for chunk in _chunks(rows):
                     batches += self._decode(chunk).to_batches()
                     size += batches[-1].nbytes
                     self._check_size(size)
