@@ -38,7 +38,7 @@ def test_a_left_join_keeps_every_row_and_its_columns() -> None:
     query = compiled("SELECT o.id, u.name FROM orders o LEFT JOIN users u ON o.user = u.id")
     assert query.text == (
         "SELECT `id`, `#1.name` AS `name`, `_gs_op` FROM (SELECT * FROM `node_0` LEFT JOIN (SELECT `id` AS `#1.id`, "
-        "`name` AS `#1.name`, `country` AS `#1.country` FROM `node_1`) ON (`user` = `#1.id`))"
+        "`name` AS `#1.name`, `country` AS `#1.country` FROM `node_1`) ON (`user` = CAST(`#1.id` AS BIGINT)))"
     )
     assert [f.name for f in query.schema] == ["id", "name", "_gs_op"]
     assert query.reads == {"orders": frozenset({"id", "user", "_gs_op"})}
