@@ -26,8 +26,8 @@ class SqlOptions(Parallel, RequiredKey, TransformOptions):
     when_filtered_out: WhenFilteredOut = Field(
         default=WhenFilteredOut.DROP,
         description="What happens to an update or a delete that does not match the `WHERE`, or a row of a lookup in a "
-        "`JOIN`: drop it, or turn it into the delete of its key. An insert that does not match is always dropped. Written "
-        "explicitly, `drop` also turns the warning off.",
+        "`JOIN`: drop it, or turn it into the delete of its key. An insert that does not match is always dropped. "
+        "Written explicitly, `drop` also turns the warning off.",
     )
 
     @property

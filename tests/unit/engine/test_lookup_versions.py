@@ -139,6 +139,20 @@ def test_a_failed_refresh_keeps_the_rows_until_one_succeeds(
         versions.close()
 
 
+def test_a_database_that_is_still_starting_is_waited_for(node: PlannedNode) -> None:
+    attempts: list[int] = []
+
+    def read() -> pa.Table:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise TransientError(LOOKUP, "the database is starting")
+        return table((1, "a", "x"))
+
+    versions = LookupVersions(node, Table(read))
+    versions.open()
+    assert versions.current.table.num_rows == 1
+
+
 def test_an_epoch_sees_its_version_also_after_a_restart(node: PlannedNode, tmp_path: Path) -> None:
     rows = {"name": "x"}
     lookup = Table(lambda: table((1, "a", rows["name"])))
