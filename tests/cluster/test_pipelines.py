@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support.harness import Row, Workspace, workspace
@@ -190,6 +192,37 @@ sinks:
     assert sorted((row["id"], row["label"], row["exact"]) for row in rows) == wanted
     files = (place.directory / "letters").glob("*.jsonl")
     assert [json.loads(line)["row"]["id"] for file in files for line in file.read_text().splitlines()] == [777]
+
+
+def test_lookups_are_sent_to_the_executors(place: Workspace) -> None:
+    """A small one and a large one; executors have neither of the files."""
+    (place.directory / "countries.csv").write_text("code,title\n0,Germany\n1,Austria\n")
+    names = pa.table({"id": pa.array(range(100_000)), "name": [f"the name of customer {i}" for i in range(100_000)]})
+    pq.write_table(names, place.directory / "customers.parquet")
+    place.write(
+        """\
+sources:
+  orders: {type: generator, rows: 50000, primary_key: id, columns: {id: id, customer: id * 3, country: id % 3}}
+transforms:
+  countries: {type: lookup, path: countries.csv, format: csv, primary_key: code}
+  customers: {type: lookup, path: customers.parquet, format: parquet, primary_key: id}
+  named:
+    type: sql
+    primary_key: id
+    sql: >
+      SELECT o.id, c.name, t.title FROM orders o
+      LEFT JOIN customers c ON o.customer = c.id LEFT JOIN countries t ON o.country = t.code
+sinks:
+  out: {type: file, from: named, path: out, format: parquet}
+"""
+    )
+    place.run(**ON_EXECUTORS).succeeded()
+    rows = place.rows("out", "parquet")
+    assert sorted(row["id"] for row in rows) == list(range(50_000))
+    titles = ("Germany", "Austria", None)
+    for row in rows[::997]:
+        expected = f"the name of customer {3 * row['id']}" if 3 * row["id"] < 100_000 else None
+        assert (row["name"], row["title"]) == (expected, titles[row["id"] % 3])
 
 
 def test_executors_call_an_endpoint_and_the_driver_another(place: Workspace) -> None:

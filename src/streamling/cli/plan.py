@@ -113,6 +113,8 @@ def mermaid(plan: Plan) -> Iterator[str]:
             yield f"  {plan.node(ref).view} --> {node.view}"
         for ref in node.asks:
             yield f"  {plan.dynamic_table(ref).view} -.-> {node.view}"
+        for ref in node.lookups:
+            yield f"  {plan.node(ref).view} -.-> {node.view}"
 
 
 def _tree(plan: Plan, node: PlannedNode, printed: set[str], lead: str, below: str) -> Iterator[str]:
@@ -136,6 +138,8 @@ def _lines(plan: Plan, node: PlannedNode, facts: NodeFacts) -> Iterator[tuple[st
         yield "reads", ", ".join(plan.node(ref).spec.name for ref in node.inputs)
     if node.asks:
         yield "asks", ", ".join(plan.dynamic_table(ref).spec.name for ref in node.asks)
+    if node.lookups:
+        yield "joins", ", ".join(plan.node(ref).spec.name for ref in node.lookups)
     readers = _readers(plan, node)
     if readers:
         yield "feeds", ", ".join(n.spec.name for n in readers)
@@ -161,6 +165,7 @@ def _as_json(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, objec
         "type": node.spec.type,
         "reads": [plan.node(ref).spec.name for ref in node.inputs],
         "asks": [plan.dynamic_table(ref).spec.name for ref in node.asks],
+        "joins": [plan.node(ref).spec.name for ref in node.lookups],
         "primary_key": list(node.primary_key),
         "delivery": facts.delivery,
         "runs": facts.runs,

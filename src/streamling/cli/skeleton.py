@@ -90,7 +90,8 @@ def skeleton(kinds: Sequence[Kind], file: str = "pipeline.yaml") -> str:
         for position, node in enumerate(chosen):
             lines += [""] if position else []
             lines += _node(node, readable)
-            if role is not Role.SINK and node.kind.options.namespace == NodeOptions.namespace:
+            options = node.kind.options
+            if role is not Role.SINK and options.namespace == NodeOptions.namespace and not options.joined:
                 readable = node
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,12 +97,15 @@ class PostgresSession:
         condition: Condition = SINK_FAILED,
         node: str | None = None,
         hint: Hint = hint_for,
+        reads_only: bool = False,
     ) -> None:
+        """`reads_only`: statements must not change anything, and a server that is not the primary will do."""
         self._server = server
         self._name = name
         self._condition = condition
         self._node = node
         self._hint = hint
+        self._reads_only = reads_only
         self._subject = ""
         self._connection: Any = None
         self._deadline = Deadline(None)
@@ -137,7 +140,9 @@ class PostgresSession:
         except BaseException:  # the transaction may have begun, and nothing else would end it
             self._drop()
             raise
-        if read_only != "off":
+        if self._reads_only:
+            self.execute("SET TRANSACTION READ ONLY")
+        elif read_only != "off":
             self._drop()
             text = f"Postgres at {self._server} is read-only: it is not the primary now"
             raise _mark_remedied(TransientError(self._condition, text, node=self._node))
@@ -192,6 +197,17 @@ class PostgresSession:
         with self._statement() as connection, connection.cursor() as cursor, cursor.copy(plain) as copy:
             for data in content:
                 copy.write(data)
+
+    def copy_out(self, statement: str) -> Generator[bytes]:
+        """What the statement sends, message by message; to be closed."""
+        with self._statement() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+            yield from copy
+
+    def columns(self, statement: str) -> Sequence[Any]:
+        """The columns that the statement returns, as the driver describes them."""
+        with self._statement() as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.description or ())
 
     def close(self) -> None:
         self._drop()

@@ -15,6 +15,7 @@ from streamling.connector.capabilities import (
     batch_policy,
 )
 from streamling.connector.kinds import Kind, Probe, register
+from streamling.connector.lookup import Lookup
 from streamling.connector.positions import compare_positions
 from streamling.connector.reports import BadRow, Counted, Reached, Report
 from streamling.connector.request_keys import RequestKeys
@@ -39,6 +40,7 @@ __all__ = [
     "KeyValues",
     "Kind",
     "Locator",
+    "Lookup",
     "Offer",
     "Placement",
     "Probe",

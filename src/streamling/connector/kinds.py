@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from streamling.connector.lookup import Lookup
 from streamling.connector.sink import Sink
 from streamling.connector.source import Source
 from streamling.connector.transform import Transform
@@ -18,7 +19,8 @@ from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]
-"""Looks up the columns of a source within the given number of seconds. Raises StreamlingError."""
+"""Looks up the columns of a source or a lookup within the given number of seconds. Raises StreamlingError."""
+Connector = Source | Transform | Sink | Lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ class Kind:
     name: str
     """The value of `type:` in YAML."""
     options: type[NodeOptions]
-    build: Callable[[NodeSpec, Settings], Source | Transform | Sink] | None = None
+    build: Callable[[NodeSpec, Settings], Connector] | None = None
     probe: Probe | None = None
-    """Looks up the columns of a source in the outside world, where the file does not declare them."""
+    """Looks up the columns of a source or a lookup in the outside world, where the file does not declare them."""
     compiled: bool = False
     """The planner turns the node into a query; nothing has to be built."""
     samples: Mapping[str, object] = field(default_factory=dict, hash=False)
@@ -63,7 +65,7 @@ class Kind:
 # pipeline first uses it. None of them imports Arrow or Spark before it runs.
 _BUILT_IN = {
     Role.SOURCE: ("clickhouse", "file", "generator", "hybrid", "kafka"),
-    Role.TRANSFORM: ("dynamic_table", "handler", "python", "script", "sql"),
+    Role.TRANSFORM: ("dynamic_table", "handler", "lookup", "python", "script", "sql"),
     Role.SINK: (
         "blackhole",
         "clickhouse",
@@ -136,7 +138,7 @@ def kind_of(node: NodeSpec) -> Kind:
     return _kind(node.role, node.type)
 
 
-def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
+def build(node: NodeSpec, settings: Settings) -> Connector:
     """The connector of a node that is not compiled."""
     make = kind_of(node).build
     if make is None:

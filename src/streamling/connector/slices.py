@@ -112,6 +112,8 @@ class Epoch:
     previous: int = 0
     """For an epoch with rows without slices: the number of the last such epoch before it that was finalized. Mostly the
     same when a source gives the rows again after a crash."""
+    lookups: Mapping[str, str] = field(default_factory=dict)
+    """By lookup: the version that its queries see."""
     partition: int = 0
     """For a processor in an executor: the partition of the epoch that it has."""
     tasks: int = 1

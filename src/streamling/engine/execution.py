@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.connector import (
     Guarantee,
+    Lookup,
     Placement,
     Runtime,
     Sink,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamling.engine.data.capacity import Capacity
+    from streamling.engine.data.lookups.tables import LookupTables
     from streamling.engine.data.readahead import ReadAhead
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.context import RunContext
@@ -139,7 +141,7 @@ class Execution:
             self._claim(store, prepared)
             self._run_loop(engine, prepared, store, on_failure)
         finally:
-            close_all([*prepared.connectors, *self._letters.values()])
+            close_all([*prepared.connectors, *prepared.lookups.values(), *self._letters.values()])
             store.close()
 
     def _prepare(self) -> PreparedPipeline:
@@ -178,16 +180,17 @@ class Execution:
         stop = StopRequest()
         self._open_nodes(prepared, store, epoch_generation, stop)
         self._open_letters()
+        lookups = self._open_lookups(prepared)
         ask_state(lambda: check_names(store, self._outlets))
         session = self._open_session(engine)
         workers = PythonWorkers(session)
         self._open_functions(session, prepared, workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
-        context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop)
+        context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
-            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
+            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry, lookups
         )
         delivery = Delivery(
             session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
@@ -195,9 +198,11 @@ class Execution:
         steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
         loop = EpochLoop(context, steps)
         self._loop = loop
-        self._start_progress(prepared, sources)
+        self._start_progress(prepared, sources, lookups)
         self.stop = stop
         try:
+            if lookups is not None:
+                lookups.start()
             loop.run()
             self.delivered = True
         except BaseException as error:
@@ -207,6 +212,8 @@ class Execution:
             capacity.close()
             loop.stop_reading()
             delivery.close()
+            if lookups is not None:
+                lookups.close()
 
     def _make_context(
         self,
@@ -216,27 +223,33 @@ class Execution:
         capacity: Capacity,
         sources: list[ReadAhead],
         stop: StopRequest,
+        lookups: LookupTables | None,
     ) -> RunContext:
         from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.pending import Journal
 
         same_rows = _needs_same_rows(prepared)
-        exactly_once = any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
-        if exactly_once:
+        if self._is_exactly_once:
             _log_unreplayable_sources(prepared)
         return RunContext(
             settings=self._settings,
             fingerprint=prepared.plan.fingerprint,
             generation=epoch_generation,
-            journal=Journal(store, recording=exactly_once or same_rows),
+            journal=Journal(store, recording=self._is_exactly_once or same_rows),
             capacity=capacity,
             sources=sources,
             outlets=self._outlets,
             stop=stop,
             now_us=prepared.now_us,
             transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
+            lookups=lookups,
             same_rows=same_rows,
         )
+
+    @property
+    def _is_exactly_once(self) -> bool:
+        """Whether a sink is."""
+        return any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
 
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
@@ -258,10 +271,13 @@ class Execution:
         self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
 
-    def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
+    def _start_progress(
+        self, prepared: PreparedPipeline, sources: Sequence[ReadAhead], lookups: LookupTables | None
+    ) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
         troubled: dict[str, HasTrouble] = {source.node: source for source in sources}
         troubled |= {prepared.plan.node(ref).id: _Troubled(t) for ref, t in prepared.transforms.items()}
+        troubled |= lookups.all if lookups is not None else {}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
         self._progress.set_running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
 
@@ -311,6 +327,20 @@ class Execution:
     def _open_letters(self) -> None:
         for node, letters in self._letters.items():
             retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=_OPEN_BUDGET_S)
+
+    def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
+        """Read the lookups; their rows are stored if epochs are recorded, for replays."""
+        if not prepared.lookups:
+            return None
+        from streamling.engine.data.lookups.store import SnapshotStore, snapshot_directory
+        from streamling.engine.data.lookups.tables import LookupTables
+
+        recording = self._is_exactly_once or _needs_same_rows(prepared)
+        directory = snapshot_directory(self._settings) if recording else None
+        store = SnapshotStore(directory) if directory is not None else None
+        lookups = LookupTables(prepared.plan.lookups, prepared.lookups, store)
+        lookups.open()
+        return lookups
 
     def _open_transforms(self, prepared: PreparedPipeline, epoch_generation: str) -> None:
         plan = prepared.plan
@@ -391,7 +421,7 @@ def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
-def close_all(nodes: Sequence[Source | Transform | Sink | LetterStore]) -> None:
+def close_all(nodes: Sequence[Source | Transform | Sink | Lookup | LetterStore]) -> None:
     """Close everything at the same time: some wait for plugin code that does not answer, each up to its own limit."""
     threads = [threading.Thread(target=ignore_errors, args=(node.close,), name="close", daemon=True) for node in nodes]
     for thread in threads:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from streamling.connector import Sink, Slice, Source, Transform, kinds
+from streamling.connector import Lookup, Sink, Slice, Source, Transform, kinds
 from streamling.errors import (
     INTERNAL,
     NOT_RUNNABLE,
@@ -23,6 +23,7 @@ from streamling.errors import (
 )
 from streamling.letters.store import LetterStore, letter_stores
 from streamling.plan.contract import DeclaresColumns, Discovery
+from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Discoveries, Plan, make_plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plugin.loading import load_plugins
@@ -55,6 +56,7 @@ class PreparedPipeline:
     sinks: Mapping[str, Sink]
     letters: Mapping[str, LetterStore]
     """By node: where its bad rows are stored, for those with `on_error: dead_letter`."""
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
     now_us: Callable[[Sequence[Slice]], int] = current_time
     """What `now()` means in an epoch of these slices."""
 
@@ -93,6 +95,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
         transforms=build_transforms(plan, settings),
         sinks=build_sinks(plan, settings, side_outputs),
         letters=letter_stores(plan, settings),
+        lookups=build_lookups(plan, settings),
     )
 
 
@@ -113,8 +116,16 @@ def prepare_source(plan: Plan, node: PlannedNode, settings: Settings) -> Source:
 
 
 def build_transforms(plan: Plan, settings: Settings) -> dict[str, Transform]:
-    processing = [node for node in plan.transforms if not kinds.kind_of(node.spec).compiled]
+    queried = [*plan.lookups, *(node for node in plan.transforms if kinds.kind_of(node.spec).compiled)]
+    processing = [node for node in plan.transforms if node not in queried]
     return {node.ref: cast(Transform, kinds.build(node.spec, settings)) for node in processing}
+
+
+def build_lookups(plan: Plan, settings: Settings) -> dict[str, Lookup]:
+    lookups = {node.ref: cast(Lookup, kinds.build(node.spec, settings)) for node in plan.lookups}
+    for ref, lookup in lookups.items():
+        lookup.prepare(plan.node(ref).schema)
+    return lookups
 
 
 def build_sinks(plan: Plan, settings: Settings, side_outputs: Mapping[str, Sink]) -> dict[str, Sink]:
@@ -133,8 +144,9 @@ def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, 
 
 
 def probe_sources(pipeline: PipelineSpec, settings: Settings) -> Discoveries:
-    """Look up the columns of the sources that do not declare them in the file."""
-    probes = [(node, probe) for node in pipeline.sources if (probe := _probe_for(node)) is not None]
+    """Look up the columns of the sources and lookups that do not declare them in the file."""
+    tables = (node for node in pipeline.transforms if is_lookup(node))
+    probes = [(node, probe) for node in (*pipeline.sources, *tables) if (probe := _probe_for(node)) is not None]
     if not probes:
         return {}
     pool = ThreadPoolExecutor(min(PROBES_AT_ONCE, len(probes)), thread_name_prefix="probe")

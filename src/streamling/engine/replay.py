@@ -15,6 +15,7 @@ from streamling.connector import Projection, Reader, Sink, Slice, Source
 from streamling.engine.execution import Execution, Summary
 from streamling.engine.preparation import (
     PreparedPipeline,
+    build_lookups,
     build_sinks,
     build_transforms,
     current_time,
@@ -188,6 +189,7 @@ class NodeReplay(Execution):
             transforms=build_transforms(plan, settings),
             sinks=sinks,
             letters=self._make_stores(),
+            lookups=build_lookups(plan, settings),
             now_us=_stored_now if self._uses_now(entry.select) else current_time,
         )
 

@@ -278,8 +278,8 @@ SQL_SYNTAX = condition(
 SQL_UNSUPPORTED = condition(
     "SQL_UNSUPPORTED",
     "The SQL uses a construct that a streaming transform does not support.",
-    "A transform selects and filters one row at a time, or is a UNION ALL of such queries: no joins, no aggregates, "
-    "no ORDER BY.",
+    "A transform selects and filters one row at a time, or is a UNION ALL of such queries: joins only with lookups, no "
+    "aggregates, no ORDER BY.",
 )
 SQL_UNKNOWN_FUNCTION = condition(
     "SQL_UNKNOWN_FUNCTION",
@@ -311,6 +311,12 @@ DYNAMIC_TABLE = condition(
     "A dynamic table is looked up or filled in a way that cannot work, or that probably was not intended.",
     "Define the table under `transforms`. The query that fills it must give one text column. Queries that look values "
     "up in it must read the same input, unless the table has `same_input: false`.",
+)
+LOOKUP = condition(
+    "LOOKUP",
+    "A lookup cannot be read, has a key twice, or is joined in a way that cannot work.",
+    "A join compares the whole primary key of the lookup. The message names the file, the column or the key; "
+    "docs/lookups.md has the rules.",
 )
 DATA_ERROR = condition(
     "DATA_ERROR",

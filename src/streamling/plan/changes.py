@@ -13,7 +13,7 @@ from streamling.errors import INVALID_VALUE, STALE_ROWS, Caution
 from streamling.plan.contract import Discovery, FiltersChanges
 from streamling.plan.graph import is_stream
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql import RowFilter, Statement, carries_changes, condition_filter, key_reads, row_filters
+from streamling.plan.sql import UNNEST, RowFilter, Statement, carries_changes, condition_filter, key_reads, row_filters
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import SinkOptions, SourceOptions
 
@@ -88,7 +88,7 @@ class _Changes:
         elif not options.drops_knowingly:
             lost = [found for found in row_filters(statement) if self._loses(node, found)]
             if lost:
-                yield from self._stale(node, lost[0], _IN_QUERY if lost[0].clause == "WHERE" else _BY_UNNEST)
+                yield from self._stale(node, lost[0], _BY_UNNEST if lost[0].clause == UNNEST else _IN_QUERY)
         yield from self._deleted_elsewhere(node)
 
     def _loses(self, node: PlannedNode, found: RowFilter) -> bool:
@@ -103,7 +103,9 @@ class _Changes:
             return
         names = ", ".join(f"'{sink.spec.name}'" for sink in sinks)
         keeps = "keeps" if len(sinks) == 1 else "keep"
-        if found.clause == "WHERE" or found.clause == "filter":
+        if found.clause == "JOIN":
+            text = f"its JOIN drops updates and deletes without a match; {names} {keeps} the old rows"
+        elif found.clause != UNNEST:
             text = f"its {found.clause} drops updates and deletes that do not match; {names} {keeps} the old rows"
         else:
             text = f"an update may {found.clause} to fewer rows than before; {names} {keeps} the old ones"

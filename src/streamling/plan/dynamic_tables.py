@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from streamling.errors import DYNAMIC_TABLE, Caution, UserError
 from streamling.plan.contract import Finding
-from streamling.plan.graph import PLAIN_ONLY, Graph, is_stream
+from streamling.plan.graph import PLAIN_ONLY, Graph, is_lookup, is_stream
 from streamling.plan.sql import DynamicCheck, Query, Statement
 from streamling.plan.types import OPERATION_COLUMN, STRING
 from streamling.spec.faults import did_you_mean
@@ -28,7 +28,7 @@ class DynamicTable(Protocol):
 
 def table_findings(pipeline: PipelineSpec, graph: Graph) -> Iterator[Finding]:
     """Problems and warnings about calls of `dynamic_table_check`."""
-    tables = {node.ref: node for node in pipeline.transforms if not is_stream(node)}
+    tables = {node.ref: node for node in pipeline.transforms if not (is_stream(node) or is_lookup(node))}
     for node, statement in graph.statements.items():
         for check in statement.checked_tables:
             yield from _call_findings(node, check, tables, graph)

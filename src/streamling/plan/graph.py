@@ -38,7 +38,7 @@ class Graph:
 
     inputs       what each transform and sink reads, as reference names of existing nodes
     statements   the queries that parse
-    order        transforms, each after the nodes it reads; those in a cycle are not in it
+    order        transforms, each after the nodes it reads, lookups first; those in a cycle are not in it
     problems     all problems with the edges between nodes
     """
 
@@ -69,8 +69,13 @@ def problems_of(error: StreamlingError, node: NodeSpec, *path: str) -> Iterator[
 
 
 def is_stream(node: NodeSpec) -> bool:
-    """Whether other nodes can read it; nodes in a namespace of their own (dynamic tables) cannot be read."""
-    return node.role is not Role.SINK and _namespace(node) == NodeOptions.namespace
+    """Whether other nodes can read it; neither nodes in a namespace of their own (dynamic tables) nor lookups can."""
+    return node.role is not Role.SINK and _namespace(node) == NodeOptions.namespace and not is_lookup(node)
+
+
+def is_lookup(node: NodeSpec) -> bool:
+    """Whether queries join it."""
+    return node.model is not None and node.model.joined
 
 
 def reads_by_query(node: NodeSpec) -> bool:
@@ -87,6 +92,7 @@ class _Builder:
         self.readers = (*pipeline.transforms, *pipeline.sinks)
         streams = [n for n in (*pipeline.sources, *pipeline.transforms) if is_stream(n)]
         self._streams = {n.ref: n for n in reversed(streams)}
+        self._lookups = {n.ref: n for n in reversed(pipeline.transforms) if is_lookup(n)}
         self._others = {n.ref: n for n in reversed(self.readers) if not is_stream(n)}
         self._suggested: set[str] = set()
         # The nodes of a missing or misspelt section, and what they read, are not known.
@@ -99,8 +105,9 @@ class _Builder:
             if sql is None or not sql.strip():
                 continue
             try:
-                only = None if is_stream(node) else PLAIN_ONLY
-                yield node, parse(sql, node=node.name, locate=node.text_locator("sql"), only=only)
+                only, lookups = (None, self._lookups) if is_stream(node) else (PLAIN_ONLY, ())
+                locate = node.text_locator("sql")
+                yield node, parse(sql, node=node.name, locate=locate, only=only, lookups=lookups)
             except StreamlingError as error:
                 self.problems.extend(problems_of(error, node, "sql"))
 
@@ -121,12 +128,13 @@ class _Builder:
         where = statement.place_of(ref) if statement else node.locate("from")
         other = self._others.get(ref)
         if other is not None:
-            what = "a sink" if other.role is Role.SINK else "a dynamic table"
+            what = "a sink" if other.role is Role.SINK else "a lookup" if is_lookup(other) else "a dynamic table"
             if statement is not None:
                 message = f"unsupported SQL: '{written}' is {what} and cannot be read as a table"
                 return _with_position(node.error(SQL_UNSUPPORTED, message, "sql"), where)
             message = f"'{written}' is {what} and cannot be read"
             hint = "only sources and transforms that give rows can be read"
+            hint = "join it in a sql transform" if is_lookup(other) else hint
         else:
             message = f"there is no source or transform named '{written}'"
             names = {ref: n.name for ref, n in self._streams.items() if n is not node}
@@ -141,7 +149,7 @@ class _Builder:
         return _with_position(problem, where)
 
     def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
-        """The transforms in dependency order; ties by name, dynamic tables first. Cycles are reported."""
+        """The transforms in dependency order; ties by name, dynamic tables and lookups first. Cycles are reported."""
         waiting = sorted(self._transforms, key=lambda n: (is_stream(n), n.ref))
         order: list[NodeSpec] = []
         while waiting:

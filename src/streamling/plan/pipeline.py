@@ -15,6 +15,7 @@ from streamling.errors import (
     EVENT_TIME,
     JOB_MODE,
     KEY_REQUIRED,
+    NO_CONSUMERS,
     NO_KEY,
     NOTHING_TO_DO,
     PRIMARY_KEY,
@@ -41,9 +42,9 @@ from streamling.plan.contract import (
 )
 from streamling.plan.dynamic_tables import filling_problems, table_findings
 from streamling.plan.feedback import feedback_problems
-from streamling.plan.graph import Graph, is_stream, make_graph, problems_of, reads_by_query
+from streamling.plan.graph import Graph, is_lookup, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql import Query, Statement, check_statement, compile_query, deletion_problems
+from streamling.plan.sql import LookupTable, Query, Statement, check_statement, compile_query, deletion_problems
 from streamling.plan.streams import placement_cautions
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
@@ -76,6 +77,10 @@ class Plan:
     @cached_property
     def dynamic_tables(self) -> tuple[PlannedNode, ...]:
         return tuple(n for n in self.transforms if _is_table(n.spec))
+
+    @cached_property
+    def lookups(self) -> tuple[PlannedNode, ...]:
+        return tuple(n for n in self.transforms if is_lookup(n.spec))
 
     def node(self, ref: str) -> PlannedNode:
         """A node by name; dynamic tables are in a namespace of their own, see `dynamic_table`."""
@@ -145,6 +150,7 @@ class _Planner:
     problems: list[StreamlingError] = field(default_factory=list)
     cautions: list[Caution] = field(default_factory=list)
     streams: dict[str, PlannedNode] = field(default_factory=dict)
+    lookups: dict[str, PlannedNode] = field(default_factory=dict)
     planned: list[PlannedNode] = field(default_factory=list)
 
     def plan(self) -> Plan:
@@ -158,6 +164,7 @@ class _Planner:
             self._add(finding)
         for node in (*self.pipeline.sources, *self.graph.order, *self.pipeline.sinks):
             self._plan_node(node)
+        self._check_lookups()
         self.problems.extend(feedback_problems(self.pipeline.nodes))
         self.cautions.extend(placement_cautions(self.planned))
         if not self.problems:
@@ -191,8 +198,11 @@ class _Planner:
         asks = tuple(dict.fromkeys(check.table for check in statement.checked_tables)) if statement else ()
         width = self._width(node, inputs, columns, key)
         changes = self._carries_changes(node, statement, inputs)
-        planned = PlannedNode(node, inputs, columns, key, f"node_{len(self.planned)}", query, asks, changes, width)
+        view, lookups = f"node_{len(self.planned)}", statement.lookups if statement else ()
+        planned = PlannedNode(node, inputs, columns, key, view, query, asks, changes, width, lookups)
         self.planned.append(planned)
+        if is_lookup(node):
+            self.lookups.setdefault(node.ref, planned)
         if is_stream(node):
             self.streams.setdefault(node.ref, planned)
 
@@ -200,10 +210,12 @@ class _Planner:
         """The query; None if the columns of an input are not known: then only what needs no types is checked."""
         tables = {ref: self.streams.get(ref) for ref in statement.tables}
         schemas = {ref: t.columns for ref, t in tables.items() if t is not None and t.columns is not None}
+        joined = {ref: table for ref in statement.lookups if (table := self._lookup_table(ref)) is not None}
         query: Query | None = None
-        if len(schemas) == len(tables):
+        if len(schemas) == len(tables) and len(joined) == len(statement.lookups):
             views = {ref: t.view for ref, t in tables.items() if t is not None}
-            query = compile_query(statement, schemas, views, deletes=self._deletes(node, statement))
+            deletes = self._deletes(node, statement)
+            query = compile_query(statement, schemas, views, deletes=deletes, lookups=joined)
             for text, where in query.cautions:
                 message = f"{node.described()}: {text}"
                 self.cautions.append(Caution(SQL_SUSPICIOUS, message, node=node.name, where=where or node.where))
@@ -216,6 +228,15 @@ class _Planner:
         if _is_table(node):
             self.problems.extend(filling_problems(node, statement, query))
         return query
+
+    def _lookup_table(self, ref: str) -> LookupTable | None:
+        """A lookup whose columns are known and can be used."""
+        node = self.lookups.get(ref)
+        if node is None or node.columns is None or OPERATION_COLUMN in node.columns:
+            return None
+        if not all(name in node.columns for name in node.primary_key):
+            return None
+        return LookupTable(node.columns, node.primary_key, node.view)
 
     def _deletes(self, node: NodeSpec, statement: Statement) -> Key | None:
         """The key of the rows that become deletes; None if rows that do not match are dropped."""
@@ -232,7 +253,7 @@ class _Planner:
         """The columns of a node that is not a query; None if they are not known."""
         if not node.sound:
             return None
-        if node.role is Role.SOURCE:
+        if node.role is Role.SOURCE or is_lookup(node):
             return self._source_columns(node)
         upstream = self.streams.get(inputs[0]) if inputs else None
         if upstream is None or upstream.columns is None:
@@ -340,6 +361,13 @@ class _Planner:
 
     # Rules
 
+    def _check_lookups(self) -> None:
+        joined = {ref for statement in self.graph.statements.values() for ref in statement.lookups}
+        for node in self.lookups.values():
+            if node.ref not in joined:
+                hint = "join it in a sql transform, or remove it"
+                self.cautions.append(node.spec.caution(NO_CONSUMERS, "no query joins it", hint=hint))
+
     def _check(self, node: NodeSpec, columns: Schema, key: Key) -> None:
         if isinstance(node.options, ChecksColumns):
             for finding in node.options.check_columns(node, columns, key):
@@ -379,4 +407,4 @@ class _Planner:
 
 def _is_table(node: NodeSpec) -> bool:
     """Whether the node is a dynamic table: a transform whose values are looked up, but whose rows are not read."""
-    return node.role is Role.TRANSFORM and not is_stream(node)
+    return node.role is Role.TRANSFORM and not is_stream(node) and not is_lookup(node)

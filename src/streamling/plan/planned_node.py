@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Key
-from streamling.plan.graph import is_stream
+from streamling.plan.graph import is_lookup, is_stream
 from streamling.plan.sql import Query
 from streamling.plan.types import Schema
 from streamling.spec.pipeline import NodeSpec, Role
@@ -30,6 +30,8 @@ class PlannedNode:
     """Whether its rows may be updates or deletes, not only inserts."""
     width: int = 1
     """The number of streams, as far as it is known before the run."""
+    lookups: tuple[str, ...] = ()
+    """The lookups that its query joins."""
 
     @property
     def ref(self) -> str:
@@ -41,7 +43,7 @@ class PlannedNode:
 
         Reference names are in lower case, so none of them equals the id of a dynamic table.
         """
-        named = self.spec.role is Role.SINK or is_stream(self.spec)
+        named = self.spec.role is Role.SINK or is_stream(self.spec) or is_lookup(self.spec)
         return self.ref if named else f"Dynamic table {self.ref}"
 
     @property

@@ -61,7 +61,9 @@ class _Reduction:
         nodes = [self._reconnect(node, refs) for node in downstream]
         rejecting = next((node for node in nodes if node.id == self._node.id), self._entry)
         empty = tuple(self._empty.values())
-        plan = Plan((self._entry, *empty, *nodes))
+        joined = {ref for node in nodes for ref in node.lookups}
+        lookups = [node for node in self._plan.lookups if node.ref in joined]
+        plan = Plan((self._entry, *empty, *lookups, *nodes))
         return ReplayPlan(plan, self._entry, rejecting, self._letter_columns(), empty)
 
     def _reconnect(self, node: PlannedNode, refs: set[str]) -> PlannedNode:
@@ -78,7 +80,7 @@ class _Reduction:
         if ref not in self._empty:
             other = self._plan.node(ref)
             spec = replace(other.spec, role=Role.SOURCE, ref=f"{_EMPTY_PREFIX}{ref}", options=_letter_options())
-            self._empty[ref] = replace(other, spec=spec, inputs=(), query=None, asks=())
+            self._empty[ref] = replace(other, spec=spec, inputs=(), query=None, asks=(), lookups=())
         return self._empty[ref].ref
 
     def _letter_columns(self) -> Schema:
@@ -95,7 +97,7 @@ def _source_of_letters(node: PlannedNode, replaced: PlannedNode) -> PlannedNode:
         ref += f":{replaced.ref}"
     name = f"letters of {node.spec.name}"
     spec = replace(replaced.spec, role=Role.SOURCE, name=name, ref=ref, type="dead letter", options=_letter_options())
-    return replace(replaced, spec=spec, inputs=(), query=None, asks=(), width=1)
+    return replace(replaced, spec=spec, inputs=(), query=None, asks=(), width=1, lookups=())
 
 
 def _letter_options() -> NodeOptions:

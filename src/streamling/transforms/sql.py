@@ -18,16 +18,16 @@ class WhenFilteredOut(StrEnum):
 
 
 class SqlOptions(Parallel, RequiredKey, TransformOptions):
-    """A stateless query: filter, compute, rename, unnest, union."""
+    """A stateless query: filter, compute, rename, unnest, union, join lookups."""
 
     reads_by_query: ClassVar[bool] = True
 
     sql: str = Field(min_length=1, description="One SELECT; the tables it reads are nodes of the pipeline.")
     when_filtered_out: WhenFilteredOut = Field(
         default=WhenFilteredOut.DROP,
-        description="What happens to an update or a delete that does not match the `WHERE`: drop it, or turn it into "
-        "the delete of its key. An insert that does not match is always dropped. Written explicitly, `drop` also turns "
-        "the warning off.",
+        description="What happens to an update or a delete that does not match the `WHERE`, or a row of a lookup in a "
+        "`JOIN`: drop it, or turn it into the delete of its key. An insert that does not match is always dropped. "
+        "Written explicitly, `drop` also turns the warning off.",
     )
 
     @property

@@ -174,6 +174,7 @@ def test_json_has_all_that_is_known_of_a_node(nodes: dict[str, dict[str, Any]]) 
         "type": "sql",
         "reads": ["Shop.Orders"],
         "asks": ["seen"],
+        "joins": [],
         "primary_key": ["id"],
         "delivery": None,
         "runs": "in Spark",

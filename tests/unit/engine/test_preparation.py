@@ -162,5 +162,8 @@ def test_a_connection_that_fits_no_sink_is_named(tmp_path: Path) -> None:
     own = {"my_sink": PostgresConnection(), "my_snk": PostgresConnection()}
     plan = check(written(tmp_path, text), Settings(postgres_sink_connections=own), probe=False)
     [caution] = [caution for caution in plan.cautions if caution.code == "UNKNOWN_SETTING"]
-    assert caution.message == "'postgres_sink_connections.my_snk' does not match any Postgres sink of the pipeline"
+    assert (
+        caution.message
+        == "'postgres_sink_connections.my_snk' does not match any Postgres sink or lookup of the pipeline"
+    )
     assert caution.hint == "did you mean 'my_sink'?"

@@ -17,17 +17,20 @@ from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
+from streamling.engine.data.lookups.tables import LookupTables
 from streamling.engine.data.origins import Origins, Place
 from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
+from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
+from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.sql.values import identifier
@@ -51,6 +54,7 @@ class Dataflow:
         sinks: Mapping[str, Sink],
         bad_rows: BadRows,
         retry: Retry,
+        lookups: LookupTables | None = None,
     ) -> None:
         self._session = session
         self._plan = plan
@@ -58,6 +62,7 @@ class Dataflow:
         self._transforms = transforms
         self._bad_rows = bad_rows
         self._retry = retry
+        self._lookups = lookups
         self._reports = ReportBook()
         self._reads: dict[str, ReadStep] = {}
         self._queries: dict[str, QueryStep] = {}
@@ -77,8 +82,12 @@ class Dataflow:
         elif node.ref in self._transforms:
             transform = self._transforms[node.ref]
             self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
-        else:
-            self._queries[node.id] = QueryStep(node, inputs)
+        elif not is_lookup(node.spec):
+            self._queries[node.id] = QueryStep(node, inputs, self._joined(node))
+
+    def _joined(self, node: PlannedNode) -> JoinedLookups | None:
+        lookups = [self._plan.node(ref) for ref in node.lookups]
+        return JoinedLookups(node, lookups, self._lookups) if lookups and self._lookups is not None else None
 
     def compute(
         self,

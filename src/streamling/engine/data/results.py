@@ -60,6 +60,8 @@ class Results:
         self.rows_as_read: dict[str, NodeRows] = {}
         """By source: the rows of its reader, if Spark filters them or computes its columns."""
         self._left_out: dict[tuple[str, str], Exclusions] = {}
+        self.lookup_frames: dict[tuple[str, str], DataFrame] = {}
+        """By query and lookup: the rows of the lookup that the query may need."""
         self._persisted: list[DataFrame] = []
 
     def add(self, rows: NodeRows) -> None:
@@ -110,6 +112,7 @@ class Results:
             frame.unpersist()
         self._rows.clear()
         self.rows_as_read.clear()
+        self.lookup_frames.clear()
         self.intakes = {}
         self.build = None
         self.locate = None

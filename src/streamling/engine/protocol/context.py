@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from streamling.connector import BatchPolicy, Slice
 from streamling.engine.data.capacity import Capacity
+from streamling.engine.data.lookups.tables import LookupTables
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.delivery import Outlet
@@ -40,6 +41,8 @@ class RunContext:
     """What `now()` means in an epoch of these slices, microseconds since 1970 UTC."""
     transform_policies: Sequence[BatchPolicy] = ()
     """What batching transforms wait for."""
+    lookups: LookupTables | None = None
+    """The lookups of the run, if it has any."""
     same_rows: bool = False
     """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))

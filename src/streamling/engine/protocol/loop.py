@@ -126,6 +126,7 @@ class EpochLoop:
 
     def _make_epoch(self, number: int, intakes: Mapping[str, Intake]) -> Epoch:
         slices = tuple(s for intake in intakes.values() for s in intake.slices)
+        lookups, journal = self._context.lookups, self._context.journal
         loose_rows = sum(intake.loose_rows for intake in intakes.values())
         return Epoch(
             id=self._context.new_epoch_id(),
@@ -139,6 +140,7 @@ class EpochLoop:
             previous=ask_state(self._context.journal.last_loose) if loose_rows and self._context.same_rows else 0,
             bytes=max((intake.report.bytes for intake in intakes.values()), default=0),
             chunk_rows={node: intake.chunk_rows for node, intake in intakes.items()},
+            lookups=lookups.begin_epoch(lambda: ask_state(journal.lookup_versions)) if lookups is not None else {},
         )
 
 

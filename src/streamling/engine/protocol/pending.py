@@ -97,6 +97,11 @@ class Journal:
             return None
         return Pending(replace(epoch, number=int(str(numbers[0]))), plan, records)
 
+    def lookup_versions(self) -> set[str]:
+        """The versions of lookups in the records of all processes."""
+        records = (value for key, value in self._store.items().items() if key.startswith(PENDING_PREFIX))
+        return {version for record in records if isinstance(record, dict) for version in _lookups(record).values()}
+
     def finalize(self, pending: Pending) -> None:
         """Move the positions and remove the record in one transaction. Raises Fenced if another owner was faster."""
         epoch, records = pending.epoch, pending.records
@@ -167,6 +172,7 @@ def _record(epoch: Epoch, plan: str, index: int, slice_: Slice, replays: int) ->
         "bytes": epoch.bytes,
         "chunk_rows": epoch.chunk_rows.get(slice_.node, 0),
         "replays": replays,
+        **({"lookups": dict(epoch.lookups)} if epoch.lookups else {}),
     }
 
 
@@ -187,6 +193,12 @@ def _pending(records: Mapping[str, tuple[Mapping[str, Json], Slice]], applicatio
         slices,
         bytes=int(str(first.get("bytes", _LIKELY_BYTES * sum(s.rows for s in slices)))),
         chunk_rows={node: int(str(rows)) for node, rows in chunk_rows.items()},
+        lookups=_lookups(first),
     )
     all_records = {key: dict(record) for key, (record, _) in records.items()}
     return Pending(epoch, str(first["plan"]), all_records, int(str(first.get("replays", 0))))
+
+
+def _lookups(record: Mapping[str, Json]) -> dict[str, str]:
+    stored = record.get("lookups")
+    return {ref: str(version) for ref, version in stored.items()} if isinstance(stored, dict) else {}

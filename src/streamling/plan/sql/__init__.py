@@ -14,6 +14,7 @@ session with `SESSION_SETTINGS`.
 from __future__ import annotations
 
 from streamling.plan.spark_settings import SESSION_SETTINGS
+from streamling.plan.sql.calls import UNNEST
 from streamling.plan.sql.changes import (
     RowFilter,
     carries_changes,
@@ -23,6 +24,7 @@ from streamling.plan.sql.changes import (
     row_filters,
 )
 from streamling.plan.sql.functions.signature import Function, Parameter
+from streamling.plan.sql.joins import LookupJoin, LookupTable
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
@@ -31,10 +33,13 @@ from streamling.plan.sql.values import Value
 
 __all__ = [
     "SESSION_SETTINGS",
+    "UNNEST",
     "DynamicCheck",
     "Expression",
     "Function",
     "Locate",
+    "LookupJoin",
+    "LookupTable",
     "Parameter",
     "Query",
     "RowFilter",

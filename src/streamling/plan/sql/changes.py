@@ -1,7 +1,8 @@
 """What a query does to updates and deletes, as far as its text alone tells: the columns need not be known.
 
-A WHERE drops rows one by one. An update that no longer matches is dropped as well, and a target that keeps one row per
-key keeps the row of before the update. The planner warns about that, or lets the query turn such rows into deletes.
+A WHERE and an inner join drop rows one by one. An update that no longer matches is dropped as well, and a target that
+keeps one row per key keeps the row of before the update. The planner warns about that, or lets the query turn such rows
+into deletes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from streamling.plan.sql.functions.streamling_functions import DYNAMIC_TABLE_CHE
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere, offset_of
 from streamling.plan.sql.projections import is_unnest, output_name
 from streamling.plan.sql.scope import name_of
-from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
+from streamling.plan.sql.shapes import branches, cte_of, drops_rows, is_inner, table_name, unparenthesized
 from streamling.plan.sql.statements import Statement, in_text_order
 from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.types import OPERATION_COLUMN
@@ -34,7 +35,7 @@ _UNION_HINT = "use one SELECT with CASE expressions, or a transform for each bra
 class RowFilter:
     """A part of a query that may drop an update or a delete.
 
-    clause   `WHERE`, `unnest`, or `filter` for the condition of a source
+    clause   `WHERE`, `JOIN`, `unnest`, or `filter` for the condition of a source
     table    the input whose columns it reads; None if it reads a nested query
     reads    these columns; None if its result depends on more than the row, for example on the time
     """
@@ -100,6 +101,9 @@ def _select_filters(origin: SqlOrigin, node: exp.Select) -> Iterator[RowFilter]:
     for item in node.expressions:
         if is_unnest(item.unalias()):
             yield RowFilter(UNNEST, _table(node), None, _place(origin, item))
+    for join in node.args.get("joins") or ():
+        if is_inner(join):  # a lookup changes: whether a row has a match does not depend on the row alone
+            yield RowFilter("JOIN", _table(node), None, _place(origin, join))
     where = node.args.get("where")
     if where is not None and _mentions_operation(where) is None:
         yield RowFilter("WHERE", _table(node), _reads(where, _qualifier(node)), _place(origin, where))
@@ -113,7 +117,7 @@ def _place(origin: SqlOrigin, node: exp.Expr) -> Where | None:
 def _table(node: exp.Select) -> str | None:
     """The input that a SELECT reads itself; None if it reads a nested query."""
     relation = _relation(node)
-    return table_name(relation) if isinstance(relation, exp.Table) and _cte(relation) is None else None
+    return table_name(relation) if isinstance(relation, exp.Table) and cte_of(relation) is None else None
 
 
 def _relation(node: exp.Select) -> exp.Expr:
@@ -180,26 +184,8 @@ def _carries(node: exp.Expr, inputs: Mapping[str, bool]) -> bool:
     relation = _relation(node)
     if not isinstance(relation, exp.Table):
         return _carries(relation, inputs)
-    cte = _cte(relation)
+    cte = cte_of(relation)
     return _carries(cte, inputs) if cte is not None else inputs.get(table_name(relation), True)
-
-
-def _cte(table: exp.Table) -> exp.Expr | None:
-    """The common table expression that a table reference means: the nearest one that is defined before it."""
-    name, inside = cte_name(table), {id(table)}
-    around = table.parent
-    while around is not None:
-        query: exp.Expr | None = None
-        with_ = around.args.get("with_")
-        for cte in with_.expressions if with_ is not None else ():
-            if id(cte) in inside:
-                break
-            query = cte.this if name_of(cte.args["alias"].this) == name else query
-        if query is not None:
-            return query
-        inside.add(id(around))
-        around = around.parent
-    return None
 
 
 def _unnest_problems(origin: SqlOrigin, tree: exp.Expr) -> Iterator[UserError]:
@@ -210,19 +196,21 @@ def _unnest_problems(origin: SqlOrigin, tree: exp.Expr) -> Iterator[UserError]:
 
 
 def _operation_problems(origin: SqlOrigin, tree: exp.Expr) -> Iterator[UserError]:
-    for where in tree.find_all(exp.Where):
+    for where in tree.find_all(exp.Where, exp.Join):
         column = _mentions_operation(where)
         if column is not None:
-            what = f"`{OPERATION_COLUMN}` in a WHERE with {DELETING}: the rows it drops would become deletes"
+            clause = "an ON" if isinstance(where, exp.Join) else "a WHERE"
+            what = f"`{OPERATION_COLUMN}` in {clause} with {DELETING}: the rows it drops would become deletes"
             yield unsupported(origin, what, column, hint=_OPERATION_HINT)
 
 
 def _union_problems(origin: SqlOrigin, tree: exp.Expr) -> Iterator[UserError]:
     """Without a UNION ALL no input can be read twice."""
-    if tree.find(exp.Union) is None or tree.find(exp.Where) is None:
+    if tree.find(exp.Union) is None or not drops_rows(tree):
         return
     seen: set[str] = set()
-    for table in sorted(tree.find_all(exp.Table), key=lambda table: offset_of(table) or 0):
+    streams = (table for table in tree.find_all(exp.Table) if not isinstance(table.parent, exp.Join))
+    for table in sorted(streams, key=lambda table: offset_of(table) or 0):
         name = table_name(table)
         if name in seen:
             what = f"two branches of a UNION ALL over '{name}' with {DELETING}: a row would be deleted by the branch "

@@ -87,12 +87,18 @@ def computed_columns(columns: Sequence[Column], computed: frozenset[str]) -> fro
     return frozenset(c.name for c in columns if c.name != OPERATION_COLUMN and is_computed(c, computed))
 
 
-def unusable_keys(columns: Sequence[Column], guard: Guard) -> Iterator[tuple[Column, str, str]]:
-    """Key columns that a delete would not have, or that would differ from those of its row: column, reason, hint."""
+def unusable_keys(columns: Sequence[Column], guard: Guard, own: frozenset[str]) -> Iterator[tuple[Column, str, str]]:
+    """Key columns that a delete would not have, or that would differ from those of its row: column, reason, hint.
+
+    own   the columns of the rows themselves; others come from lookups
+    """
     for column in columns:
         if column.name not in guard.key:
             continue
-        if guard.nested and column.reads & guard.computed:
+        if column.reads - own:
+            hint = "build the key from the columns of the stream"
+            yield column, "it comes from a lookup, whose values may be others when the row is deleted", hint
+        elif guard.nested and column.reads & guard.computed:
             hint = "compute it in the outermost SELECT, or in a transform before this one"
             yield column, "it is computed below a WHERE, so it is not known for the rows that the WHERE drops", hint
         elif column.parameters:

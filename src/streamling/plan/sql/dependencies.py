@@ -7,17 +7,33 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class LookupJoin:
+    """One join with a lookup.
+
+    lookup   its reference name
+    stream   the input that the query joins it to; None if the rows come from a nested query
+    keys     by key column of the lookup: the column of the stream that it is equal to; None for another expression
+    """
+
+    lookup: str
+    stream: str | None
+    keys: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Dependencies:
     """The columns, functions and parameters that a query uses.
 
     reads       the columns it reads, by the reference name of their table
     functions   the plugin functions it calls
     parameters  the parameters of the epoch in it
+    joins       its joins with lookups
     """
 
     reads: Mapping[str, frozenset[str]]
     functions: frozenset[str]
     parameters: frozenset[str]
+    joins: tuple[LookupJoin, ...] = ()
 
 
 def merge(parts: Iterable[Dependencies]) -> Dependencies:
@@ -29,4 +45,5 @@ def merge(parts: Iterable[Dependencies]) -> Dependencies:
             reads[table] = reads.get(table, frozenset()) | columns
     functions = frozenset[str]().union(*(part.functions for part in parts))
     parameters = frozenset[str]().union(*(part.parameters for part in parts))
-    return Dependencies(reads, functions, parameters)
+    joins = tuple(join for part in parts for join in part.joins)
+    return Dependencies(reads, functions, parameters, joins)

@@ -69,7 +69,7 @@ def projection(
     with compiler.numbering(ITEM_NUMBER if unnests else ROW_NUMBER):
         columns = [column for item in node.expressions for column in _item(item, compiler, match, key)]
     columns = _written_operation_wins(columns)
-    compiler.reads.update(c.name for c in columns if isinstance(c, Column) and c.starred)
+    compiler.reads.update(name for c in columns if isinstance(c, Column) and c.starred for name in c.reads)
     yield from _one_unnest(columns, compiler)
     if not any(isinstance(c, Column) and c.name == OPERATION_COLUMN for c in columns):
         yield Column(OPERATION_COLUMN, compiler.column([OPERATION_COLUMN]), None, reads=frozenset({OPERATION_COLUMN}))
@@ -82,7 +82,7 @@ def missing_commas(node: exp.Select, compiler: Compiler) -> Iterator[tuple[str, 
             continue
         own, alias = output_name(item.this), name_of(item.args["alias"])
         offset = offset_of(item.args["alias"])
-        if own == alias or alias not in compiler.scope.columns or offset is None:
+        if own == alias or alias not in compiler.scope or offset is None:
             continue
         origin = compiler.origin
         if not _AFTER_AS.search(origin.sql, 0, offset):
@@ -130,22 +130,21 @@ def _star_columns(node: exp.Expr, star: exp.Star, compiler: Compiler) -> Iterato
     for clause in ("replace", "rename", "ilike"):
         if star.args.get(clause):
             raise unsupported(compiler.origin, f"* {clause.upper()}", node)
-    if isinstance(node, exp.Column):
-        qualifier = [name_of(part) for part in node.parts[:-1]]
-        if not compiler.scope.is_qualifier(qualifier):
-            name = ".".join(qualifier)
-            raise Refusal(f"`{name}.*`: this SELECT does not read a table named `{name}`")
+    qualifier = [name_of(part) for part in node.parts[:-1]] if isinstance(node, exp.Column) else []
+    if qualifier and not compiler.scope.is_qualifier(qualifier):
+        name = ".".join(qualifier)
+        raise Refusal(f"`{name}.*`: this SELECT does not read a table named `{name}`")
     excluded = {_excluded_name(column, compiler) for column in star.args.get("except_") or ()}
-    for field in compiler.scope.columns:
-        if field.name not in excluded:
-            yield Column(field.name, column_value(field), node, starred=True, reads=frozenset({field.name}))
+    for name, field in compiler.scope.select(qualifier):
+        if name not in excluded:
+            yield Column(name, column_value(field), node, starred=True, reads=frozenset({field.name}))
 
 
 def _excluded_name(node: exp.Expr, compiler: Compiler) -> str:
     if not isinstance(node, exp.Column | exp.Identifier):
         raise unsupported(compiler.origin, "* EXCEPT with an expression", node)
     name = name_of(node.this if isinstance(node, exp.Column) else node)
-    if name not in compiler.scope.columns:
+    if name not in compiler.scope:
         raise compiler.error(compiler.scope.unknown([name]), node)
     return name
 

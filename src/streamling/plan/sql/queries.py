@@ -27,10 +27,11 @@ from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
+from streamling.plan.sql.joins import JoinedRows, Joiner, LookupJoin, LookupTable
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
 from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
-from streamling.plan.sql.shapes import branches, cte_name, table_name, unparenthesized
+from streamling.plan.sql.shapes import branches, cte_name, drops_rows, table_name, unparenthesized
 from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
 from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.unions import Branch, union
@@ -49,6 +50,7 @@ class Query:
     functions  the plugin functions it calls
     parameters the parameters in the text that are bound per epoch: EPOCH_NOW, EPOCH_SEED
     dynamic_tables   the dynamic tables it looks values up in; in the text the calls are as written
+    joins      its joins with lookups
     cautions   warnings about probable mistakes, with their positions
     """
 
@@ -59,6 +61,7 @@ class Query:
     parameters: frozenset[str]
     dynamic_tables: tuple[DynamicCheck, ...] = ()
     cautions: tuple[tuple[str, Where | None], ...] = ()
+    joins: tuple[LookupJoin, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Expression:
 
 
 _NO_FUNCTIONS: Mapping[str, Function] = {}
+_NO_LOOKUPS: Mapping[str, LookupTable] = {}
 
 
 def compile_query(
@@ -86,6 +90,7 @@ def compile_query(
     *,
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
     deletes: tuple[str, ...] | None = None,
+    lookups: Mapping[str, LookupTable] = _NO_LOOKUPS,
 ) -> Query:
     """The statement as Spark SQL.
 
@@ -93,9 +98,12 @@ def compile_query(
     functions       entries added to the function table; they override those of the same name
     deletes         the primary key of the rows, if updates and deletes that do not match a WHERE become deletes; the
                     statement must have no `deletion_problems`
+    lookups         the lookups that it joins, by reference name
     Raises UserError, or InvalidPipeline with all problems.
     """
-    compiler = _Queries(statement._origin, inputs, views, functions, make_salts(statement._origin.node), deletes)
+    salts = make_salts(statement._origin.node)
+    joiner = Joiner(statement._origin, lookups, functions, salts)
+    compiler = _Queries(statement._origin, inputs, views, functions, salts, deletes, joiner)
     try:
         branch = compiler.query(statement._tree, {}, outermost=True)
     except RecursionError as error:
@@ -114,6 +122,7 @@ def compile_query(
         branch.needs.parameters,
         statement.checked_tables,
         tuple(compiler.cautions),
+        branch.needs.joins,
     )
 
 
@@ -176,13 +185,14 @@ class _Relation:
     def computed(self) -> frozenset[str]:
         return self.query.computed if self.query is not None else frozenset()
 
-    def needs(self, compiler: Compiler) -> Dependencies:
+    def needs(self, compiler: Compiler, joins: tuple[LookupJoin, ...]) -> Dependencies:
         """The dependencies of a SELECT whose expressions are compiled.
 
         A SELECT from a table depends on the columns it reads. A nested query computes all its columns, used or not.
         """
-        reads = {self.table: frozenset(compiler.reads)} if self.table is not None else {}
-        own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters))
+        columns = frozenset(name for name in compiler.reads if name in self.scope.columns)
+        reads = {self.table: columns} if self.table is not None else {}
+        own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters), joins)
         return own if self.query is None else merge((self.query.needs, own))
 
 
@@ -194,6 +204,7 @@ class _Queries:
     functions: Mapping[str, Function]
     salts: Iterator[str]
     deletes: tuple[str, ...] | None
+    joiner: Joiner
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
@@ -225,7 +236,7 @@ class _Queries:
 
     def _check_key_positions(self, parts: Sequence[exp.Expr], queries: Sequence[Branch], outermost: bool) -> None:
         """The key columns of a delete are found by their names, so all branches must have them at the same places."""
-        if not outermost or not any(part.find(exp.Where) for part in parts):
+        if not outermost or not any(map(drops_rows, parts)):
             return
         for name in self.deletes or ():
             positions = [query.position(name) for query in queries]
@@ -259,14 +270,17 @@ class _Queries:
 
     def _select(self, node: exp.Select, known: Mapping[str, Branch], outermost: bool) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
-        compiler = Compiler(self.origin, relation.scope, self.functions, self.salts)
+        joined = self._join(node, relation)
+        compiler = Compiler(self.origin, joined.scope, self.functions, self.salts)
+        compiler.reads.update(joined.reads)
+        compiler.parameters.update(joined.parameters)
         problems_before = len(self.problems)
-        guard = self._guard(node, relation, outermost)
+        guard = self._guard(node, relation, outermost, joins=bool(joined.matches))
         columns = self._columns(node, compiler, guard)
-        where = self._where(node, compiler)
+        where = " AND ".join(filter(None, (joined.matches, self._where(node, compiler))))
         if len(self.problems) > problems_before:
             raise _BrokenQuery
-        rows = relation.text
+        rows = joined.text
         if ROW_NUMBER in compiler.row_numbers:
             rows = number_rows(rows)
         if guard is not None:
@@ -280,15 +294,22 @@ class _Queries:
         return Branch(
             f"SELECT {', '.join(texts)} FROM {rows}{f' WHERE {where}' if where else ''}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
-            needs=relation.needs(compiler),
+            needs=relation.needs(compiler, joined.joins),
             appended=columns[-1].appended,
             computed=computed_columns(columns, relation.computed) if self.deletes is not None else frozenset(),
             matching=guard is not None and not outermost,
         )
 
-    def _guard(self, node: exp.Select, relation: _Relation, outermost: bool) -> Guard | None:
-        """None if all rows match, or if rows that do not match are dropped."""
-        filters = node.args.get("where") is not None
+    def _join(self, node: exp.Select, relation: _Relation) -> JoinedRows:
+        try:
+            return self.joiner.join(node, relation.text, relation.scope, relation.table)
+        except UserError as error:
+            self._problem(error)
+            raise _BrokenQuery from None
+
+    def _guard(self, node: exp.Select, relation: _Relation, outermost: bool, *, joins: bool) -> Guard | None:
+        """None if all rows match, or if rows that do not match are dropped. `joins`: an inner join drops some."""
+        filters = joins or node.args.get("where") is not None
         if self.deletes is None or not (filters or relation.matching):
             return None
         key = frozenset(self.deletes) if outermost else frozenset[str]()
@@ -303,7 +324,8 @@ class _Queries:
             else:
                 columns.append(item)
         self._check_names(node, columns)
-        for column, reason, hint in unusable_keys(columns, guard) if guard else ():
+        own = frozenset(compiler.scope.columns.names)
+        for column, reason, hint in unusable_keys(columns, guard, own) if guard else ():
             message = f"the key column `{column.name}` cannot be used with {DELETING}: {reason}"
             self._problem(self.origin.error(PRIMARY_KEY, message, at=column.node or node, hint=hint))
         return columns

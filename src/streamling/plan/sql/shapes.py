@@ -1,12 +1,14 @@
 """The shapes of query that a streaming transform accepts. Every branch and every nested query is checked.
 
-A transform is stateless and works row by row: a SELECT reads one input and makes zero or more rows of each row.
+A transform is stateless and works row by row: a SELECT reads one input and makes zero or more rows of each row. It may
+join lookups, which add columns to a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from sqlglot import exp
 
@@ -56,16 +58,28 @@ _ACCEPTED: dict[type[exp.Expr], set[str]] = {
     exp.Subquery: {"this", "alias", "with_"},
     exp.Table: {"this", "db", "catalog", "alias"},
 }
-_JOIN_HINT = "a transform reads one input; write both inputs to the target and join them there, for example in a view"
+_JOIN_HINT = (
+    "a transform reads one stream: join two streams in the target, for example in a view; a table that changes rarely "
+    "can be joined as a transform of type lookup"
+)
+_LOOKUP_HINT = "write FROM stream JOIN lookup ON stream.column = lookup.key, or LEFT JOIN"
+# JOIN, INNER JOIN, LEFT JOIN, LEFT OUTER JOIN.
+_JOINS = (("", ""), ("", "INNER"), ("LEFT", ""), ("LEFT", "OUTER"))
 _SET_OPERATIONS: dict[type[exp.Expr], str] = {exp.Intersect: "INTERSECT", exp.Except: "EXCEPT between queries"}
 
 
 @dataclass(slots=True)
 class Shapes:
-    """One pass over a statement: collects the tables it reads and all unsupported constructs."""
+    """One pass over a statement: collects the tables it reads and all unsupported constructs.
+
+    lookups   the names of tables that can be joined, and only be joined
+    joined    those that the statement joins
+    """
 
     origin: SqlOrigin
+    lookups: Collection[str] = ()
     tables: list[str] = field(default_factory=list)
+    joined: list[str] = field(default_factory=list)
     problems: list[UserError] = field(default_factory=list)
 
     def refuse(self, what: str, at: exp.Expr | None, *, hint: str | None = None) -> None:
@@ -104,7 +118,31 @@ class Shapes:
                     hint=_CLAUSE_HINTS.get(name),
                 )
         for join in node.args.get("joins") or ():
-            self.refuse(_join_name(join), join, hint=_JOIN_HINT)
+            if not isinstance(node, exp.Select) or not self._joins_lookup(join):
+                self.refuse(_join_name(join), join, hint=self._join_hint(join))
+
+    def _join_hint(self, join: exp.Expr) -> str:
+        name = table_name(join.this) if isinstance(join.this, exp.Table) else ""
+        near = get_close_matches(name, self.lookups, n=1)
+        return f"did you mean the lookup '{near[0]}'?" if near else _JOIN_HINT
+
+    def _joins_lookup(self, join: exp.Expr) -> bool:
+        """Whether the other side is a lookup; then its form is checked, too."""
+        table = unparenthesized(join.this)
+        if not isinstance(table, exp.Table) or table_name(table) not in self.lookups or cte_of(table) is not None:
+            return False
+        name, (method, side, kind) = table_name(table), _join_words(join)
+        on = join.args.get("on")
+        if method or (side, kind) not in _JOINS or join.args.get("using") or on is None:
+            what = f"{'JOIN .. USING' if join.args.get('using') else _join_name(join)} with the lookup '{name}'"
+            self.refuse(what, join, hint=_LOOKUP_HINT)
+            return True
+        self._clauses(table)
+        self._check_alias(table)
+        self._expression(on)
+        if name not in self.joined:
+            self.joined.append(name)
+        return True
 
     def _ctes(self, with_: exp.Expr | None, known: frozenset[str]) -> frozenset[str]:
         if with_ is None:
@@ -144,12 +182,19 @@ class Shapes:
         else:
             self.refuse(construct(node), node)
 
-    def _table(self, node: exp.Table, known: frozenset[str]) -> None:
+    def _check_alias(self, node: exp.Table) -> None:
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             self.refuse("column names after the alias of an input", alias)
+
+    def _table(self, node: exp.Table, known: frozenset[str]) -> None:
+        self._check_alias(node)
         name = table_name(node)
-        if cte_name(node) not in known and name not in self.tables:
+        if cte_name(node) in known:
+            return
+        if name in self.lookups:
+            self.refuse(f"the lookup '{name}' in FROM", node, hint=_LOOKUP_HINT)
+        elif name not in self.tables:
             self.tables.append(name)
 
     def _expression(self, node: exp.Expr, *, grouped: bool = False) -> None:
@@ -191,10 +236,25 @@ def _unsupported_name(node: exp.Expr) -> str | None:
     return None
 
 
+def _join_words(join: exp.Expr) -> tuple[str, str, str]:
+    method, side, kind = (str(join.args.get(part) or "") for part in ("method", "side", "kind"))
+    return method, side, kind
+
+
+def is_inner(join: exp.Expr) -> bool:
+    """Whether an accepted join drops rows without a match."""
+    return not join.args.get("side")
+
+
+def drops_rows(tree: exp.Expr) -> bool:
+    """Whether a WHERE or an inner join in a query may drop rows."""
+    return tree.find(exp.Where) is not None or any(is_inner(join) for join in tree.find_all(exp.Join))
+
+
 def _join_name(join: exp.Expr) -> str:
     if isinstance(join.this, exp.Unnest | exp.Lateral):
         return construct(join.this)
-    words = [str(join.args.get(part) or "") for part in ("method", "side", "kind")]
+    words = _join_words(join)
     plain = not any(words) and not join.args.get("on") and not join.args.get("using")
     return "several items in FROM" if plain else " ".join(w for w in (*words, "JOIN") if w)
 
@@ -237,3 +297,21 @@ def cte_name(node: exp.Table) -> str | None:
     """The name of the common table expression that a table reference may mean."""
     parts = table_parts(node)
     return name_of(parts[0]) if len(parts) == 1 else None
+
+
+def cte_of(table: exp.Table) -> exp.Expr | None:
+    """The common table expression that a table reference means: the nearest one that is defined before it."""
+    name, inside = cte_name(table), {id(table)}
+    around = table.parent
+    while around is not None:
+        query: exp.Expr | None = None
+        with_ = around.args.get("with_")
+        for cte in with_.expressions if with_ is not None else ():
+            if id(cte) in inside:
+                break
+            query = cte.this if name_of(cte.args["alias"].this) == name else query
+        if query is not None:
+            return query
+        inside.add(id(around))
+        around = around.parent
+    return None

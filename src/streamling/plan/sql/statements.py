@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from sqlglot import TokenType, exp
@@ -11,7 +12,7 @@ from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
 from streamling.plan.sql.functions.streamling_functions import DYNAMIC_TABLE_CHECK
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere, offset_of
-from streamling.plan.sql.shapes import Shapes, table_name
+from streamling.plan.sql.shapes import Shapes, drops_rows, table_name
 from streamling.plan.sql.syntax import checked_tokens, similar_keyword, tree_of
 
 _OPENINGS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.VALUES})
@@ -48,10 +49,12 @@ class Statement:
 
     tables           the inputs it reads, as unique reference names in order of appearance, without names of CTEs
     checked_tables   the calls of `dynamic_table_check`, in order of appearance
+    lookups          the lookups it joins, as unique reference names in order of appearance
     """
 
     tables: tuple[str, ...]
     checked_tables: tuple[DynamicCheck, ...]
+    lookups: tuple[str, ...]
     _tree: exp.Expr = field(repr=False, compare=False)
     _origin: SqlOrigin = field(compare=False)
 
@@ -63,8 +66,8 @@ class Statement:
 
     @property
     def filters(self) -> bool:
-        """Whether a WHERE may drop rows."""
-        return self._tree.find(exp.Where) is not None
+        """Whether a WHERE or an inner join may drop rows."""
+        return drops_rows(self._tree)
 
     def place_of(self, table: str) -> Where | None:
         """The position at which the query first names a table."""
@@ -73,22 +76,26 @@ class Statement:
         return None if first is None else self._origin.locate(*self._origin.place(first))
 
 
-def parse(sql: str, *, node: str, locate: Locate = nowhere, only: str | None = None) -> Statement:
+def parse(
+    sql: str, *, node: str, locate: Locate = nowhere, only: str | None = None, lookups: Collection[str] = ()
+) -> Statement:
     """The one query in `sql`. Raises UserError, or InvalidPipeline with all problems of its shape.
 
-    only   a sentence about what this node supports, appended to every message about an unsupported construct
+    only      a sentence about what this node supports, appended to every message about an unsupported construct
+    lookups   the reference names of the tables that it may join
     """
     origin = SqlOrigin(sql, node, locate, only)
     if len(sql) > MAX_LENGTH:
         raise unsupported(origin, f"longer than {MAX_LENGTH:,} characters", None)
     try:
         tree = _tree(origin)
-        shapes = Shapes(origin)
+        shapes = Shapes(origin, lookups)
         shapes.query(tree)
     except RecursionError as error:
         raise too_deep(origin, error) from None
     raise_all(shapes.problems)
-    return Statement(tuple(shapes.tables), tuple(dynamic_checks(tree, origin)), tree, origin)
+    checks = tuple(dynamic_checks(tree, origin))
+    return Statement(tuple(shapes.tables), checks, tuple(shapes.joined), tree, origin)
 
 
 def dynamic_checks(tree: exp.Expr, origin: SqlOrigin) -> list[DynamicCheck]:

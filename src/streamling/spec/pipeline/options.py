@@ -163,6 +163,12 @@ class NodeOptions(Options):
     namespace: ClassVar[str] = "nodes"
     """Names are unique within a namespace. A kind that cannot be read by `from` may have one of its own."""
 
+    joined: ClassVar[bool] = False
+    """Whether queries join the node as a table; then it is no stream that nodes read."""
+
+    own_connection: ClassVar[bool] = False
+    """Whether the settings may define a Postgres connection under the node's name."""
+
     reads_by_query: ClassVar[bool] = False
     """Whether the node reads the tables of its field `sql`; otherwise it reads what `from` names."""
 
@@ -343,9 +349,6 @@ class TransformOptions(NodeOptions):
 
 class SinkOptions(Keyed, ReadsNode, NodeOptions):
     """Base of all sinks."""
-
-    own_connection: ClassVar[bool] = False
-    """Whether the settings may define a Postgres connection under the sink's name."""
 
     keeps_rows_by_key: ClassVar[bool] = False
     """Whether the target has one row per primary key, which stays until a delete removes it."""

@@ -72,7 +72,7 @@ class Settings(SettingBlock):
     http_secret_value: dict[str, Secret] = Field(default_factory=dict, description="Header values by name of secret.")
     postgres_sink_connections: dict[str, PostgresConnection] = Field(
         default_factory=dict,
-        description="Connections of single sinks; keys that they do not set are those of `postgres_sink`.",
+        description="Connections of single sinks and lookups; keys that they do not set are those of `postgres_sink`.",
     )
     live_data_inspect: LiveDataInspect = Field(default_factory=LiveDataInspect)
     state_backend: StateBackend = Field(default_factory=StateBackend)

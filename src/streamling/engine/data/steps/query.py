@@ -18,6 +18,7 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import make_frame, make_table
+from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
@@ -35,16 +36,21 @@ _SHUFFLE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(?:Reused)?Exchange\b(?! .*Broa
 
 
 class QueryStep:
-    def __init__(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> None:
+    def __init__(
+        self, node: PlannedNode, inputs: tuple[PlannedNode, ...], lookups: JoinedLookups | None = None
+    ) -> None:
         if node.query is None:
             raise AssertionError(node)
         self.node = node
         self._query = node.query
         self._inputs = inputs
+        self._lookups = lookups
         self._checked = False
         self._views = threading.Lock()
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
+        if self._lookups is not None:
+            self._lookups.frames(results)  # before the inputs become frames: it may compute them
         inputs = {
             input_.id: remaining_frame(results, results.rows(input_.id), results.left_out(self.node.id, input_.id))
             for input_ in self._inputs
@@ -115,6 +121,9 @@ class QueryStep:
         with self._views:
             for input_ in self._inputs:
                 inputs[input_.id].createOrReplaceTempView(input_.view)
+            if self._lookups is not None:
+                for view, rows in self._lookups.frames(results).items():
+                    rows.createOrReplaceTempView(view)
             return run_query(results.session, self._query.text, self._query.parameters, results.epoch)
 
     def _check_order(self, frame: DataFrame) -> None:
