@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from streamling.clients.postgres import PostgresSession, RowRejected
 from streamling.clients.postgres_errors import is_foreign_key, reject_reason
 from streamling.connector import BadRow, WaitsForOthers
-from streamling.sinks.postgres.rounds import EffectiveRows, Round
-from streamling.sinks.postgres.statements import Statements
+from streamling.sinks.postgres.rounds import EffectiveRows
+from streamling.sinks.postgres.statements import TableStatements
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 
@@ -48,7 +48,7 @@ class _Rejected:
 
 
 class RowSearch:
-    def __init__(self, node: NodeSpec, session: PostgresSession, statements: Statements, *, final: bool) -> None:
+    def __init__(self, node: NodeSpec, session: PostgresSession, statements: TableStatements, *, final: bool) -> None:
         self._node = node
         self._session = session
         self._statements = statements
@@ -104,8 +104,7 @@ class RowSearch:
             self._session.execute(SAVEPOINT)
         self._has_savepoint = False
         try:
-            for round_ in selected.rounds(merged=self._statements.merges):
-                self._write_round(rows, round_)
+            self._statements.write(self._session, rows, selected)
             self._session.execute("RELEASE half")
             return
         except RowRejected as error:
@@ -118,12 +117,6 @@ class RowSearch:
             log.debug("%s: one of %d rows is rejected: %s", self._node.described(), len(selected), error)
         for half in selected.halves():
             yield from self._halves(rows, half)
-
-    def _write_round(self, rows: pa.Table, round_: Round) -> None:
-        if len(round_.deletes):
-            self._statements.delete(self._session, rows, round_.deletes)
-        if len(round_.upserts):
-            self._statements.upsert(self._session, rows, round_.upserts)
 
     def _rejected(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> _Rejected:
         from streamling.formats.json import json_row
