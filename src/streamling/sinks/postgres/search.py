@@ -121,11 +121,11 @@ class RowSearch:
     def _rejected(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> _Rejected:
         from streamling.formats.json import json_row
 
-        column = error.column
+        table, column = self._statements.table, error.column
         if column is None and error.state.startswith(_COLUMN_UNKNOWN):
-            column = self._statements.rejecting_column(self._session, rows, indexes, error.state)
+            table, column = self._statements.rejecting_place(self._session, rows, indexes, error.state)
         named = f", column '{column}'" if column else ""
-        text = f"table {self._statements.table}{named}: {error}"
+        text = f"table {table}{named}: {error}"
         index = int(indexes[0])
         cause = f"{error.state} {column or error.constraint or ''}".strip()
         bad = BadRow(reject_reason(error.state), text, {}, row=json_row(rows, index), index=index, cause=cause)

@@ -27,7 +27,7 @@ from streamling.errors import TABLE_UNFIT, PermanentError
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import Portions
+from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
 from streamling.sinks.postgres.rounds import EffectiveRows, effective_rows
 from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.statements import Statements
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-_NO_SUCH_TABLE = "42P01"
-# If so few rows exceed the statement timeout, they wait for a lock. For a slower table, `batch_size` can be smaller.
-_MIN_PORTION_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ class PostgresSink(TransactionSink):
         return self._table.ledger
 
     def _portions(self) -> Portions:
-        return Portions(self._described, min(self._options.batch_rows, _MIN_PORTION_ROWS), self._server.statement_s)
+        return Portions(self._described, min(self._options.batch_rows, MIN_PORTION_ROWS), self._server.statement_s)
 
     def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
         session, table = self._session, self._options.table

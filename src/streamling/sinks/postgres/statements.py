@@ -65,6 +65,12 @@ class TableStatements(ABC):
             self.suspects[state] = rejecting
         return rejecting
 
+    def rejecting_place(
+        self, session: PostgresSession, rows: pa.Table, indexes: Indexes, state: str
+    ) -> tuple[PostgresTable, str | None]:
+        """The table and the column that reject the one row at `indexes` with this SQLSTATE."""
+        return self.table, self.rejecting_column(session, rows, indexes, state)
+
     def fold_keys(self, session: PostgresSession, rows: pa.Table) -> pa.Table:
         """The rows, with keys made equal where the table treats them as one."""
         for column in self.columns:

@@ -39,8 +39,12 @@ GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c
 """
 # The row of a column in the catalog has a new xmin after every change.
 _VERSION = (
-    "SELECT hashtextextended(string_agg(attnum || ' ' || xmin, ',' ORDER BY attrelid, attnum), 0) "
+    "SELECT hashtextextended(string_agg(attnum || ' ' || xmin, ',' ORDER BY attrelid, attnum){more}, 0) "
     "FROM pg_attribute WHERE attrelid IN ({oids}) AND attnum > 0"
+)
+_TRIGGERS = (
+    " || coalesce((SELECT string_agg(oid || ' ' || xmin, ',' ORDER BY oid) FROM pg_trigger "
+    "WHERE tgrelid IN ({oids})), '')"
 )
 _PARENTS = """
 SELECT DISTINCT n.nspname::text, p.relname::text FROM pg_constraint f JOIN pg_class p ON p.oid = f.confrelid
@@ -55,30 +59,33 @@ class TableVersion:
 
     oids: tuple[int, ...]
     columns: int | None
+    triggers: bool = False
+    """Whether their triggers are included."""
 
     @property
     def query(self) -> str:
         """Reads the columns of the tables with these oids."""
-        return _VERSION.format(oids=", ".join(map(str, self.oids)))
+        oids = ", ".join(map(str, self.oids))
+        return _VERSION.format(oids=oids, more=_TRIGGERS.format(oids=oids) if self.triggers else "")
 
 
-def read_version(session: PostgresSession, *tables: PostgresTable) -> TableVersion:
+def read_version(session: PostgresSession, *tables: PostgresTable, triggers: bool = False) -> TableVersion:
     oids = [session.rows("SELECT %s::regclass::oid::bigint", (table.value,))[0][0] for table in tables]
-    version = TableVersion(tuple(oids), None)
+    version = TableVersion(tuple(oids), None, triggers)
     ((columns,),) = session.rows(version.query)
     return replace(version, columns=columns)
 
 
 def lock_version(
-    session: PostgresSession, tables: Sequence[PostgresTable], known: TableVersion, *, then: str
+    session: PostgresSession, tables: Sequence[PostgresTable], known: TableVersion, *, first: str = "", then: str
 ) -> TableVersion:
     """Keep others from changing the tables until the transaction ends; returns the version of the known ones.
 
-    One round trip, which also runs the statement `then`. The first statements take the locks for which ALTER TABLE
-    waits, so the next reads the columns as they will be written to.
+    One round trip, which also runs the statements `first` and `then`. Those between take the locks for which ALTER
+    TABLE waits, so the next reads the columns as they will be written to.
     """
-    locks = "; ".join(f"SELECT FROM {table.sql} WHERE false" for table in tables)
-    ((columns,),) = session.last_rows(f"{locks}; {known.query}; {then}")
+    locks = [f"SELECT FROM {table.sql} WHERE false" for table in tables]
+    ((columns,),) = session.last_rows("; ".join([*filter(None, [first]), *locks, known.query, then]))
     return replace(known, columns=columns)
 
 

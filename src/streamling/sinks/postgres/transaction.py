@@ -46,6 +46,18 @@ class UsableRows:
     indexes: pa.Array | None = None
     bad: tuple[BadRow, ...] = ()
 
+    def index_among_all(self, bad: tuple[BadRow, ...]) -> tuple[BadRow, ...]:
+        """Bad rows with an index among the usable rows, with their index among all rows."""
+        indexes = self.indexes
+        return bad if indexes is None else tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
+
+    def reduced(self, usable: UsableRows) -> UsableRows:
+        """`usable` are rows of these rows."""
+        indexes = usable.indexes
+        if self.indexes is not None:
+            indexes = self.indexes if indexes is None else self.indexes.take(indexes)
+        return UsableRows(usable.rows, indexes, (*self.bad, *self.index_among_all(usable.bad)))
+
 
 class TransactionSink(Sink):
     """The protocol of an exactly-once sink into Postgres. What it does with the rows is up to the derived class."""
@@ -139,10 +151,7 @@ class TransactionSink(Sink):
 
     def _write_rows(self, epoch: Epoch, usable: UsableRows) -> tuple[tuple[BadRow, ...], int]:
         bad, count = self._apply(epoch, usable.rows) if usable.rows.num_rows else ((), 0)
-        indexes = usable.indexes
-        if indexes is not None:  # indexes among the usable rows become indexes among all rows
-            bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
-        return (*usable.bad, *bad), count
+        return (*usable.bad, *usable.index_among_all(bad)), count
 
     def _lock_ledger(self, epoch: Epoch) -> Applied | None:
         try:
