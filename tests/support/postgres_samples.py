@@ -49,7 +49,8 @@ def sink(
 def opened(
     database: Database, text: str, kind: type[AnySink], context: SinkContext, **settings: object
 ) -> Iterator[AnySink]:
-    """The sink of a pipeline, opened."""
+    """The sink of a pipeline, opened. Settings are those of Postgres sinks, or `checkpoint_interval_sec`."""
+    more = {name: settings.pop(name) for name in ("checkpoint_interval_sec",) if name in settings}
     pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert not pipeline.problems, pipeline.problems
     connection = {
@@ -59,9 +60,8 @@ def opened(
         "pass": database.password,
         "db": database.name,
     }
-    made = kinds.build(
-        pipeline.sinks[0], Settings.model_validate({"postgres_sink": {"batch_size": 1000, **connection, **settings}})
-    )
+    sink_settings = {"batch_size": 1000, **connection, **settings}
+    made = kinds.build(pipeline.sinks[0], Settings.model_validate({"postgres_sink": sink_settings, **more}))
     assert isinstance(made, kind)
     made.open(context)
     try:

@@ -18,6 +18,9 @@ from streamling.sinks.postgres_aggregate.result import GLOBAL_VALUE, Computation
 SETTING = "streamling.aggregate"
 """Set in the transaction of a sink: the only function that counts its rows. Other sinks may share its landing table."""
 _HEAD = "-- streamling: "
+# The label of the block: a column may have the name of a variable.
+_BLOCK = "streamling"
+_DELETED = f"{_BLOCK}.deleted"
 _VALUES = "-- last values: "
 _GLOBAL = f"'{GLOBAL_VALUE}'::text"
 _OPERATION = f"lower(n.{quote(OPERATION_COLUMN)})"
@@ -65,7 +68,12 @@ def function_body(names: Names, result: Result, key: Sequence[str]) -> str:
         declared, steps = retraction.declared, retraction.steps
     owner = _literal(names.function.sql)
     guard = f"IF coalesce(current_setting('{SETTING}', true), '') NOT IN ('', {owner}) THEN RETURN NULL; END IF"
-    lines = [_header(names), *([_values_line(names.values)] if names.values else []), "#variable_conflict use_column"]
+    lines = [
+        _header(names),
+        *([_values_line(names.values)] if names.values else []),
+        "#variable_conflict use_column",
+        f"<<{_BLOCK}>>",
+    ]
     lines += ["DECLARE", *(f"{one};" for one in declared)] if declared else []
     lines += ["BEGIN", *(f"{step};" for step in (guard, *steps, "RETURN NULL")), "END"]
     return "\n".join(lines)
@@ -121,7 +129,7 @@ class Retraction:
     def _matches(self) -> str:
         """The rows of the last values whose key has a new row."""
         keys = " AND ".join(f"v.{quote(name)} = n.{quote(name)}" for name in self.key)
-        return f"{self.values.sql} v JOIN new_table n ON {keys} AND deleted IS NOT NULL"
+        return f"{self.values.sql} v JOIN new_table n ON {keys} AND {_DELETED} IS NOT NULL"
 
     @property
     def _gone(self) -> str:
@@ -130,7 +138,7 @@ class Retraction:
 
     @property
     def _come(self) -> str:
-        where = f" WHERE {_OPERATION} <> deleted"
+        where = f" WHERE {_OPERATION} <> {_DELETED}"
         return landed_changes(self.result, "new_table", sign="1", number="1", where=where)
 
     @property
@@ -143,7 +151,7 @@ class Retraction:
     def _remember_groups(self) -> str:
         places = [place for place, _ in _numbered(self.result.groups)]
         arrays = ", ".join(f"array_agg(g{place})" for place in places)
-        into = ", ".join(f"gone{place}" for place in places)
+        into = ", ".join(f"{_BLOCK}.gone{place}" for place in places)
         return f"SELECT {arrays} INTO {into} FROM (SELECT DISTINCT {', '.join(self._groups)} FROM {self._matches}) c"
 
     # The last values
@@ -151,7 +159,7 @@ class Retraction:
     @property
     def _forget(self) -> str:
         keys = " AND ".join(f"v.{quote(name)} = n.{quote(name)}" for name in self.key)
-        return f"DELETE FROM {self.values.sql} v USING new_table n WHERE {keys} AND {_OPERATION} = deleted"
+        return f"DELETE FROM {self.values.sql} v USING new_table n WHERE {keys} AND {_OPERATION} = {_DELETED}"
 
     @property
     def _remember(self) -> str:
@@ -163,7 +171,7 @@ class Retraction:
         action = f"UPDATE SET {changes}" if changes else "NOTHING"
         return (
             f"INSERT INTO {self.values.sql} ({names}) SELECT {items} FROM new_table n "
-            f"WHERE {_OPERATION} <> deleted ORDER BY {', '.join(f'n.{quote(name)}' for name in self.key)} "
+            f"WHERE {_OPERATION} <> {_DELETED} ORDER BY {', '.join(f'n.{quote(name)}' for name in self.key)} "
             f"ON CONFLICT ({key}) DO {action}"
         )
 
@@ -182,7 +190,7 @@ class Retraction:
     @property
     def _repairs(self) -> list[str]:
         """Compute what cannot be subtracted again, and remove groups without rows."""
-        gone = ", ".join(f"gone{place}" for place, _ in _numbered(self.result.groups))
+        gone = ", ".join(f"{_BLOCK}.gone{place}" for place, _ in _numbered(self.result.groups))
         places = ", ".join(f"g{place}" for place, _ in _numbered(self.result.groups))
         lost = f"unnest({gone}) AS x ({places})"
         same = " AND ".join(f"t.{quote(group.name)} = x.g{place}" for place, group in _numbered(self.result.groups))
@@ -195,6 +203,13 @@ class Retraction:
         if again := [column for column in self.result.computed if column.is_edge or not column.exact]:
             changes = ", ".join(f"{quote(column.name)} = ({self._computed_again(column)})" for column in again)
             repairs.append(f"UPDATE {self.table.sql} t SET {changes} FROM {lost} WHERE {same}")
+        for column in self.result.computed:
+            if column.may_be_infinite:
+                name = quote(column.name)
+                change = f"{name} = ({self._computed_again(column)})"
+                repairs.append(
+                    f"UPDATE {self.table.sql} t SET {change} FROM {lost} WHERE {same} AND t.{name} - t.{name} <> 0"
+                )
         return repairs
 
     @property

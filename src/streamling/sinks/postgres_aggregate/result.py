@@ -69,6 +69,11 @@ class ComputedColumn(ResultColumn):
     """Adding and subtracting values in any order gives the same: not so for floating-point numbers."""
 
     @property
+    def may_be_infinite(self) -> bool:
+        """Whether it is an exact sum of floating-point numbers: after NaN or infinity nothing can be subtracted."""
+        return self.computation is Computation.SUM and self.exact and self.value is not None and bool(self.value.cast)
+
+    @property
     def is_edge(self) -> bool:
         return self.computation in (Computation.MIN, Computation.MAX)
 
