@@ -138,7 +138,7 @@ class Epochs:
 def test_aggregates_equal_the_model(database: Database, mode: str, groups: str) -> None:
     model = Model(mode, bool(groups))
     with Epochs(database, groups + EVERYTHING + MODES[mode], model, seed=len(mode) + len(groups)) as epochs:
-        for number in range(80):
+        for number in range(50):
             epochs.step()
             assert totals(database) == model.totals(), f"after {number + 1} epochs"
 

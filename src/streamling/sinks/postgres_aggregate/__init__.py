@@ -166,7 +166,7 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
         if not _NUMBER.fullmatch(column.type.kind):
             yield node.error(INVALID_VALUE, described, "aggregate", name, "fn", hint="only numbers can be added up")
             return
-        if entry.type is not None and rounds(column, entry.type):
+        if entry.type is not None and rounds(column, entry.type, exact=self.retract):
             message = f"{described}; in '{entry.type}' the sum is rounded"
             report = node.error if self.retract else node.caution
             hint = "use 'numeric', or a type with at least as many digits after the decimal point"

@@ -155,12 +155,15 @@ def is_floating(field: Field, type_: str | None) -> bool:
     return (postgres_type(type_) if type_ else field.type).kind in _FLOATS
 
 
-def rounds(field: Field, type_: str) -> bool:
-    """Whether a sum of this column may be rounded by a column of this Postgres type."""
+def rounds(field: Field, type_: str, *, exact: bool) -> bool:
+    """Whether a sum of this column may be rounded by a column of this Postgres type. A sum of floating-point numbers
+    may be cut to some decimal places, unless it has to be `exact`."""
     result = postgres_type(type_)
     if result.kind in _FLOATS or type_.strip().lower() in ("numeric", "decimal"):
         return False
-    return field.type.kind in _FLOATS or (field.type.scale or 0) > (result.scale or 0)
+    if field.type.kind in _FLOATS:
+        return exact or not result.scale
+    return (field.type.scale or 0) > (result.scale or 0)
 
 
 def _field(name: str, entry: GroupColumn, columns: Schema) -> Field:

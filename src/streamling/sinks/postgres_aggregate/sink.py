@@ -19,7 +19,7 @@ from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.tables import TableVersion, lock_version, parent_tables, read_version
 from streamling.sinks.postgres.transaction import TransactionSink, UsableRows
 from streamling.sinks.postgres_aggregate.names import EPOCH_COLUMN, Names
-from streamling.sinks.postgres_aggregate.result import Computation
+from streamling.sinks.postgres_aggregate.result import Computation, Result
 from streamling.sinks.postgres_aggregate.selection import DELETE, UPDATE, counted_rows, operations
 from streamling.sinks.postgres_aggregate.statements import AggregateStatements
 from streamling.sinks.postgres_aggregate.tables import AggregateTables
@@ -65,7 +65,7 @@ class PostgresAggregateSink(TransactionSink):
         self._options = options
         self._retract = options.names.values is not None
         self._open_tables: _OpenTables | None = None
-        self._warned = set[int]()
+        self._unseen_changes = dict[int, str]()
         self._landed_rows = 0
         self._cleaned_at = 0.0
 
@@ -93,6 +93,7 @@ class PostgresAggregateSink(TransactionSink):
         key = tables.landing_key
         statements = AggregateStatements(names.landing, fitted, key, names.result, result, self._retract, portions)
         self._open_tables = _OpenTables(tables, version, ledger, statements)
+        self._unseen_changes = {} if self._retract else _misleading_changes(result)
         self._cleaned_at = time.monotonic()
         self.depends_on = frozenset(f"{self._server}/{table}" for table in parents)
 
@@ -164,19 +165,12 @@ class PostgresAggregateSink(TransactionSink):
 
     def _warn_of_changes(self, rows: pa.Table) -> None:
         """Once for each kind of change that a column cannot follow."""
-        result = self._opened.tables.result
-        if self._retract or len(self._warned) == 2:
+        if not self._unseen_changes:
             return
         present = operations(rows)
-        edges = result.names_of(Computation.MIN, Computation.MAX)
-        for kind, change, names in (
-            (UPDATE, "an update counts as a new value", [*result.names_of(Computation.SUM), *edges]),
-            (DELETE, "the value of a deleted row stays", edges),
-        ):
-            if names and kind not in self._warned and (present == kind).any():
-                self._warned.add(kind)
-                message = "%s: %s in %s, because earlier values are not known; `retract: true` keeps them"
-                log.warning(message, self._described, change, ", ".join(names))
+        for kind in [kind for kind in self._unseen_changes if (present == kind).any()]:
+            message = "%s: %s, because earlier values are not known; `retract: true` keeps them"
+            log.warning(message, self._described, self._unseen_changes.pop(kind))
 
     # The landing table
 
@@ -197,3 +191,15 @@ class PostgresAggregateSink(TransactionSink):
             log.warning("%s: rows of earlier epochs stay in the landing table for now: %s", self._described, error)
         self._landed_rows = 0
         self._cleaned_at = time.monotonic()
+
+
+def _misleading_changes(result: Result) -> dict[int, str]:
+    """By kind of change: what is wrong about columns that cannot follow it."""
+    edges = result.names_of(Computation.MIN, Computation.MAX)
+    added = [*result.names_of(Computation.SUM), *edges]
+    changes = {}
+    if added:
+        changes[UPDATE] = f"an update counts as a new value in {', '.join(added)}"
+    if edges:
+        changes[DELETE] = f"the value of a deleted row stays in {', '.join(edges)}"
+    return changes
