@@ -152,6 +152,9 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
                 yield node.error(INVALID_VALUE, message, field, name, "from", hint=hint)
             elif isinstance(entry, Aggregate):
                 yield from self._check_aggregate(node, name, entry, column)
+            elif (entry.type or "").strip().lower() == "json":
+                message = f"'group_by.{name}' has the type 'json', whose values Postgres does not compare"
+                yield node.error(INVALID_VALUE, message, field, name, "type", hint="use 'jsonb' or 'text'")
         yield from self._check_lengths(node)
 
     def _check_aggregate(self, node: NodeSpec, name: str, entry: Aggregate, column: Column) -> Iterator[Finding]:
