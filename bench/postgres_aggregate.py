@@ -24,7 +24,7 @@ from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
 
 _ROWS, _GROUPS, _EPOCHS = 100_000, 10_000, 5
-_BAR_S = 10.0
+_BAR_S = 5.0
 _SCHEMA = Schema(
     (Field("id", INT64, nullable=False), Field("shop", STRING), Field("amount", decimal(10, 2)), OPERATION_FIELD)
 )

@@ -49,6 +49,9 @@ class IntoAggregates(IntoTables):
                 problems.append(f"{name}: {held} instead of {owed}")
         return problems
 
+    def _more(self, id_: int) -> dict[str, int]:
+        return {"part": partition_of(id_)}
+
     def _latest(self) -> dict[int, int]:
         """In both tables: only changes that are not deletions are looked for."""
         latest = dict(self._rows("SELECT part, most FROM stats.counted"))

@@ -187,8 +187,12 @@ class IntoTables:
     def _key(partition: int, number: int) -> int:
         return number * PARTITIONS + partition if partition < PARTITIONS else partition * ADDED + number
 
+    def _more(self, id_: int) -> dict[str, int]:
+        """Further columns of a change."""
+        return {}
+
     def _change(self, id_: int, operation: str) -> Message:
-        payload = json.dumps({"id": id_, "n": len(self._sent), "part": partition_of(id_)}).encode()
+        payload = json.dumps({"id": id_, "n": len(self._sent), **self._more(id_)}).encode()
         self._sent.append((id_, operation))
         return Message(payload, headers=(("dbz.op", operation.encode()),), partition=partition_of(id_))
 

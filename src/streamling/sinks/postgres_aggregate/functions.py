@@ -168,9 +168,11 @@ class Retraction:
         items = ", ".join([*(f"n.{quote(name)}" for name in self.key), *kept.values()])
         key = ", ".join(map(quote, self.key))
         changes = ", ".join(f"{quote(name)} = EXCLUDED.{quote(name)}" for name in kept)
-        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        old, new = (", ".join(f"{row}.{quote(name)}" for name in kept) for row in ("v", "EXCLUDED"))
+        # Rows whose values have not changed stay as they are: other columns of the input may have.
+        action = f"UPDATE SET {changes} WHERE ({old}) IS DISTINCT FROM ({new})" if kept else "NOTHING"
         return (
-            f"INSERT INTO {self.values.sql} ({names}) SELECT {items} FROM new_table n "
+            f"INSERT INTO {self.values.sql} AS v ({names}) SELECT {items} FROM new_table n "
             f"WHERE {_OPERATION} <> {_DELETED} ORDER BY {', '.join(f'n.{quote(name)}' for name in self.key)} "
             f"ON CONFLICT ({key}) DO {action}"
         )
