@@ -22,6 +22,7 @@ from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
 from bench.kafka_sink import kafka_sink
 from bench.postgres import postgres
+from bench.postgres_aggregate import postgres_aggregate
 from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 from bench.python import python
@@ -227,4 +228,5 @@ ALL = {
     "dead-letters": dead_letters,
     "postgres": postgres,
     "postgres-latency": postgres_latency,
+    "postgres-aggregate": postgres_aggregate,
 }

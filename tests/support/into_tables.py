@@ -53,6 +53,8 @@ PLUGIN = "{type: double, from: events, primary_key: id}"
 class IntoTables:
     """The pipeline, what was sent to it, and its tables. Without Spark a plugin does what SQL would do."""
 
+    pipeline = PIPELINE
+
     def __init__(
         self,
         place: Workspace,
@@ -85,7 +87,7 @@ class IntoTables:
         }
         doubled = SQL if spark else PLUGIN
         more = ", deduplicate: false" if every_change else ""
-        place.write(PIPELINE.format(topic=self._topic, doubled=doubled, more=more), plugin=doubling("n"))
+        place.write(self.pipeline.format(topic=self._topic, doubled=doubled, more=more), plugin=doubling("n"))
         database.execute("CREATE TABLE audit (id bigint, n bigint)" + (f"; {TRIGGER}" if every_change else ""))
 
     def start(self, crash: str | None = None, **settings: object) -> Child:
@@ -113,16 +115,20 @@ class IntoTables:
         for n in reversed(range(len(self._sent))):
             id_, operation = self._sent[n]
             if operation != "d":
-                last.setdefault(_partition(id_), n)
+                last.setdefault(partition_of(id_), n)
             if len(last) == self._partitions:
                 break
 
         def arrived() -> bool:
-            partition = f"CASE WHEN id < {ADDED} THEN mod(id, {PARTITIONS}) ELSE id / {ADDED} END"
-            held = dict(self.database.rows(f"SELECT {partition}, max(n) FROM audit GROUP BY 1"))
+            held = self._latest()
             return all(held.get(partition, -1) >= n for partition, n in last.items())
 
         return arrived
+
+    def _latest(self) -> dict[int, int]:
+        """By partition: the last change in the tables."""
+        partition = f"CASE WHEN id < {ADDED} THEN mod(id, {PARTITIONS}) ELSE id / {ADDED} END"
+        return dict(self.database.rows(f"SELECT {partition}, max(n) FROM audit GROUP BY 1"))
 
     def differences(self) -> list[str]:
         held = dict(self.database.rows("SELECT id, (n, twice)::text FROM current"))
@@ -181,13 +187,17 @@ class IntoTables:
     def _key(partition: int, number: int) -> int:
         return number * PARTITIONS + partition if partition < PARTITIONS else partition * ADDED + number
 
+    def _more(self, id_: int) -> dict[str, int]:
+        """Further columns of a change."""
+        return {}
+
     def _change(self, id_: int, operation: str) -> Message:
-        payload = json.dumps({"id": id_, "n": len(self._sent)}).encode()
+        payload = json.dumps({"id": id_, "n": len(self._sent), **self._more(id_)}).encode()
         self._sent.append((id_, operation))
-        return Message(payload, headers=(("dbz.op", operation.encode()),), partition=_partition(id_))
+        return Message(payload, headers=(("dbz.op", operation.encode()),), partition=partition_of(id_))
 
 
-def _partition(id_: int) -> int:
+def partition_of(id_: int) -> int:
     return id_ % PARTITIONS if id_ < ADDED else id_ // ADDED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -45,6 +46,8 @@ _ROW_REASONS = {
 # A row refers to one that is not there, or others refer to one that is deleted.
 _FOREIGN_KEY = ("23503", "23001")
 _UNTRUSTED = "certificate verify failed"
+# In the context of an error: the text of a statement, before the line of the function that ran it.
+_STATEMENT = re.compile(r'SQL statement ".*?"\n(?=PL/pgSQL function )', re.DOTALL)
 # A refused connection has no SQLSTATE. These messages of the server are permanent errors; all others are transient.
 _PERMANENT_MESSAGES = (
     "authentication failed",
@@ -109,5 +112,5 @@ def _message_of(error: Any) -> str:
     if diagnosis.message_detail:
         text += f" ({diagnosis.message_detail})"
     if diagnosis.context:
-        text += f"; {' '.join(diagnosis.context.split())}"
+        text += f"; {' '.join(_STATEMENT.sub('', diagnosis.context).split())}"
     return f"{text} [SQLSTATE {error.sqlstate}]"

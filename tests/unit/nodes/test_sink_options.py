@@ -260,6 +260,23 @@ def test_the_columns_an_aggregate_reads_must_be_in_the_input() -> None:
     assert findings(fields, columns(id=INT64, shop=STRING, zone=STRING, amount=INT64, top=INT64)) == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("group_by: {id: {type: json}}\naggregate: {n: {fn: count}}", "has the type 'json'"),
+        (f"aggregate: {{{'n' * 64}: {{fn: count}}}}", "has 64 bytes"),
+        (f"aggregate: {{{'n' * 58}: {{fn: avg, from: id}}}}", "_count' has 64 bytes"),
+        (f"group_by: {{{'n' * 60}: {{from: id}}}}\naggregate: {{n: {{fn: count}}}}\nretract: true", "has 70 bytes"),
+        ("aggregate: {n: {fn: count}}", ""),
+    ],
+)
+def test_groups_can_be_compared_and_names_are_not_cut_off(fields: str, message: str) -> None:
+    found = [finding.message for finding in findings(AGGREGATE + fields, columns(id=INT64))]
+    assert [message in text for text in found] == ([True] if message else [])
+    (reserved,) = findings(AGGREGATE + "aggregate: {n: {fn: count}}", columns(id=INT64, _gs_checkpoint_epoch=INT64))
+    assert "that the sink adds" in reserved.message
+
+
 # kafka
 
 

@@ -26,15 +26,13 @@ from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
-from streamling.sinks.postgres.columns import MAX_SCALE, NESTED
+from streamling.sinks.postgres.checks import check_written_columns
 from streamling.sinks.postgres.sink import PostgresSink, WriteOptions
 from streamling.spec.duration import Duration
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, Options, SingleStream, SinkOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import PostgresConnection, PostgresSinkSettings
-
-_MAX_NAME_BYTES = 63
 
 
 class OnConflict(StrEnum):
@@ -101,25 +99,9 @@ class PostgresOptions(PostgresWriting, Deduplicating, SingleStream, SinkOptions)
                 message = f"'update_where' names the column '{name}', which is not written to the table"
                 hint = f"columns: {', '.join(names)}"
                 yield node.error(INVALID_VALUE, message, "update_where", name, hint=hint)
-        yield from self._check_names(node, names)
-        for field in columns:
-            if (field.type.scale or 0) > MAX_SCALE:
-                limit = f"Postgres keeps {MAX_SCALE} digits after the decimal point"
-                hint = "cast it in a sql transform, to text if nothing may be lost"
-                yield node.error(INVALID_VALUE, f"column '{field.name}' is {field.type}; {limit}", hint=hint)
-        for name in key:
-            if (column := columns.get(name)) is not None and column.type.kind in NESTED:
-                message = f"the key column '{name}' is {column.type}, which cannot be a key"
-                yield node.error(INVALID_VALUE, message, hint="choose columns of plain values as the primary key")
+        yield from check_written_columns(node, columns, key)
         if self.update_where and (why := self._never_updates(names, key)):
             yield node.caution(INVALID_VALUE, f"'update_where' has no effect: {why}", "update_where")
-
-    @staticmethod
-    def _check_names(node: NodeSpec, names: list[str]) -> Iterator[Finding]:
-        for name in names:
-            if (length := len(name.encode())) > _MAX_NAME_BYTES:
-                message = f"the name of column '{name}' has {length} bytes; Postgres keeps {_MAX_NAME_BYTES}"
-                yield node.error(INVALID_VALUE, message, hint="give it a shorter name in a sql transform")
 
     def _never_updates(self, names: list[str], key: Key) -> str | None:
         if self.on_conflict is OnConflict.NOTHING:
@@ -145,25 +127,35 @@ def connection_options(connection: PostgresConnection, settings: PostgresSinkSet
     )
 
 
+def sink_connection(node: NodeSpec, settings: Settings) -> ConnectionOptions:
+    """The connection of a sink: its own, or that of all Postgres sinks."""
+    return connection_options(settings.postgres_connection(node.name), settings.postgres_sink)
+
+
+def batching(options: PostgresWriting, settings: PostgresSinkSettings) -> tuple[BatchPolicy | None, int]:
+    """What a sink waits for, and the rows of a batch, in which rows are deduplicated."""
+    rows = options.batch_size or settings.batch_size
+    interval = options.batch_flush_interval or settings.batch_flush_interval
+    # If neither is set, nothing waits: rows are written as they arrive, many or few.
+    waits = {"batch_size", "batch_flush_interval"} & (options.model_fields_set | settings.model_fields_set)
+    return (BatchPolicy(rows, interval.total_seconds()) if waits else None), rows
+
+
 def _build(node: NodeSpec, settings: Settings) -> PostgresSink:
     options = node.options
     if not isinstance(options, PostgresOptions):
         raise TypeError(options)
-    common = settings.postgres_sink
-    rows = options.batch_size or common.batch_size
-    interval = options.batch_flush_interval or common.batch_flush_interval
-    # If neither is set, nothing waits: rows are written as they arrive, many or few.
-    waits = {"batch_size", "batch_flush_interval"} & (options.model_fields_set | common.model_fields_set)
+    batch, batch_rows = batching(options, settings.postgres_sink)
     write_options = WriteOptions(
         table=PostgresTable(options.schema_, options.table),
         on_conflict=options.on_conflict.value,
         conditions={column: comparison.value for column, comparison in options.update_where.items()},
         deduplicate=options.deduplicate,
         adds_columns=options.schema_evolution is SchemaEvolution.ADDITIVE,
-        batch=BatchPolicy(rows, interval.total_seconds()) if waits else None,
-        batch_rows=rows,
+        batch=batch,
+        batch_rows=batch_rows,
     )
-    return PostgresSink(node, connection_options(settings.postgres_connection(node.name), common), write_options)
+    return PostgresSink(node, sink_connection(node, settings), write_options)
 
 
 register(Kind(Role.SINK, "postgres", PostgresOptions, _build))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from streamling.sinks.postgres.rounds import Indexes
 
 log = logging.getLogger(__name__)
+# If so few rows exceed the statement timeout, they wait for a lock. For a slower table, `batch_size` can be smaller.
+MIN_PORTION_ROWS = 100
 _ALL_ROWS = 1 << 31
 _SHRINK_FACTOR = 4
 _GROWTH_FACTOR = 2

@@ -72,7 +72,7 @@ class EffectiveRows:
                 yield Round(indexes[self.deletions[indexes]], indexes[~self.deletions[indexes]])
 
     def _merged_round(self, keys: Indexes) -> Round:
-        last = self.indexes[_last_of_each(keys[self.indexes])]
+        last = self.indexes[last_of_each(keys[self.indexes])]
         # A key that was deleted and came back is a new row: columns that this sink does not write get their defaults.
         return Round(self.indexes[self.deletions[self.indexes]], last[~self.deletions[last]])
 
@@ -89,16 +89,16 @@ def effective_rows(rows: pa.Table, key: Sequence[str], batch_size: int, *, dedup
     indexes = np.arange(rows.num_rows)
     if not key:
         return EffectiveRows(indexes[~deletions], None, deletions)
-    keys = _key_numbers(rows, key)
+    keys = key_numbers(rows, key)
     if deduplicate:
         batches = indexes // batch_size
         groups = keys * (batches[-1] + 1 if len(batches) else 1) + batches  # a number per key and batch
         deleted = indexes[deletions]
-        indexes = np.union1d(_last_of_each(groups), deleted[_last_of_each(groups[deleted])])
+        indexes = np.union1d(last_of_each(groups), deleted[last_of_each(groups[deleted])])
     return EffectiveRows(indexes, keys, deletions)
 
 
-def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
+def key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
     """A number for each row, the same for rows of one key."""
     import numpy as np
 
@@ -115,7 +115,7 @@ def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
     return combined
 
 
-def _last_of_each(groups: Indexes) -> Indexes:
+def last_of_each(groups: Indexes) -> Indexes:
     """Indexes of the last member of each group, ascending."""
     import numpy as np
 
@@ -123,6 +123,17 @@ def _last_of_each(groups: Indexes) -> Indexes:
     ordered = groups[order]
     is_last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, dtype=bool)
     last: Indexes = np.sort(order[is_last])
+    return last
+
+
+def last_of_each_run(groups: Indexes, kinds: Indexes) -> Indexes:
+    """Indexes of the last member of each run, ascending: members of a group that follow each other with one kind."""
+    import numpy as np
+
+    order = np.argsort(groups, kind="stable")
+    ordered, kind = groups[order], kinds[order]
+    ends = (ordered[1:] != ordered[:-1]) | (kind[1:] != kind[:-1])
+    last: Indexes = np.sort(order[np.append(ends, True)[: len(order)]])
     return last
 
 

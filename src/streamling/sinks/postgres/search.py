@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from streamling.clients.postgres import PostgresSession, RowRejected
 from streamling.clients.postgres_errors import is_foreign_key, reject_reason
 from streamling.connector import BadRow, WaitsForOthers
-from streamling.sinks.postgres.rounds import EffectiveRows, Round
-from streamling.sinks.postgres.statements import Statements
+from streamling.sinks.postgres.rounds import EffectiveRows
+from streamling.sinks.postgres.statements import TableStatements
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 
@@ -48,7 +48,7 @@ class _Rejected:
 
 
 class RowSearch:
-    def __init__(self, node: NodeSpec, session: PostgresSession, statements: Statements, *, final: bool) -> None:
+    def __init__(self, node: NodeSpec, session: PostgresSession, statements: TableStatements, *, final: bool) -> None:
         self._node = node
         self._session = session
         self._statements = statements
@@ -104,8 +104,7 @@ class RowSearch:
             self._session.execute(SAVEPOINT)
         self._has_savepoint = False
         try:
-            for round_ in selected.rounds(merged=self._statements.merges):
-                self._write_round(rows, round_)
+            self._statements.write(self._session, rows, selected)
             self._session.execute("RELEASE half")
             return
         except RowRejected as error:
@@ -119,20 +118,14 @@ class RowSearch:
         for half in selected.halves():
             yield from self._halves(rows, half)
 
-    def _write_round(self, rows: pa.Table, round_: Round) -> None:
-        if len(round_.deletes):
-            self._statements.delete(self._session, rows, round_.deletes)
-        if len(round_.upserts):
-            self._statements.upsert(self._session, rows, round_.upserts)
-
     def _rejected(self, rows: pa.Table, indexes: Indexes, error: RowRejected) -> _Rejected:
         from streamling.formats.json import json_row
 
-        column = error.column
+        table, column = self._statements.table, error.column
         if column is None and error.state.startswith(_COLUMN_UNKNOWN):
-            column = self._statements.rejecting_column(self._session, rows, indexes, error.state)
+            table, column = self._statements.rejecting_place(self._session, rows, indexes, error.state)
         named = f", column '{column}'" if column else ""
-        text = f"table {self._statements.table}{named}: {error}"
+        text = f"table {table}{named}: {error}"
         index = int(indexes[0])
         cause = f"{error.state} {column or error.constraint or ''}".strip()
         bad = BadRow(reject_reason(error.state), text, {}, row=json_row(rows, index), index=index, cause=cause)

@@ -1,43 +1,33 @@
-"""The sink: one transaction per epoch, which begins by locking the ledger."""
+"""The sink: a table is created or compared with the input, and gets the rows of each epoch in its transaction."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from streamling.clients.postgres import (
     ConnectionOptions,
-    PostgresSession,
     PostgresTable,
     RowRejected,
     create_once,
     create_schema,
-    sqlstate,
     table_exists,
 )
-from streamling.clients.postgres_errors import hint_for, is_foreign_key
 from streamling.connector import (
     Applied,
     BadRow,
     BatchPolicy,
     Epoch,
-    Guarantee,
-    Json,
-    Report,
-    Sink,
-    SinkCapabilities,
     SinkContext,
-    Slice,
-    Task,
     WaitsForOthers,
 )
-from streamling.errors import SINK_FAILED, STATE_MOVED, TABLE_UNFIT, Fenced, PermanentError, TransientError, UserError
+from streamling.errors import TABLE_UNFIT, PermanentError
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import Portions
+from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
 from streamling.sinks.postgres.rounds import EffectiveRows, effective_rows
 from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.statements import Statements
@@ -49,18 +39,15 @@ from streamling.sinks.postgres.tables import (
     lock_version,
     parent_tables,
     read_version,
+    unfit_table,
 )
+from streamling.sinks.postgres.transaction import TransactionSink, UsableRows
 from streamling.spec.pipeline import NodeSpec
-from streamling.spec.pipeline.options import OnError
-from streamling.spec.settings.names import connection_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-_NO_SUCH_TABLE = "42P01"
-# If so few rows exceed the statement timeout, they wait for a lock. For a slower table, `batch_size` can be smaller.
-_MIN_PORTION_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +75,11 @@ class _OpenTable:
     statements: Statements
 
 
-class PostgresSink(Sink):
+class PostgresSink(TransactionSink):
     def __init__(self, node: NodeSpec, server: ConnectionOptions, options: WriteOptions) -> None:
-        self.capabilities = SinkCapabilities(guarantee=Guarantee.EXACTLY_ONCE, transactional=True, batch=options.batch)
-        self.target: str | None = f"{server}/{options.table}"
-        self._server = server
-        self._node = node
+        super().__init__(node, server, options.table, options.batch)
         self._options = options
-        self._statement_limit_s = server.statement_s
-        self._session = PostgresSession(server, name=node.name, node=node.name, hint=self._advice)
         self._open_table: _OpenTable | None = None
-        self._open_epoch: str | None = None
-        self._final = True
-        self._last_write: tuple[str, Report] | None = None
         self._warned_of_deletes = False
 
     # Before the first epoch
@@ -146,17 +125,11 @@ class PostgresSink(Sink):
         return self._open_table
 
     @property
-    def _described(self) -> str:
-        return self._node.described()
+    def _ledger(self) -> Ledger:
+        return self._table.ledger
 
     def _portions(self) -> Portions:
-        return Portions(self._described, min(self._options.batch_rows, _MIN_PORTION_ROWS), self._statement_limit_s)
-
-    def _advice(self, state: str | None) -> str | None:
-        if state is not None:
-            return hint_for(state)
-        own = f"postgres_sink_connections.{connection_name(self._node.name)}"
-        return f"check postgres_sink, or {own}: host, port, db, user, pass, sslmode"
+        return Portions(self._described, min(self._options.batch_rows, MIN_PORTION_ROWS), self._server.statement_s)
 
     def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
         session, table = self._session, self._options.table
@@ -181,118 +154,17 @@ class PostgresSink(Sink):
     ) -> tuple[TableColumn, ...]:
         """The columns with the casts that this table needs. Raises UserError that lists all that does not fit."""
         comparison = compare_table(self._session, self._options.table, columns, key)
-        problems = [
-            f'column "{column.name}" of relation "{self._options.table}" does not exist; it would be {column.ddl}'
-            for column in comparison.missing
-        ]
-        problems += comparison.misfits
-        if problems:
-            listed = "".join(f"\n  - {problem}" for problem in problems)
-            raise UserError(
-                TABLE_UNFIT,
-                f"{self._described}: table {self._options.table} {problem}:{listed}",
-                node=self._node.name,
-                where=self._node.where,
-                hint="change the table, or the columns in a sql transform; `schema_evolution: additive` adds columns",
-            )
+        if problems := comparison.problems(self._options.table):
+            hint = "change the table, or the columns in a sql transform; `schema_evolution: additive` adds columns"
+            raise unfit_table(self._node, self._options.table, problem, problems, hint)
         return comparison.columns
-
-    # After a crash
-
-    def applied(self, slices: Sequence[Slice]) -> Applied:
-        with self._session.transaction():
-            return self._table.ledger.applied(self._session, slices)
-
-    def abandon(self, epoch: Epoch) -> Applied:
-        """The earlier owner may be in the middle of a transaction: waits until it ends."""
-        with self._session.transaction():
-            applied = self._table.ledger.lock(self._session, epoch)
-            if applied is Applied.NO:
-                self._table.ledger.abandon(self._session, epoch)
-        return Applied.NO if applied is None else applied
-
-    # For `streamling state rewind`
 
     @property
     def doubles(self) -> bool:
         return not self._table.key
 
-    def ledger(self) -> Mapping[str, Json]:
-        with self._session.transaction():
-            return self._table.ledger.positions(self._session)
-
-    def rewind(self, positions: Mapping[str, Json]) -> None:
-        with self._session.transaction():
-            self._table.ledger.rewind(self._session, positions)
-
-    # Epochs
-
-    def writer(self) -> PostgresSink:
-        return self
-
-    def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        import pyarrow as pa
-
-        # Before the transaction begins: no locks are held while Spark computes the rows.
-        batches = list(batches)
-        rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
-        arrived = rows.num_rows if rows is not None else 0
-        keyed, indexes, null_keys = self._without_null_keys(rows) if rows is not None else (None, None, ())
-        self._session.begin()
-        self._open_epoch = epoch.id
-        applied = self._lock_ledger(epoch)
-        if applied is Applied.YES:
-            if self._last_write is not None and self._last_write[0] == epoch.id:  # the answer to our commit was lost
-                return self._last_write[1]
-            return Report(arrived, detail=0)
-        if applied is not Applied.NO:
-            message = f"{self._described}: another process has taken over these rows"
-            raise Fenced(STATE_MOVED, message, node=self._node.name)
-        self._final = task.final
-        bad, count = self._apply(epoch, keyed) if keyed is not None and keyed.num_rows else ((), 0)
-        self._table.ledger.move(self._session, epoch)
-        if indexes is not None:  # indexes among the rows with a key become indexes among all rows
-            bad = tuple(replace(row, index=indexes[row.index].as_py()) for row in bad)
-        rejected = (*null_keys, *bad)
-        report = Report(arrived - len(rejected), len(rejected), rejected, detail=count)
-        self._last_write = (epoch.id, report)
-        return report
-
-    def _lock_ledger(self, epoch: Epoch) -> Applied | None:
-        try:
-            return self._table.ledger.lock(self._session, epoch)
-        except PermanentError as error:
-            if sqlstate(error) != _NO_SUCH_TABLE:
-                raise
-            self.abort(epoch)
-            with self._session.transaction():
-                self._table.ledger.create(self._session)
-            text = f"{self._described}: table {self._table.ledger.table} was dropped and has been created again"
-            log.warning("%s; an epoch that was not finalized may have been written twice", text)
-            raise TransientError(SINK_FAILED, text, node=self._node.name) from error
-
-    def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
-        if self._open_epoch == epoch.id:
-            try:
-                with self._session.about(f"table {self._options.table}"):
-                    self._session.commit()
-            except RowRejected as error:
-                if is_foreign_key(error.state) and not self._final:
-                    raise WaitsForOthers(str(error)) from error
-                text = f"{self._described}: table {self._options.table} rejects the epoch at commit: {error}"
-                hint = "a deferred constraint is checked at commit, and the server does not say which row breaks it"
-                raise PermanentError(SINK_FAILED, text, node=self._node.name, hint=hint) from error
-            self._open_epoch = None
-            self._table.statements.epoch_committed()
-        return sum(report.detail for report in reports if isinstance(report.detail, int))
-
-    def abort(self, epoch: Epoch) -> None:
-        if self._open_epoch is not None:
-            self._open_epoch = None
-            self._session.rollback()
-
-    def close(self) -> None:
-        self._session.close()
+    def _epoch_committed(self) -> None:
+        self._table.statements.epoch_committed()
 
     # Rows
 
@@ -320,7 +192,7 @@ class PostgresSink(Sink):
         """Set the first savepoint, and keep the table from being changed until the transaction ends. If it was changed
         since it was compared with the input, compare it again: its new columns might round or cut values."""
         table = self._table
-        version = lock_version(self._session, self._options.table, table.version.oid, then=SAVEPOINT)
+        version = lock_version(self._session, [self._options.table], table.version, then=SAVEPOINT)
         if version == table.version:
             return
         log.warning("%s: table %s was changed while the pipeline was running", self._described, self._options.table)
@@ -350,28 +222,8 @@ class PostgresSink(Sink):
             raise
         self._session.rollback()
 
-    def _without_null_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Array | None, tuple[BadRow, ...]]:
-        """The rows with a key, their indexes among all rows (None: the same), and the rows without a key."""
-        import pyarrow.compute as pc
-
-        from streamling.formats.json import json_row
-
-        missing = None
-        for name in self._table.key:
-            nulls = rows.column(name).is_null()
-            missing = nulls if missing is None else pc.or_(missing, nulls)
-        if missing is None or not pc.any(missing).as_py():
-            return rows, None, ()
-        indexes = pc.indices_nonzero(missing)
-        if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
-            indexes = indexes[:1]
-        null_keys = []
-        for index in indexes.to_pylist():
-            names = ", ".join(name for name in self._table.key if not rows.column(name)[index].is_valid)
-            message = f"the key column {names} is null"
-            null_keys.append(BadRow("null_key", message, {}, row=json_row(rows, index), index=index))
-        keyed = pc.invert(missing)
-        return rows.filter(keyed), pc.indices_nonzero(keyed), tuple(null_keys)
+    def _usable(self, rows: pa.Table) -> UsableRows:
+        return self._without_nulls(rows, self._table.key, "key")
 
     def _warn_of_deletes(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc

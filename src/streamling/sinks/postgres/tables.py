@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamling.clients.postgres import PostgresSession, PostgresTable, quote
+from streamling.errors import TABLE_UNFIT, UserError
 from streamling.sinks.postgres.columns import ExistingColumn, TableColumn, key_misfit, misfit, with_cast
+from streamling.spec.pipeline import NodeSpec
 
 # A domain counts as its base type; it may itself forbid nulls or have a default.
 _COLUMNS = """
@@ -37,8 +39,12 @@ GROUP BY i.indexrelid HAVING bool_and(coalesce(c.collisdeterministic, true) OR c
 """
 # The row of a column in the catalog has a new xmin after every change.
 _VERSION = (
-    "SELECT hashtextextended(string_agg(attnum || ' ' || xmin, ',' ORDER BY attnum), 0) "
-    "FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0"
+    "SELECT hashtextextended(string_agg(attnum || ' ' || xmin, ',' ORDER BY attrelid, attnum){more}, 0) "
+    "FROM pg_attribute WHERE attrelid IN ({oids}) AND attnum > 0"
+)
+_TRIGGERS = (
+    " || coalesce((SELECT string_agg(oid || ' ' || xmin, ',' ORDER BY oid) FROM pg_trigger "
+    "WHERE tgrelid IN ({oids})), '')"
 )
 _PARENTS = """
 SELECT DISTINCT n.nspname::text, p.relname::text FROM pg_constraint f JOIN pg_class p ON p.oid = f.confrelid
@@ -49,27 +55,38 @@ WHERE f.conrelid = %s::regclass AND f.contype = 'f' AND f.confrelid <> f.conreli
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Identifies the columns of a table at one time: they are unchanged while the version is the same."""
+    """Identifies the columns of tables at one time: they are unchanged while the version is the same."""
 
-    oid: int
+    oids: tuple[int, ...]
     columns: int | None
+    triggers: bool = False
+    """Whether their triggers are included."""
+
+    @property
+    def query(self) -> str:
+        """Reads the columns of the tables with these oids."""
+        oids = ", ".join(map(str, self.oids))
+        return _VERSION.format(oids=oids, more=_TRIGGERS.format(oids=oids) if self.triggers else "")
 
 
-def read_version(session: PostgresSession, table: PostgresTable) -> TableVersion:
-    ((oid,),) = session.rows("SELECT %s::regclass::oid::bigint", (table.value,))
-    ((columns,),) = session.rows(_VERSION.format(oid=oid))
-    return TableVersion(oid, columns)
+def read_version(session: PostgresSession, *tables: PostgresTable, triggers: bool = False) -> TableVersion:
+    oids = [session.rows("SELECT %s::regclass::oid::bigint", (table.value,))[0][0] for table in tables]
+    version = TableVersion(tuple(oids), None, triggers)
+    ((columns,),) = session.rows(version.query)
+    return replace(version, columns=columns)
 
 
-def lock_version(session: PostgresSession, table: PostgresTable, oid: int, then: str) -> TableVersion:
-    """Keep others from changing the table until the transaction ends; returns the version of the table with this oid.
+def lock_version(
+    session: PostgresSession, tables: Sequence[PostgresTable], known: TableVersion, *, first: str = "", then: str
+) -> TableVersion:
+    """Keep others from changing the tables until the transaction ends; returns the version of the known ones.
 
-    One round trip, which also runs the statement `then`. The first statement takes the lock for which ALTER TABLE
-    waits, so the second reads the columns as they will be written to.
+    One round trip, which also runs the statements `first` and `then`. Those between take the locks for which ALTER
+    TABLE waits, so the next reads the columns as they will be written to.
     """
-    lock, version = f"SELECT FROM {table.sql} WHERE false", _VERSION.format(oid=oid)
-    ((columns,),) = session.last_rows(f"{lock}; {version}; {then}")
-    return TableVersion(oid, columns)
+    locks = [f"SELECT FROM {table.sql} WHERE false" for table in tables]
+    ((columns,),) = session.last_rows("; ".join([*filter(None, [first]), *locks, known.query, then]))
+    return replace(known, columns=columns)
 
 
 def parent_tables(session: PostgresSession, table: PostgresTable) -> list[PostgresTable]:
@@ -95,11 +112,40 @@ class TableComparison:
     missing: tuple[TableColumn, ...]
     misfits: tuple[str, ...]
 
+    def problems(self, table: PostgresTable) -> list[str]:
+        """All that does not fit, missing columns first."""
+        absent = [
+            f'column "{column.name}" of relation "{table}" does not exist; it would be {column.ddl}'
+            for column in self.missing
+        ]
+        return [*absent, *self.misfits]
+
+
+def unfit_table(node: NodeSpec, table: PostgresTable, problem: str, problems: Sequence[str], hint: str) -> UserError:
+    """The error that lists all that does not fit. `problem` continues a sentence that begins with the table."""
+    listed = "".join(f"\n  - {one}" for one in problems)
+    text = f"{node.described()}: table {table} {problem}:{listed}"
+    return UserError(TABLE_UNFIT, text, node=node.name, where=node.where, hint=hint)
+
+
+def existing_columns(session: PostgresSession, table: PostgresTable) -> dict[str, ExistingColumn]:
+    return {row[0]: ExistingColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
+
+
+def missing_unique(session: PostgresSession, table: PostgresTable, key: Sequence[str]) -> str | None:
+    """What is wrong if no unique constraint of the table has exactly these columns; None if one has."""
+    if set(key) in [set(names) for (names,) in session.rows(_UNIQUE, (table.value,))]:
+        return None
+    return (
+        f"there is no unique or exclusion constraint matching the primary key ({', '.join(key)}): "
+        f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quote, key))})"
+    )
+
 
 def compare_table(
     session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
 ) -> TableComparison:
-    existing = {row[0]: ExistingColumn(*row) for row in session.rows(_COLUMNS, (table.value,))}
+    existing = existing_columns(session, table)
     pairs = [(column, existing[column.name]) for column in columns if column.name in existing]
     misfits = [why for pair in pairs if (why := misfit(*pair) or (key_misfit(*pair) if pair[0].name in key else None))]
     names = {column.name for column in columns}
@@ -108,12 +154,8 @@ def compare_table(
         for other in existing.values()
         if other.name not in names and other.required and not other.has_default and not other.generated
     ]
-    unique = [set(row[0]) for row in session.rows(_UNIQUE, (table.value,))]
-    if key and set(key) not in unique:
-        misfits.append(
-            f"there is no unique or exclusion constraint matching the primary key ({', '.join(key)}): "
-            f"ALTER TABLE {table.value} ADD UNIQUE ({', '.join(map(quote, key))})"
-        )
+    if key and (missing_key := missing_unique(session, table, key)):
+        misfits.append(missing_key)
     return TableComparison(
         tuple(with_cast(c, existing[c.name]) if c.name in existing else c for c in columns),
         tuple(column for column in columns if column.name not in existing),
