@@ -193,6 +193,12 @@ class PostgresSession:
             for data in content:
                 copy.write(data)
 
+    def read_copy(self, statement: str, values: Values = ()) -> Iterator[bytes]:
+        """What `COPY .. TO STDOUT` gives, one row after the other; the values are put into the statement."""
+        with self._statement() as connection, connection.cursor() as cursor, cursor.copy(statement, values) as copy:
+            for data in copy:
+                yield bytes(data)
+
     def close(self) -> None:
         self._drop()
 

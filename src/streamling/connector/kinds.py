@@ -10,6 +10,7 @@ from importlib import import_module
 
 from streamling.connector.sink import Sink
 from streamling.connector.source import Source
+from streamling.connector.table import TableBackend
 from streamling.connector.transform import Transform
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
@@ -33,7 +34,7 @@ class Kind:
     name: str
     """The value of `type:` in YAML."""
     options: type[NodeOptions]
-    build: Callable[[NodeSpec, Settings], Source | Transform | Sink] | None = None
+    build: Callable[[NodeSpec, Settings], Source | Transform | Sink | TableBackend] | None = None
     probe: Probe | None = None
     """Looks up the columns of a source in the outside world, where the file does not declare them."""
     compiled: bool = False
@@ -136,7 +137,7 @@ def kind_of(node: NodeSpec) -> Kind:
     return _kind(node.role, node.type)
 
 
-def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink:
+def build(node: NodeSpec, settings: Settings) -> Source | Transform | Sink | TableBackend:
     """The connector of a node that is not compiled."""
     make = kind_of(node).build
     if make is None:

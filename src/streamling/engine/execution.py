@@ -20,6 +20,7 @@ from streamling.connector import (
     Transform,
     TransformContext,
 )
+from streamling.connector.table import TableBackend
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.engine.process.engine import Engine, ignore_errors
@@ -139,7 +140,7 @@ class Execution:
             self._claim(store, prepared)
             self._run_loop(engine, prepared, store, on_failure)
         finally:
-            close_all([*prepared.connectors, *self._letters.values()])
+            close_all([*prepared.connectors, *prepared.tables.values(), *self._letters.values()])
             store.close()
 
     def _prepare(self) -> PreparedPipeline:
@@ -187,7 +188,14 @@ class Execution:
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
-            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry
+            session,
+            plan,
+            prepared.sources,
+            prepared.transforms,
+            prepared.sinks,
+            bad_rows,
+            context.retry,
+            prepared.tables,
         )
         delivery = Delivery(
             session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
@@ -257,6 +265,7 @@ class Execution:
             source.join(stop.wake)
         self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
+        self._open_tables(prepared)
 
     def _start_progress(self, prepared: PreparedPipeline, sources: Sequence[ReadAhead]) -> None:
         extents = {ref: source.extent for ref, source in prepared.sources.items()}
@@ -327,6 +336,14 @@ class Execution:
             )
             transform.open(context)
 
+    def _open_tables(self, prepared: PreparedPipeline) -> None:
+        for node in prepared.plan.dynamic_tables:
+            retry(
+                prepared.tables[node.ref].open,
+                what=f"opening dynamic table '{node.spec.name}'",
+                budget_s=_OPEN_BUDGET_S,
+            )
+
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
         from streamling.engine.data.capacity import Capacity
         from streamling.engine.process.cores import cores
@@ -335,7 +352,7 @@ class Execution:
         placements |= {sink.capabilities.placement for sink in prepared.sinks.values()}
         return Capacity(
             self._settings,
-            collects=Placement.DRIVER in placements,
+            collects=Placement.DRIVER in placements or bool(prepared.tables),  # lookups are made in the driver
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             start_workers=workers.start_in_background,
@@ -389,7 +406,7 @@ def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
 
 
-def close_all(nodes: Sequence[Source | Transform | Sink | LetterStore]) -> None:
+def close_all(nodes: Sequence[Source | Transform | Sink | TableBackend | LetterStore]) -> None:
     """Close everything at the same time: some wait for plugin code that does not answer, each up to its own limit."""
     threads = [threading.Thread(target=ignore_errors, args=(node.close,), name="close", daemon=True) for node in nodes]
     for thread in threads:

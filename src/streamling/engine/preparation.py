@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from streamling.connector import Sink, Slice, Source, Transform, kinds
+from streamling.connector.table import TableBackend
 from streamling.errors import (
     INTERNAL,
     NOT_RUNNABLE,
@@ -53,6 +54,8 @@ class PreparedPipeline:
     transforms: Mapping[str, Transform]
     """Those that are not compiled to queries."""
     sinks: Mapping[str, Sink]
+    tables: Mapping[str, TableBackend]
+    """What keeps the values of the dynamic tables."""
     letters: Mapping[str, LetterStore]
     """By node: where its bad rows are stored, for those with `on_error: dead_letter`."""
     now_us: Callable[[Sequence[Slice]], int] = current_time
@@ -91,6 +94,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
         plan,
         sources={node.ref: prepare_source(plan, node, settings) for node in plan.sources},
         transforms=build_transforms(plan, settings),
+        tables=build_tables(plan, settings),
         sinks=build_sinks(plan, settings, side_outputs),
         letters=letter_stores(plan, settings),
     )
@@ -113,8 +117,13 @@ def prepare_source(plan: Plan, node: PlannedNode, settings: Settings) -> Source:
 
 
 def build_transforms(plan: Plan, settings: Settings) -> dict[str, Transform]:
-    processing = [node for node in plan.transforms if not kinds.kind_of(node.spec).compiled]
+    tables = plan.dynamic_tables
+    processing = [node for node in plan.transforms if not kinds.kind_of(node.spec).compiled and node not in tables]
     return {node.ref: cast(Transform, kinds.build(node.spec, settings)) for node in processing}
+
+
+def build_tables(plan: Plan, settings: Settings) -> dict[str, TableBackend]:
+    return {node.ref: cast(TableBackend, kinds.build(node.spec, settings)) for node in plan.dynamic_tables}
 
 
 def build_sinks(plan: Plan, settings: Settings, side_outputs: Mapping[str, Sink]) -> dict[str, Sink]:

@@ -16,6 +16,7 @@ from streamling.engine.execution import Execution, Summary
 from streamling.engine.preparation import (
     PreparedPipeline,
     build_sinks,
+    build_tables,
     build_transforms,
     current_time,
     prepare_source,
@@ -186,6 +187,7 @@ class NodeReplay(Execution):
             plan,
             sources={self._reduced.entry.ref: entry, **sources},
             transforms=build_transforms(plan, settings),
+            tables=build_tables(plan, settings),
             sinks=sinks,
             letters=self._make_stores(),
             now_us=_stored_now if self._uses_now(entry.select) else current_time,

@@ -23,6 +23,7 @@ from streamling.plan.sql.changes import (
     row_filters,
 )
 from streamling.plan.sql.functions.signature import Function, Parameter
+from streamling.plan.sql.lookups import LookupStage, TableCall
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
@@ -35,10 +36,12 @@ __all__ = [
     "Expression",
     "Function",
     "Locate",
+    "LookupStage",
     "Parameter",
     "Query",
     "RowFilter",
     "Statement",
+    "TableCall",
     "Value",
     "carries_changes",
     "check_expression",

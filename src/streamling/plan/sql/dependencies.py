@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from streamling.plan.sql.lookups import LookupStage
+
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
@@ -13,11 +15,13 @@ class Dependencies:
     reads       the columns it reads, by the reference name of their table
     functions   the plugin functions it calls
     parameters  the parameters of the epoch in it
+    lookups     the views it reads that have the results of lookups, in the order in which they can be made
     """
 
     reads: Mapping[str, frozenset[str]]
     functions: frozenset[str]
     parameters: frozenset[str]
+    lookups: tuple[LookupStage, ...] = ()
 
 
 def merge(parts: Iterable[Dependencies]) -> Dependencies:
@@ -29,4 +33,5 @@ def merge(parts: Iterable[Dependencies]) -> Dependencies:
             reads[table] = reads.get(table, frozenset()) | columns
     functions = frozenset[str]().union(*(part.functions for part in parts))
     parameters = frozenset[str]().union(*(part.parameters for part in parts))
-    return Dependencies(reads, functions, parameters)
+    lookups = {stage.view: stage for part in parts for stage in part.lookups}
+    return Dependencies(reads, functions, parameters, tuple(lookups.values()))
