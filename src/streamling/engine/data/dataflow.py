@@ -108,6 +108,10 @@ class Dataflow:
         """Whether an epoch that every sink has still adds values to dynamic tables."""
         return self._tables.filled_after
 
+    def additions(self, results: Results) -> dict[str, pa.Array]:
+        """The values that the epoch adds to dynamic tables with `populate: after`, by table."""
+        return results.dynamic_tables.additions()
+
     def add_values(self, additions: Mapping[str, pa.Array]) -> None:
         """Add the values of an epoch that every sink has to the dynamic tables with `populate: after`."""
         for ref, values in additions.items():

@@ -95,7 +95,7 @@ class EpochSteps:
             self._flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, intakes)
             row_counts, collected_bytes = dict(results.row_counts), results.collected_bytes
-            additions = results.dynamic_tables.additions()
+            additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
         finally:
             results.release()
