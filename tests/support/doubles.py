@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -229,6 +230,14 @@ class NumberDataflow:
         return
 
     def compute_unread(self, results: NumberResults, wanted: Sequence[PlannedNode]) -> None:
+        return
+
+    fills_after = False
+
+    def additions(self, results: NumberResults) -> dict[str, Any]:
+        return {}
+
+    def add_values(self, additions: Mapping[str, Any]) -> None:
         return
 
 

@@ -198,10 +198,11 @@ class PostgresSession:
             for data in content:
                 copy.write(data)
 
-    def copy_out(self, statement: str) -> Generator[bytes]:
-        """What the statement sends, message by message; to be closed."""
-        with self._statement() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
-            yield from copy
+    def copy_out(self, statement: str, values: Values = ()) -> Generator[bytes]:
+        """What `COPY .. TO STDOUT` sends, message by message; the values are put into the statement. To be closed."""
+        with self._statement() as connection, connection.cursor() as cursor, cursor.copy(statement, values) as copy:
+            for data in copy:
+                yield bytes(data)
 
     def columns(self, statement: str) -> Sequence[Any]:
         """The columns that the statement returns, as the driver describes them."""

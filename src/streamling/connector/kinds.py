@@ -11,6 +11,7 @@ from importlib import import_module
 from streamling.connector.lookup import Lookup
 from streamling.connector.sink import Sink
 from streamling.connector.source import Source
+from streamling.connector.table import TableBackend
 from streamling.connector.transform import Transform
 from streamling.errors import INTERNAL, BugError
 from streamling.plan.contract import Discovery
@@ -20,7 +21,7 @@ from streamling.spec.settings import Settings
 
 Probe = Callable[[NodeSpec, Settings, float], Discovery]
 """Looks up the columns of a source or a lookup within the given number of seconds. Raises StreamlingError."""
-Connector = Source | Transform | Sink | Lookup
+Connector = Source | Transform | Sink | Lookup | TableBackend
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from streamling.connector import (
     Guarantee,
-    Lookup,
     Placement,
     Runtime,
     Sink,
     SinkContext,
-    Source,
     Transform,
     TransformContext,
 )
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import PreparedPipeline, prepare
-from streamling.engine.process.engine import Engine, ignore_errors
+from streamling.engine.process.engine import Engine
 from streamling.engine.process.session import spark_conf
+from streamling.engine.process.shutdown import close_all
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.progress import HasTrouble, Progress
@@ -141,7 +139,8 @@ class Execution:
             self._claim(store, prepared)
             self._run_loop(engine, prepared, store, on_failure)
         finally:
-            close_all([*prepared.connectors, *prepared.lookups.values(), *self._letters.values()])
+            nodes = [*prepared.connectors, *prepared.lookups.values(), *prepared.tables.values()]
+            close_all([*nodes, *self._letters.values()])
             store.close()
 
     def _prepare(self) -> PreparedPipeline:
@@ -190,7 +189,15 @@ class Execution:
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
         dataflow = Dataflow(
-            session, plan, prepared.sources, prepared.transforms, prepared.sinks, bad_rows, context.retry, lookups
+            session,
+            plan,
+            prepared.sources,
+            prepared.transforms,
+            prepared.sinks,
+            bad_rows,
+            context.retry,
+            lookups,
+            prepared.tables,
         )
         delivery = Delivery(
             session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
@@ -270,6 +277,7 @@ class Execution:
             source.join(stop.wake)
         self._outlets = self._open_outlets(prepared, epoch_generation)
         self._open_transforms(prepared, epoch_generation)
+        self._open_tables(prepared)
 
     def _start_progress(
         self, prepared: PreparedPipeline, sources: Sequence[ReadAhead], lookups: LookupTables | None
@@ -357,6 +365,14 @@ class Execution:
             )
             transform.open(context)
 
+    def _open_tables(self, prepared: PreparedPipeline) -> None:
+        for node in prepared.plan.dynamic_tables:
+            retry(
+                prepared.tables[node.ref].open,
+                what=f"opening dynamic table '{node.spec.name}'",
+                budget_s=_OPEN_BUDGET_S,
+            )
+
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
         from streamling.engine.data.capacity import Capacity
         from streamling.engine.process.cores import cores
@@ -366,7 +382,7 @@ class Execution:
         selects = any(source.select is not None for source in prepared.sources.values())
         return Capacity(
             self._settings,
-            collects=Placement.DRIVER in placements,
+            collects=Placement.DRIVER in placements or bool(prepared.tables),  # lookups are made in the driver
             direct=placements == {Placement.DRIVER} and not prepared.plan.transforms and not selects,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
@@ -419,15 +435,6 @@ def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     """Nodes by the names that errors use. If a dynamic table and another node share a name, it means the other node."""
     tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
-
-
-def close_all(nodes: Sequence[Source | Transform | Sink | Lookup | LetterStore]) -> None:
-    """Close everything at the same time: some wait for plugin code that does not answer, each up to its own limit."""
-    threads = [threading.Thread(target=ignore_errors, args=(node.close,), name="close", daemon=True) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _limit(sink: Sink, settings: Settings) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from streamling.connector import Lookup, Sink, Slice, Source, Transform, kinds
+from streamling.connector.table import TableBackend
 from streamling.errors import (
     INTERNAL,
     NOT_RUNNABLE,
@@ -54,6 +55,8 @@ class PreparedPipeline:
     transforms: Mapping[str, Transform]
     """Those that are not compiled to queries."""
     sinks: Mapping[str, Sink]
+    tables: Mapping[str, TableBackend]
+    """What keeps the values of the dynamic tables."""
     letters: Mapping[str, LetterStore]
     """By node: where its bad rows are stored, for those with `on_error: dead_letter`."""
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
@@ -93,6 +96,7 @@ def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
         plan,
         sources={node.ref: prepare_source(plan, node, settings) for node in plan.sources},
         transforms=build_transforms(plan, settings),
+        tables=build_tables(plan, settings),
         sinks=build_sinks(plan, settings, side_outputs),
         letters=letter_stores(plan, settings),
         lookups=build_lookups(plan, settings),
@@ -116,8 +120,9 @@ def prepare_source(plan: Plan, node: PlannedNode, settings: Settings) -> Source:
 
 
 def build_transforms(plan: Plan, settings: Settings) -> dict[str, Transform]:
-    queried = [*plan.lookups, *(node for node in plan.transforms if kinds.kind_of(node.spec).compiled)]
-    processing = [node for node in plan.transforms if node not in queried]
+    """The connectors of transforms that are not compiled to queries, and that are neither lookups nor tables."""
+    others = (*plan.lookups, *plan.dynamic_tables)
+    processing = [node for node in plan.transforms if not kinds.kind_of(node.spec).compiled and node not in others]
     return {node.ref: cast(Transform, kinds.build(node.spec, settings)) for node in processing}
 
 
@@ -126,6 +131,10 @@ def build_lookups(plan: Plan, settings: Settings) -> dict[str, Lookup]:
     for ref, lookup in lookups.items():
         lookup.prepare(plan.node(ref).schema)
     return lookups
+
+
+def build_tables(plan: Plan, settings: Settings) -> dict[str, TableBackend]:
+    return {node.ref: cast(TableBackend, kinds.build(node.spec, settings)) for node in plan.dynamic_tables}
 
 
 def build_sinks(plan: Plan, settings: Settings, side_outputs: Mapping[str, Sink]) -> dict[str, Sink]:

@@ -306,6 +306,13 @@ SQL_SUSPICIOUS = condition(
     "The SQL is valid, but probably does not do what was intended.",
     "Put a comma between two columns. To rename a column, write AS before its new name.",
 )
+TABLE_FAILED = condition(
+    "TABLE_FAILED",
+    "A dynamic table could not be read or filled.",
+    "The cause is the message of the database. Lost connections are retried; for others check "
+    "`dynamic_table_backend.postgres`, the table and its columns. Positions did not move: the next run replays the "
+    "epoch.",
+)
 DYNAMIC_TABLE = condition(
     "DYNAMIC_TABLE",
     "A dynamic table is looked up or filled in a way that cannot work, or that probably was not intended.",

@@ -9,7 +9,7 @@ from streamling.errors import DYNAMIC_TABLE, Caution, UserError
 from streamling.plan.contract import Finding
 from streamling.plan.graph import PLAIN_ONLY, Graph, is_lookup, is_stream
 from streamling.plan.sql import DynamicCheck, Query, Statement
-from streamling.plan.types import OPERATION_COLUMN, STRING
+from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
 from streamling.spec.faults import did_you_mean
 from streamling.spec.pipeline import NodeSpec, PipelineSpec
 
@@ -25,9 +25,13 @@ class DynamicTable(Protocol):
     def filled_first(self) -> bool:
         """Whether the texts of a row are in the table before the row is tested."""
 
+    @property
+    def fetched_columns(self) -> Schema:
+        """The columns, besides the texts, whose values queries can fetch."""
+
 
 def table_findings(pipeline: PipelineSpec, graph: Graph) -> Iterator[Finding]:
-    """Problems and warnings about calls of `dynamic_table_check`."""
+    """Problems and warnings about the calls that look values up."""
     tables = {node.ref: node for node in pipeline.transforms if not (is_stream(node) or is_lookup(node))}
     for node, statement in graph.statements.items():
         for check in statement.checked_tables:
@@ -69,11 +73,43 @@ def _call_findings(
         yield Caution(DYNAMIC_TABLE, message, node=node.name, where=where, hint="set 'populate: after' on the table")
 
 
+def is_filled_after(node: NodeSpec) -> bool:
+    """Whether a query fills the table, with each row after it was tested."""
+    return isinstance(node.options, DynamicTable) and not node.options.filled_first
+
+
+def keeps_to_its_input(node: NodeSpec) -> bool:
+    """Whether only queries that read the input which fills the table may look values up in it."""
+    return isinstance(node.options, DynamicTable) and node.options.same_input
+
+
+def fetched_columns(node: NodeSpec) -> Schema:
+    return node.options.fetched_columns if isinstance(node.options, DynamicTable) else Schema(())
+
+
+def nesting_problems(node: NodeSpec, query: Query, pipeline: PipelineSpec, graph: Graph) -> Iterator[UserError]:
+    """Calls whose rows cannot be told apart from each other, although the table has those of earlier rows only."""
+    after = {n.ref: n for n in pipeline.transforms if is_filled_after(n)}
+    inputs = graph.inputs.get(node, ())
+    for stage in query.lookups:
+        for call in stage.calls:
+            table = after.get(call.table or "")
+            if table is not None and stage.input is None and set(inputs) & set(graph.inputs.get(table, ())):
+                message = (
+                    f"the dynamic table '{table.name}' has 'populate: after', so it must be looked up in a SELECT that "
+                    f"reads '{inputs[0]}' itself, not in one that reads another SELECT"
+                )
+                yield node.error(DYNAMIC_TABLE, message, "sql", hint="move the call into the inner SELECT")
+
+
 def filling_problems(node: NodeSpec, statement: Statement, query: Query | None) -> Iterator[UserError]:
     """Why a query cannot fill a dynamic table; `query` is None if its columns are not known."""
     if not statement.plain:
         yield node.error(DYNAMIC_TABLE, f"unsupported SQL: {PLAIN_ONLY}", "sql")
         return
+    if is_filled_after(node) and not statement.flat:
+        message = "with 'populate: after' the query must be one SELECT over the input, without nested queries"
+        yield node.error(DYNAMIC_TABLE, message, "sql")
     if query is None:
         return
     columns = [f for f in query.schema if f.name != OPERATION_COLUMN]

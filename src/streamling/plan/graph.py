@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from streamling.errors import (
     CYCLE,
+    DYNAMIC_TABLE,
     NO_CONSUMERS,
     NODE_NOT_FOUND,
     SQL_UNSUPPORTED,
@@ -52,7 +53,7 @@ def make_graph(pipeline: PipelineSpec) -> Graph:
     builder = _Builder(pipeline)
     statements = dict(builder.statements())
     inputs = {node: tuple(builder.inputs(node, statements.get(node))) for node in builder.readers}
-    order = builder.order(inputs)
+    order = builder.order(inputs, statements)
     builder.check_consumers(inputs, statements)
     return Graph(inputs, statements, tuple(order), tuple(builder.problems))
 
@@ -148,17 +149,24 @@ class _Builder:
         problem.context = f"{node.described()}: {what} '{written}' not found"
         return _with_position(problem, where)
 
-    def order(self, inputs: Mapping[NodeSpec, tuple[str, ...]]) -> list[NodeSpec]:
+    def order(
+        self, inputs: Mapping[NodeSpec, tuple[str, ...]], statements: Mapping[NodeSpec, Statement]
+    ) -> list[NodeSpec]:
         """The transforms in dependency order; ties by name, dynamic tables and lookups first. Cycles are reported."""
         waiting = sorted(self._transforms, key=lambda n: (is_stream(n), n.ref))
         order: list[NodeSpec] = []
         while waiting:
             # If two nodes have the same name, other nodes read the first.
             missing = {n.ref for n in waiting if self._streams.get(n.ref) is n}
-            ready = [n for n in waiting if not any(ref in missing for ref in inputs[n])]
-            if not ready:
+            readable = [n for n in waiting if not any(ref in missing for ref in inputs[n])]
+            if not readable:
                 self._report_cycles(waiting, inputs)
                 break
+            tables = [n for n in waiting if not is_stream(n) and inputs[n]]
+            ready = [n for n in readable if not _tables_first(n, statements.get(n), tables)]
+            if not ready:
+                self.problems.extend(_fills_itself(n, _tables_first(n, statements[n], tables)[0]) for n in readable)
+                ready = readable
             order.extend(ready)
             waiting = [n for n in waiting if n not in ready]
         return order
@@ -202,6 +210,18 @@ class _Builder:
         unclear = sum(1 for n in self.readers if not n.sound and not n.text("sql" if reads_by_query(n) else "from"))
         if self._complete and len(unread) > unclear:
             self.problems.extend(_unread(node) for node in unread)
+
+
+def _tables_first(node: NodeSpec, statement: Statement | None, tables: Iterable[NodeSpec]) -> list[NodeSpec]:
+    """Those of the filled tables that must have the values of an epoch before the node looks values up in them."""
+    asked = {check.table for check in statement.checked_tables} if statement is not None else set()
+    return [t for t in tables if t.ref in asked and (not is_stream(node) or t.text("populate") != "after")]
+
+
+def _fills_itself(node: NodeSpec, table: NodeSpec) -> UserError:
+    message = f"it looks values up in the dynamic table '{table.name}', which is filled from its own rows"
+    hint = "fill the table from the input of the query, or set 'populate: after' and 'same_input: false' on the table"
+    return node.error(DYNAMIC_TABLE, message, "sql", hint=hint)
 
 
 def _unread(node: NodeSpec) -> UserError:

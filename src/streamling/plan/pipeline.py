@@ -40,7 +40,13 @@ from streamling.plan.contract import (
     Key,
     ReshapesRows,
 )
-from streamling.plan.dynamic_tables import filling_problems, table_findings
+from streamling.plan.dynamic_tables import (
+    fetched_columns,
+    filling_problems,
+    is_filled_after,
+    nesting_problems,
+    table_findings,
+)
 from streamling.plan.feedback import feedback_problems
 from streamling.plan.graph import Graph, is_lookup, is_stream, make_graph, problems_of, reads_by_query
 from streamling.plan.planned_node import PlannedNode
@@ -120,7 +126,7 @@ class Plan:
     def fingerprint(self) -> str:
         """Changes if the same input could give other rows."""
         texts = [
-            f"{n.ref}|{n.inputs}|{n.columns}|{n.query.text if n.query else n.spec.options.fingerprint}"
+            f"{n.ref}|{n.inputs}|{n.columns}|{n.query.all_text if n.query else n.spec.options.fingerprint}"
             for n in (*self.sources, *self.transforms)
         ]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
@@ -214,8 +220,16 @@ class _Planner:
         query: Query | None = None
         if len(schemas) == len(tables) and len(joined) == len(statement.lookups):
             views = {ref: t.view for ref, t in tables.items() if t is not None}
-            deletes = self._deletes(node, statement)
-            query = compile_query(statement, schemas, views, deletes=deletes, lookups=joined)
+            query = compile_query(
+                statement,
+                schemas,
+                views,
+                deletes=self._deletes(node, statement),
+                lookups=joined,
+                tables=self._fetched_columns,
+                aligned=is_filled_after(node) and statement.flat,
+            )
+            self.problems.extend(nesting_problems(node, query, self.pipeline, self.graph))
             for text, where in query.cautions:
                 message = f"{node.described()}: {text}"
                 self.cautions.append(Caution(SQL_SUSPICIOUS, message, node=node.name, where=where or node.where))
@@ -237,6 +251,10 @@ class _Planner:
         if not all(name in node.columns for name in node.primary_key):
             return None
         return LookupTable(node.columns, node.primary_key, node.view)
+
+    @cached_property
+    def _fetched_columns(self) -> dict[str, Schema]:
+        return {n.ref: fetched_columns(n) for n in self.pipeline.transforms if _is_table(n)}
 
     def _deletes(self, node: NodeSpec, statement: Statement) -> Key | None:
         """The key of the rows that become deletes; None if rows that do not match are dropped."""

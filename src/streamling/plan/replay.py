@@ -59,12 +59,19 @@ class _Reduction:
             if node.spec.role is not Role.SOURCE:
                 downstream.append(node)
         nodes = [self._reconnect(node, refs) for node in downstream]
+        nodes = [*self._tables(downstream), *nodes]
         rejecting = next((node for node in nodes if node.id == self._node.id), self._entry)
         empty = tuple(self._empty.values())
         joined = {ref for node in nodes for ref in node.lookups}
         lookups = [node for node in self._plan.lookups if node.ref in joined]
         plan = Plan((self._entry, *empty, *lookups, *nodes))
         return ReplayPlan(plan, self._entry, rejecting, self._letter_columns(), empty)
+
+    def _tables(self, downstream: list[PlannedNode]) -> list[PlannedNode]:
+        """The dynamic tables that only nodes upstream of the letters fill: letters add nothing to them."""
+        asked = {ref for node in downstream for ref in node.asks} - {n.ref for n in downstream if n.id != n.ref}
+        tables = [table for table in self._plan.dynamic_tables if table.ref in asked]
+        return [replace(table, inputs=(), query=None, asks=()) for table in tables]
 
     def _reconnect(self, node: PlannedNode, refs: set[str]) -> PlannedNode:
         is_entry = node.id == self._node.id

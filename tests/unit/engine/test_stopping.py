@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from streamling.engine import run as run_module
-from streamling.engine.execution import Execution, close_all
-from streamling.engine.process.shutdown import drains, terminal_wait
+from streamling.engine.execution import Execution
+from streamling.engine.process.shutdown import close_all, drains, terminal_wait
 from streamling.engine.process.signals import Signals
 from streamling.engine.process.stop import StopRequest
 from streamling.spec.settings import Settings

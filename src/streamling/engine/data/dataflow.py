@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
+from streamling.connector.table import TableBackend
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.lookups.tables import LookupTables
@@ -23,23 +24,28 @@ from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
+from streamling.engine.data.steps.fill import FillStep
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
+from streamling.engine.data.tables import EpochTables, Tables, add_values
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
+from streamling.plan.dynamic_tables import is_filled_after
 from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql.values import identifier
 from streamling.retry import Retry
 from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import OnError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+
+_NO_TABLES: Mapping[str, TableBackend] = {}
 
 
 class Dataflow:
@@ -55,6 +61,7 @@ class Dataflow:
         bad_rows: BadRows,
         retry: Retry,
         lookups: LookupTables | None = None,
+        backends: Mapping[str, TableBackend] = _NO_TABLES,
     ) -> None:
         self._session = session
         self._plan = plan
@@ -68,6 +75,8 @@ class Dataflow:
         self._queries: dict[str, QueryStep] = {}
         self._processes: dict[str, ProcessStep] = {}
         self._writes: dict[str, WriteStep] = {}
+        self._fills: dict[str, FillStep] = {}
+        self._tables = Tables(plan, backends)
         for node in plan.nodes:
             self._add_step(node, sinks)
         self._origins = Origins(plan, sources, self._queries, self._reports)
@@ -79,6 +88,8 @@ class Dataflow:
             self._reads[node.id] = ReadStep(node, self._sources[node.ref], policy, self._reports)
         elif node.spec.role is Role.SINK:
             self._writes[node.id] = WriteStep(node, inputs[0], sinks[node.ref])
+        elif node in self._plan.dynamic_tables:
+            self._add_fill(node, inputs)
         elif node.ref in self._transforms:
             transform = self._transforms[node.ref]
             self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
@@ -88,6 +99,33 @@ class Dataflow:
     def _joined(self, node: PlannedNode) -> JoinedLookups | None:
         lookups = [self._plan.node(ref) for ref in node.lookups]
         return JoinedLookups(node, lookups, self._lookups) if lookups and self._lookups is not None else None
+
+    def _add_fill(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> None:
+        if node.query is None:
+            return
+        self._queries[node.id] = QueryStep(node, inputs)
+        read = self._reads.get(inputs[0].id)
+        unfiltered = None
+        # Rows that are added after they were tested are those that queries get.
+        if read is not None and read.filters and not is_filled_after(node.spec):
+            read.read_unfiltered = True
+            unfiltered = read.unfiltered_rows
+        self._fills[node.id] = FillStep(node, inputs[0], self._queries[node.id], unfiltered)
+
+    @property
+    def fills_after(self) -> bool:
+        """Whether an epoch that every sink has still adds values to dynamic tables."""
+        return self._tables.filled_after
+
+    def additions(self, results: Results) -> dict[str, pa.Array]:
+        """The values that the epoch adds to dynamic tables with `populate: after`, by table."""
+        return results.dynamic_tables.additions()
+
+    def add_values(self, additions: Mapping[str, pa.Array]) -> None:
+        """Add the values of an epoch that every sink has to the dynamic tables with `populate: after`."""
+        for ref, values in additions.items():
+            add = partial(add_values, self._tables.backends[ref], values)
+            self._retry(add, f"dynamic table '{self._tables.nodes[ref].spec.name}'")
 
     def compute(
         self,
@@ -102,16 +140,19 @@ class Dataflow:
         # A node that stores dead letters runs in any case: they may be all that an interrupted epoch lacks.
         rejecting = [*self._rejecting_nodes(), *(node for node in self._plan.nodes if self._tolerates(node))]
         storing = [node for node in rejecting if self._bad_rows.keeps_letters_of(node.id)]
-        needed = self._upstream([*wanted, *storing])
+        needed = self._upstream([*wanted, *storing, *self._tables.filled])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
         results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
         results.intakes = intakes
+        results.dynamic_tables = EpochTables(self._tables, partial(self._compute_values, results))
         results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
         try:
             for node in self._plan.nodes:
-                if node.id in needed and node.spec.role is not Role.SINK:
+                if node.id in self._fills:
+                    results.dynamic_tables.fill(node)
+                elif node.id in needed and node.spec.role is not Role.SINK:
                     self._add_rows(node, results)
         except BaseException:
             results.release()
@@ -128,6 +169,18 @@ class Dataflow:
             except RowFailure:
                 found = self.leave_out_bad_rows(results)
                 if not (node.id in self._queries and self._search(node, results)) and not found:
+                    raise
+
+    def _compute_values(self, results: Results, node: PlannedNode) -> pa.Array:
+        """The values that a query fills a dynamic table with."""
+        step = self._fills[node.id]
+        while True:
+            try:
+                with spark_errors(node.spec.name):
+                    return self._retry(partial(step.values, results), f"node '{node.spec.name}'")
+            except RowFailure:
+                found = self.leave_out_bad_rows(results)
+                if not self._search(node, results) and not found:
                     raise
 
     def leave_out_bad_rows(self, results: Results) -> bool:
@@ -172,7 +225,8 @@ class Dataflow:
         lacks."""
         read = self._upstream(wanted)
         for node in self._plan.nodes:
-            if self._tolerates(node) and self._bad_rows.keeps_letters_of(node.id) and node.id not in read:
+            is_stored = self._tolerates(node) and self._bad_rows.keeps_letters_of(node.id)
+            if is_stored and node.id not in read and node.id not in self._fills:
                 self._retry(results.rows(node.id).compute, f"node '{node.spec.name}'")
 
     def _locate(
@@ -277,4 +331,4 @@ class Dataflow:
 
 def _count_reads(reader: PlannedNode, node: PlannedNode) -> int:
     """How often a reader reads a node: a query may use it in several branches."""
-    return max(1, reader.query.text.count(identifier(node.view))) if reader.query is not None else 1
+    return max(1, reader.query.count_reads(node.view)) if reader.query is not None else 1

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from streamling.engine.data.tables import EpochTables
+
 
 class EpochTooLarge(Exception):
     """The results of an epoch are more than the driver should hold. Its rows can be delivered in smaller epochs."""
@@ -62,7 +64,18 @@ class Results:
         self._left_out: dict[tuple[str, str], Exclusions] = {}
         self.lookup_frames: dict[tuple[str, str], DataFrame] = {}
         """By query and lookup: the rows of the lookup that the query may need."""
+        self._dynamic_tables: EpochTables | None = None
         self._persisted: list[DataFrame] = []
+
+    @property
+    def dynamic_tables(self) -> EpochTables:
+        if self._dynamic_tables is None:
+            raise AssertionError("no dynamic tables")
+        return self._dynamic_tables
+
+    @dynamic_tables.setter
+    def dynamic_tables(self, tables: EpochTables) -> None:
+        self._dynamic_tables = tables
 
     def add(self, rows: NodeRows) -> None:
         self._rows[rows.node.id] = rows
@@ -117,6 +130,7 @@ class Results:
         self.build = None
         self.locate = None
         self._persisted.clear()
+        self._dynamic_tables = None
         self.reports.forget(self.epoch.id)
 
 

@@ -65,8 +65,11 @@ class RowSearch:
     def _scan(self, table: pa.Table) -> Mapping[int, RowFailure]:
         """The rows that fail, by number; none if they cannot be scanned, or if the first of them is good when it is
         computed alone."""
-        with spark_errors(self._node), scannable_frames(self._session):
-            frame = self._make(table)
+        try:
+            with spark_errors(self._node), scannable_frames(self._session):
+                frame = self._make(table)
+        except RowFailure:  # values that are looked up in dynamic tables are computed first
+            return {}
         failures = dict(scan(frame, self._node) or ())
         first = next(iter(failures), None)
         return failures if first is not None and self._failure(table.slice(first, 1)) else {}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from streamling.engine.process.engine import ignore_errors
 from streamling.spec.settings.blocks import DrainPolicy
 
 log = logging.getLogger(__name__)
@@ -49,3 +51,16 @@ class Watchdog:
             self._before_exit()
         finally:
             os._exit(1)
+
+
+class Closable(Protocol):
+    def close(self) -> object: ...
+
+
+def close_all(parts: Sequence[Closable]) -> None:
+    """Close everything at the same time: some wait for plugin code that does not answer, each up to its own limit."""
+    threads = [threading.Thread(target=ignore_errors, args=(part.close,), name="close", daemon=True) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamling.connector import Lookup, Placement, Sink, Source, kinds
+from streamling.connector.table import TableBackend
 from streamling.plan.planned_node import PlannedNode
 from streamling.spec.settings import Settings
 
@@ -28,6 +29,8 @@ def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
     both = f"on the driver up to {settings.epoch.driver_rows:,} rows per epoch, on the executors above that"
     if isinstance(connector, Lookup):
         return NodeFacts(f"on the driver, again every {connector.refresh_s:g} s; its rows are sent to the executors")
+    if isinstance(connector, TableBackend):
+        return NodeFacts("on the driver")
     if isinstance(connector, Source):
         return NodeFacts(both if connector.capabilities.replayable else "on the driver")
     place = both if connector.capabilities.placement is Placement.ANY else "on the driver"

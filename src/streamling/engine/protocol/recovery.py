@@ -125,8 +125,9 @@ class Recovery:
                 "the pipeline has changed since epoch %d; its rows are computed with the current pipeline", epoch.number
             )
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._context.sources}
-        # Needed even if every sink has the epoch: its bad rows may not have been stored yet.
-        needed = bool(outlets) or self._steps.keeps_letters
+        # Needed even if every sink has the epoch: its bad rows, or the values that it adds to dynamic tables, may not
+        # have been stored yet.
+        needed = bool(outlets) or self._steps.keeps_letters or self._steps.fills_tables
         intakes = {
             source.node: source.replay(source_slices, epoch.chunk_rows.get(source.node))
             for source, source_slices in slices.items()

@@ -65,6 +65,11 @@ class EpochSteps:
         """Whether bad rows are stored, so that a replay has to find them again."""
         return self._bad_rows.keeps_letters
 
+    @property
+    def fills_tables(self) -> bool:
+        """Whether a replay has to add values to dynamic tables, even if every sink has the epoch."""
+        return self._dataflow.fills_after
+
     def run(self, epoch: Epoch, intakes: Mapping[str, Intake], max_bytes: int | None) -> None:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process."""
         began = time.monotonic()
@@ -90,10 +95,13 @@ class EpochSteps:
             self._flush(results, outlets)  # 4
             rejects = self._dataflow.rejects(results, intakes)
             row_counts, collected_bytes = dict(results.row_counts), results.collected_bytes
+            additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
         finally:
             results.release()
         self._handle_rejects(epoch, rejects, intakes, outlets)
+        # Last: once they are in the tables, a replay would find the rows of the epoch there.
+        self._dataflow.add_values(additions)
         rows = sum(rejects[node].report.rows for node in intakes)
         for source in self._context.sources:
             if source.node in intakes:

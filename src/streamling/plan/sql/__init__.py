@@ -25,6 +25,7 @@ from streamling.plan.sql.changes import (
 )
 from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.joins import LookupJoin, LookupTable
+from streamling.plan.sql.lookups import LookupStage, TableCall
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import Expression, Query, compile_expression, compile_query
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
@@ -39,11 +40,13 @@ __all__ = [
     "Function",
     "Locate",
     "LookupJoin",
+    "LookupStage",
     "LookupTable",
     "Parameter",
     "Query",
     "RowFilter",
     "Statement",
+    "TableCall",
     "Value",
     "carries_changes",
     "check_expression",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from streamling.plan.sql.lookups import LookupStage
+
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
@@ -28,12 +30,14 @@ class Dependencies:
     functions   the plugin functions it calls
     parameters  the parameters of the epoch in it
     joins       its joins with lookups
+    lookups     the views it reads that have the results of lookups, in the order in which they can be made
     """
 
     reads: Mapping[str, frozenset[str]]
     functions: frozenset[str]
     parameters: frozenset[str]
     joins: tuple[LookupJoin, ...] = ()
+    lookups: tuple[LookupStage, ...] = ()
 
 
 def merge(parts: Iterable[Dependencies]) -> Dependencies:
@@ -46,4 +50,5 @@ def merge(parts: Iterable[Dependencies]) -> Dependencies:
     functions = frozenset[str]().union(*(part.functions for part in parts))
     parameters = frozenset[str]().union(*(part.parameters for part in parts))
     joins = tuple(join for part in parts for join in part.joins)
-    return Dependencies(reads, functions, parameters, joins)
+    lookups = {stage.view: stage for part in parts for stage in part.lookups}
+    return Dependencies(reads, functions, parameters, joins, tuple(lookups.values()))

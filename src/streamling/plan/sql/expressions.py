@@ -18,8 +18,10 @@ from streamling.plan.sql.coercions import cast_to_common, condition
 from streamling.plan.sql.constructs import construct, unsupported
 from streamling.plan.sql.epoch import EPOCH_SEED, ROW_NUMBER
 from streamling.plan.sql.functions import Function, lists, structs
+from streamling.plan.sql.functions.streamling_functions import LOOKUPS
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
+from streamling.plan.sql.lookups import Lookups
 from streamling.plan.sql.operators import (
     arithmetic,
     cast_for_comparison,
@@ -53,12 +55,14 @@ class Compiler:
     parameters         the parameters of the epoch in their text
     row_numbers        the columns with row numbers in their text
     match              the column that says for which rows plugin functions are called with the values of the row
+    lookups            the calls of dynamic tables; None where they cannot be used
     """
 
     origin: SqlOrigin
     scope: Scope
     functions: Mapping[str, Function]
     salts: Iterator[str]
+    lookups: Lookups | None = None
     row_number: str = field(default=ROW_NUMBER, init=False)
     reads: set[str] = field(default_factory=set, init=False)
     plugin_functions: set[str] = field(default_factory=set, init=False)
@@ -363,6 +367,8 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
     function = compiler.function(node)
+    if function_name(node) in LOOKUPS:
+        return _lookup(compiler, node, function)
     arguments = [compiler.value(argument) for argument in node.expressions]
     if function.plugin is not None and compiler.match is not None:
         # Spark calls workers for all rows, whatever CASE is around the call: other rows have NULL arguments.
@@ -372,6 +378,18 @@ def _call(compiler: Compiler, node: exp.Expr) -> Value:
     if function.plugin is not None:
         compiler.plugin_functions.add(function.plugin)
     return value
+
+
+def _lookup(compiler: Compiler, node: exp.Expr, function: Function) -> Value:
+    """A call that looks a value up in a dynamic table, before the SELECT is computed: for all rows that it reads."""
+    name = function_name(node)
+    if compiler.lookups is None:
+        raise unsupported(compiler.origin, f"`{name}` outside of the query of a transform", node)
+    match, compiler.match = compiler.match, None
+    with compiler.numbering(ROW_NUMBER):
+        arguments = [compiler.value(argument) for argument in node.expressions]
+    compiler.match = match
+    return compiler.lookups.add(name, function.admit(arguments))
 
 
 def _where_it_matches(value: Value, match: str) -> Value:

@@ -5,8 +5,9 @@ Every input has the operation column, and so has every query: a SELECT without i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
@@ -28,6 +29,7 @@ from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, numbe
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.joins import JoinedRows, Joiner, LookupJoin, LookupTable
+from streamling.plan.sql.lookups import Lookups, LookupStage
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
 from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
@@ -35,9 +37,9 @@ from streamling.plan.sql.shapes import branches, cte_name, drops_rows, table_nam
 from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
 from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.unions import Branch, union
-from streamling.plan.sql.values import identifier
+from streamling.plan.sql.values import Value, identifier
 from streamling.plan.sql.worker_calls import call_in_lambda
-from streamling.plan.types import OPERATION_COLUMN, STRING, DataType, Field, Schema
+from streamling.plan.types import BOOLEAN, OPERATION_COLUMN, STRING, DataType, Field, Schema
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class Query:
     reads      the columns it reads, by the reference name of their table; every input has an entry
     functions  the plugin functions it calls
     parameters the parameters in the text that are bound per epoch: EPOCH_NOW, EPOCH_SEED
-    dynamic_tables   the dynamic tables it looks values up in; in the text the calls are as written
+    dynamic_tables   the calls with which it looks values up in dynamic tables
+    lookups    the views with the results of these calls that the text reads, in the order in which they can be made
+    copied     the column of the input that is its only column besides the operation, unchanged in every row
     joins      its joins with lookups
     cautions   warnings about probable mistakes, with their positions
     """
@@ -60,8 +64,25 @@ class Query:
     functions: frozenset[str]
     parameters: frozenset[str]
     dynamic_tables: tuple[DynamicCheck, ...] = ()
+    lookups: tuple[LookupStage, ...] = ()
+    copied: str | None = None
     cautions: tuple[tuple[str, Where | None], ...] = ()
     joins: tuple[LookupJoin, ...] = ()
+
+    @property
+    def all_text(self) -> str:
+        """Everything that is computed: two queries with the same one give the same rows of the same rows."""
+        return "\n".join([self.text, *(f"{stage.view}: {stage.text}" for stage in self.lookups)])
+
+    def reads_view(self, view: str) -> bool:
+        """Whether Spark reads the view; it need not, if lookups take the rows as they are."""
+        computed = [stage.rows for stage in self.lookups if stage.is_computed]
+        return any(identifier(view) in text for text in (self.text, *computed))
+
+    def count_reads(self, view: str) -> int:
+        """How often it reads a view, directly or by its lookups."""
+        through = sum(self.count_reads(s.view) for s in self.lookups if identifier(view) in s.rows)
+        return self.text.count(identifier(view)) + through
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,7 @@ class Expression:
 
 _NO_FUNCTIONS: Mapping[str, Function] = {}
 _NO_LOOKUPS: Mapping[str, LookupTable] = {}
+_NO_TABLES: Mapping[str, Schema] = {}
 
 
 def compile_query(
@@ -91,6 +113,8 @@ def compile_query(
     functions: Mapping[str, Function] = _NO_FUNCTIONS,
     deletes: tuple[str, ...] | None = None,
     lookups: Mapping[str, LookupTable] = _NO_LOOKUPS,
+    tables: Mapping[str, Schema] = _NO_TABLES,
+    aligned: bool = False,
 ) -> Query:
     """The statement as Spark SQL.
 
@@ -99,11 +123,14 @@ def compile_query(
     deletes         the primary key of the rows, if updates and deletes that do not match a WHERE become deletes; the
                     statement must have no `deletion_problems`
     lookups         the lookups that it joins, by reference name
+    tables          the columns that can be fetched from each dynamic table, by its reference name
+    aligned         one row per row of the input: NULL and the operation for a row that does not match the WHERE. The
+                    statement must be `flat`
     Raises UserError, or InvalidPipeline with all problems.
     """
     salts = make_salts(statement._origin.node)
     joiner = Joiner(statement._origin, lookups, functions, salts)
-    compiler = _Queries(statement._origin, inputs, views, functions, salts, deletes, joiner)
+    compiler = _Queries(statement._origin, inputs, views, functions, salts, deletes, joiner, tables, aligned)
     try:
         branch = compiler.query(statement._tree, {}, outermost=True)
     except RecursionError as error:
@@ -113,7 +140,8 @@ def compile_query(
     raise_all(compiler.problems)
     if branch is None:
         raise AssertionError("a query is broken but has no problem")
-    _check_worker_calls(statement._origin, branch.text)
+    for text in (branch.text, *(stage.text for stage in branch.needs.lookups)):
+        _check_worker_calls(statement._origin, text)
     return Query(
         branch.text,
         Schema(branch.fields),
@@ -121,6 +149,8 @@ def compile_query(
         branch.needs.functions,
         branch.needs.parameters,
         statement.checked_tables,
+        branch.needs.lookups,
+        compiler.copied if statement.flat else None,
         tuple(compiler.cautions),
         branch.needs.joins,
     )
@@ -164,6 +194,22 @@ def _check_worker_calls(origin: SqlOrigin, text: str) -> None:
         raise origin.error(SQL_UNSUPPORTED, message, hint="compute it in a transform before this one")
 
 
+def _copied_column(columns: Sequence[Column], scope: Scope) -> str | None:
+    """The column of the input that is the only one besides the operation."""
+    texts = [column.value.text for column in columns if column.name != OPERATION_COLUMN]
+    return next((name for name in scope.columns.names if texts == [identifier(name)]), None)
+
+
+def _nulled(columns: Sequence[Column], condition: str) -> list[Column]:
+    """All columns but the operation are NULL where the condition does not hold."""
+    return [
+        column
+        if column.name == OPERATION_COLUMN
+        else replace(column, value=Value(f"CASE WHEN {condition} THEN {column.value.text} END", column.value.type))
+        for column in columns
+    ]
+
+
 class _BrokenQuery(Exception):
     """A query has no columns because of problems already reported."""
 
@@ -185,14 +231,15 @@ class _Relation:
     def computed(self) -> frozenset[str]:
         return self.query.computed if self.query is not None else frozenset()
 
-    def needs(self, compiler: Compiler, joins: tuple[LookupJoin, ...]) -> Dependencies:
+    def needs(self, compiler: Compiler, joins: tuple[LookupJoin, ...], lookups: Sequence[LookupStage]) -> Dependencies:
         """The dependencies of a SELECT whose expressions are compiled.
 
         A SELECT from a table depends on the columns it reads. A nested query computes all its columns, used or not.
         """
         columns = frozenset(name for name in compiler.reads if name in self.scope.columns)
         reads = {self.table: columns} if self.table is not None else {}
-        own = Dependencies(reads, frozenset(compiler.plugin_functions), frozenset(compiler.parameters), joins)
+        functions, parameters = frozenset(compiler.plugin_functions), frozenset(compiler.parameters)
+        own = Dependencies(reads, functions, parameters, joins, tuple(lookups))
         return own if self.query is None else merge((self.query.needs, own))
 
 
@@ -205,6 +252,10 @@ class _Queries:
     salts: Iterator[str]
     deletes: tuple[str, ...] | None
     joiner: Joiner
+    tables: Mapping[str, Schema] = field(default_factory=dict)
+    aligned: bool = False
+    lookup_count: int = 0
+    copied: str | None = None
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
 
@@ -271,7 +322,7 @@ class _Queries:
     def _select(self, node: exp.Select, known: Mapping[str, Branch], outermost: bool) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
         joined = self._join(node, relation)
-        compiler = Compiler(self.origin, joined.scope, self.functions, self.salts)
+        compiler = Compiler(self.origin, joined.scope, self.functions, self.salts, Lookups(self.tables))
         compiler.reads.update(joined.reads)
         compiler.parameters.update(joined.parameters)
         problems_before = len(self.problems)
@@ -280,11 +331,16 @@ class _Queries:
         where = " AND ".join(filter(None, (joined.matches, self._where(node, compiler))))
         if len(self.problems) > problems_before:
             raise _BrokenQuery
-        rows = joined.text
+        if guard is not None:
+            compiler.reads.add(OPERATION_COLUMN)
+        if self.aligned and where:
+            columns, where = _nulled(columns, where), ""
+        lookups = self._lookups(relation, joined, compiler)
+        self.copied = None if where or lookups else _copied_column(columns, relation.scope)
+        rows = identifier(lookups[-1].view) if lookups else joined.text
         if ROW_NUMBER in compiler.row_numbers:
             rows = number_rows(rows)
         if guard is not None:
-            compiler.reads.add(OPERATION_COLUMN)
             columns, rows, where = guard.apply(columns), guard.rows(rows, where), ""
         elif ITEM_NUMBER in compiler.row_numbers:
             columns, rows = number_items(columns, rows, where)
@@ -294,7 +350,7 @@ class _Queries:
         return Branch(
             f"SELECT {', '.join(texts)} FROM {rows}{f' WHERE {where}' if where else ''}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
-            needs=relation.needs(compiler, joined.joins),
+            needs=relation.needs(compiler, joined.joins, lookups),
             appended=columns[-1].appended,
             computed=computed_columns(columns, relation.computed) if self.deletes is not None else frozenset(),
             matching=guard is not None and not outermost,
@@ -306,6 +362,21 @@ class _Queries:
         except UserError as error:
             self._problem(error)
             raise _BrokenQuery from None
+
+    def _lookups(self, relation: _Relation, joined: JoinedRows, compiler: Compiler) -> list[LookupStage]:
+        """The lookups that a SELECT needs, over the columns that it reads."""
+        if compiler.lookups is None or not compiler.lookups.calls:
+            return []
+        columns = [f for f in joined.scope.fields if f.name in compiler.reads]
+        columns += [Field(MATCH, BOOLEAN)] if relation.matching else []
+        view = self.views[relation.table] if relation.table is not None and not joined.joins else None
+        return compiler.lookups.stages(joined.text, view, columns, iter(self._view_name, ""))
+
+    def _view_name(self) -> str:
+        """A name that no other statement uses."""
+        self.lookup_count += 1
+        digest = hashlib.sha256(f"{self.origin.node}\n{self.origin.sql}".encode()).hexdigest()[:16]
+        return f"lookup_{digest}_{self.lookup_count}"
 
     def _guard(self, node: exp.Select, relation: _Relation, outermost: bool, *, joins: bool) -> Guard | None:
         """None if all rows match, or if rows that do not match are dropped. `joins`: an inner join drops some."""

@@ -49,6 +49,11 @@ class Scope:
     qualifier: str | None = None
     joined: tuple[JoinedTable, ...] = ()
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All columns, as they are in the Spark text."""
+        return (*self.columns, *(table.field(f) for table in self.joined for f in table.columns))
+
     def is_qualifier(self, names: Sequence[str]) -> bool:
         return any(_means(qualifier, names) for qualifier in (self.qualifier, *(t.qualifier for t in self.joined)))
 

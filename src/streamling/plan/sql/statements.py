@@ -10,7 +10,7 @@ from sqlglot import TokenType, exp
 from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError, Where
 from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.functions.streamling_functions import DYNAMIC_TABLE_CHECK
+from streamling.plan.sql.functions.streamling_functions import LOOKUPS
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere, offset_of
 from streamling.plan.sql.shapes import Shapes, drops_rows, table_name
 from streamling.plan.sql.syntax import checked_tokens, similar_keyword, tree_of
@@ -32,7 +32,7 @@ MAX_LENGTH = 500_000
 
 @dataclass(frozen=True, slots=True)
 class DynamicCheck:
-    """One call of `dynamic_table_check`.
+    """One call of `dynamic_table_check` or `dynamic_table_get`.
 
     table     the reference name of the table
     negated   whether the call is the operand of NOT
@@ -48,7 +48,7 @@ class Statement:
     """A parsed query whose shapes are accepted.
 
     tables           the inputs it reads, as unique reference names in order of appearance, without names of CTEs
-    checked_tables   the calls of `dynamic_table_check`, in order of appearance
+    checked_tables   the calls that look values up in dynamic tables, in order of appearance
     lookups          the lookups it joins, as unique reference names in order of appearance
     """
 
@@ -63,6 +63,12 @@ class Statement:
         """Whether it has one input and makes at most one row of each row: only projections and filters."""
         calls = (function_name(call) for call in self._tree.find_all(exp.Anonymous))
         return len(self.tables) == 1 and self._tree.find(exp.Union, exp.Explode) is None and UNNEST not in calls
+
+    @property
+    def flat(self) -> bool:
+        """Whether it is one SELECT that reads an input, without nested queries."""
+        tree = self._tree
+        return isinstance(tree, exp.Select) and len(list(tree.find_all(exp.Select))) == 1
 
     @property
     def filters(self) -> bool:
@@ -99,11 +105,11 @@ def parse(
 
 
 def dynamic_checks(tree: exp.Expr, origin: SqlOrigin) -> list[DynamicCheck]:
-    """The calls of `dynamic_table_check` whose table name is a literal; other names are not known before the run."""
+    """The calls whose table name is a literal; other names are not known before the run."""
     checks: list[tuple[int, DynamicCheck]] = []
     for call in tree.find_all(exp.Anonymous):
         name = call.expressions[0] if call.expressions else None
-        if function_name(call) == DYNAMIC_TABLE_CHECK and isinstance(name, exp.Literal) and name.is_string:
+        if function_name(call) in LOOKUPS and isinstance(name, exp.Literal) and name.is_string:
             offset = offset_of(call) or 0
             where = origin.locate(*origin.place(offset))
             checks.append((offset, DynamicCheck(name.name.lower(), _is_negated(call), where)))

@@ -128,7 +128,9 @@ class PostgresTables(PostgresServer):
 class DynamicTableBackend(SettingBlock):
     """Where dynamic tables are stored."""
 
-    max_batch_size: Int = Field(default=1000, ge=1, description="Values per lookup or insert statement.")
+    max_batch_size: Int = Field(
+        default=100_000, ge=1, description="Maximum number of values in one lookup or insert statement."
+    )
     postgres: PostgresTables = Field(default_factory=PostgresTables, description="Connection of all dynamic tables.")
 
 

@@ -7,52 +7,51 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamling.connector import Epoch
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
-from streamling.engine.data.spark_rows import make_frame, make_table
+from streamling.engine.data.spark_rows import make_table
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
-from streamling.engine.data.steps.left_out import remaining_frame
+from streamling.engine.data.steps.lookup import LookupStep
+from streamling.engine.data.steps.query_input import QueryInput, SomeRows, run_query
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql.epoch import EPOCH_NOW, EPOCH_SEED
-from streamling.plan.sql.values import identifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 # A line of a physical plan: branches of the tree, optionally the number of its generated code, then the operator.
 _SHUFFLE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(?:Reused)?Exchange\b(?! .*BroadcastExchange)", re.MULTILINE)
 
 
 class QueryStep:
-    def __init__(
-        self, node: PlannedNode, inputs: tuple[PlannedNode, ...], lookups: JoinedLookups | None = None
-    ) -> None:
+    def __init__(self, node: PlannedNode, inputs: tuple[PlannedNode, ...], joined: JoinedLookups | None = None) -> None:
         if node.query is None:
             raise AssertionError(node)
         self.node = node
         self._query = node.query
         self._inputs = inputs
-        self._lookups = lookups
+        self._joined = joined
+        self._lookups = [LookupStep(node, stage, node.query.parameters) for stage in node.query.lookups]
+        self._reads_view = {input_.view: node.query.reads_view(input_.view) for input_ in inputs}
+        """Whether Spark needs the rows of an input: not if they are only looked up in this process."""
         self._checked = False
         self._views = threading.Lock()
+        self.input_rows: Callable[[Results], NodeRows] | None = None
+        """The rows of its only input, if they are others than those of the node."""
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
-        if self._lookups is not None:
-            self._lookups.frames(results)  # before the inputs become frames: it may compute them
+        if self._joined is not None:
+            self._joined.frames(results)  # before the inputs become frames: it may compute them
         inputs = {
-            input_.id: remaining_frame(results, results.rows(input_.id), results.left_out(self.node.id, input_.id))
+            input_.view: QueryInput(results, self.rows_of(results, input_), results.left_out(self.node.id, input_.id))
             for input_ in self._inputs
         }
         frame = self._frame(results, inputs)
@@ -67,7 +66,7 @@ class QueryStep:
         """Find the rows that the query cannot compute, so that `rows` leaves them out. False: there are none."""
         found = False
         for input_ in self._inputs:
-            rows = results.rows(input_.id)
+            rows = self.rows_of(results, input_)
             left_out = results.left_out(self.node.id, input_.id)
             search = RowSearch(results.session, self.node.spec.name, partial(self._frame_over, results, input_))
             bad_rows = tuple(search.bad_rows(left_out.filter(rows.batches(limited=False))))
@@ -83,13 +82,13 @@ class QueryStep:
     @property
     def is_simple(self) -> bool:
         """Whether it reads one node, once: the rows of its result are in the order of its input."""
-        return len(self._inputs) == 1 and self._query.text.count(identifier(self._inputs[0].view)) == 1
+        return len(self._inputs) == 1 and self._query.count_reads(self._inputs[0].view) == 1
 
     def input_number(self, results: Results, number: int) -> int:
         """The number of the input's row that gave this row of the result of a simple query."""
         (input_,) = self._inputs
         left_out = results.left_out(self.node.id, input_.id)
-        rows = results.rows(input_.id)
+        rows = self.rows_of(results, input_)
         table = make_table(rows.schema, list(left_out.filter(rows.batches(limited=False))))
         # Most queries give one row per row.
         low, high, guess = 0, table.num_rows - 1, min(number, table.num_rows - 1)
@@ -103,28 +102,39 @@ class QueryStep:
         return left_out.original(low)
 
     def _count(self, results: Results, input_: PlannedNode, table: pa.Table) -> int:
-        schema = results.rows(input_.id).schema
+        """The number of rows of the result, if the input has only these rows, its first ones."""
+        import numpy as np
+
+        left_out = results.left_out(self.node.id, input_.id)
+        numbers = np.asarray(left_out.originals(range(table.num_rows)), np.int64)
+        rows = SomeRows(results.session, self.rows_of(results, input_).schema, table, numbers)
         with spark_errors(self.node.spec.name):
-            return int(self._frame(results, {input_.id: make_frame(results.session, schema, table)}).count())
+            return int(self._frame(results, {input_.view: rows}).count())
 
     def _frame_over(self, results: Results, input_: PlannedNode, table: pa.Table) -> DataFrame:
         """The query over these rows of one input, without rows of the others."""
-        frames = {}
+        inputs = {}
         for one in self._inputs:
-            schema = results.rows(one.id).schema
+            schema = self.rows_of(results, one).schema
             rows = table if one.id == input_.id else arrow_schema(schema).empty_table()
-            frames[one.id] = make_frame(results.session, schema, rows)
-        return self._frame(results, frames)
+            inputs[one.view] = SomeRows(results.session, schema, rows)
+        return self._frame(results, inputs)
 
-    def _frame(self, results: Results, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    def _frame(self, results: Results, inputs: Mapping[str, QueryInput]) -> DataFrame:
         # Once a frame is analysed it does not need the views any more: other steps may use their names.
         with self._views:
             for input_ in self._inputs:
-                inputs[input_.id].createOrReplaceTempView(input_.view)
-            if self._lookups is not None:
-                for view, rows in self._lookups.frames(results).items():
+                if self._reads_view[input_.view]:
+                    inputs[input_.view].frame.createOrReplaceTempView(input_.view)
+            if self._joined is not None:
+                for view, rows in self._joined.frames(results).items():
                     rows.createOrReplaceTempView(view)
+            for lookup in self._lookups:
+                lookup.add_view(results, inputs)
             return run_query(results.session, self._query.text, self._query.parameters, results.epoch)
+
+    def rows_of(self, results: Results, input_: PlannedNode) -> NodeRows:
+        return results.rows(input_.id) if self.input_rows is None else self.input_rows(results)
 
     def _check_order(self, frame: DataFrame) -> None:
         """Raises BugError for a shuffle: rows keep their order only if none moves to another partition. Broadcasts
@@ -138,10 +148,3 @@ class QueryStep:
 def has_shuffle(plan: str) -> bool:
     """Whether a physical plan, as Spark prints it, moves rows between partitions."""
     return _SHUFFLE.search(plan) is not None
-
-
-def run_query(session: SparkSession, text: str, parameters: frozenset[str], epoch: Epoch) -> DataFrame:
-    if not parameters:
-        return session.sql(text)
-    values = {EPOCH_NOW: _EPOCH_START + timedelta(microseconds=epoch.now_us), EPOCH_SEED: epoch.seed}
-    return session.sql(text, args={name: values[name] for name in sorted(parameters)})

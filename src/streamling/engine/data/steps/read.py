@@ -16,7 +16,7 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_rows import make_frame, make_table
 from streamling.engine.data.steps.left_out import remaining_frame
-from streamling.engine.data.steps.query import run_query
+from streamling.engine.data.steps.query_input import run_query
 from streamling.engine.data.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
@@ -35,17 +35,32 @@ class ReadStep:
         self.reader = source.reader()
         self._on_error = on_error
         self._reports = reports
+        self.read_unfiltered = False
+        """Whether a dynamic table is filled with rows that the source's filter drops."""
 
     def rows(self, results: Results, intake: Intake | None, *, shared: bool) -> NodeRows:
         """`intake` is None for a source that gives nothing to this epoch."""
         if not self.selects:
             return self._read(results, intake, shared=shared)
-        read = self._read(results, intake, shared=False)
+        read = self._read(results, intake, shared=self.read_unfiltered)
         results.rows_as_read[self.node.id] = read
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
         if shared and intake is not None and intake.large:
             frame = results.persist(frame)
         return NodeRows(results, self.node, frame=frame, shared=shared)
+
+    def unfiltered_rows(self, results: Results) -> NodeRows:
+        """The rows without the filter of the source."""
+        read, select = results.rows_as_read[self.node.id], self._source.select
+        if select is None or select.condition is None:
+            return results.rows(self.node.id)
+        frame = self._select(results, remaining_frame(results, read, self._left_out(results)), filtered=False)
+        return NodeRows(results, self.node, frame=frame)
+
+    @property
+    def filters(self) -> bool:
+        """Whether Spark filters the rows of the reader."""
+        return self._source.select is not None and self._source.select.condition is not None
 
     @property
     def selects(self) -> bool:
@@ -97,10 +112,12 @@ class ReadStep:
     def _select_from(self, results: Results, table: pa.Table) -> DataFrame:
         return self._select(results, make_frame(results.session, self._source.columns, table))
 
-    def _select(self, results: Results, frame: DataFrame) -> DataFrame:
+    def _select(self, results: Results, frame: DataFrame, *, filtered: bool = True) -> DataFrame:
         select = self._source.select
         if select is None:
             return frame
+        if not filtered:
+            select = replace(select, condition=None)
         view = f"{self.node.view}_read"
         frame.createOrReplaceTempView(view)
         return run_query(results.session, select.query(view), select.parameters, results.epoch)

@@ -50,9 +50,13 @@ class Function:
 
         place   the row number and the salt of the call, for a function that takes them
         """
-        self.check_count(len(arguments))
-        admitted = [*(self._admit(position, value) for position, value in enumerate(arguments)), *place]
+        admitted = [*self.admit(arguments), *place]
         return self._build_once(admitted) if self.once else self.build(admitted)
+
+    def admit(self, arguments: Sequence[Value]) -> list[Value]:
+        """The arguments as the function needs them; raises Refusal."""
+        self.check_count(len(arguments))
+        return [self._admit(position, value) for position, value in enumerate(arguments)]
 
     def check_count(self, number: int) -> None:
         """Raise Refusal if the function does not accept this number of arguments."""

@@ -177,17 +177,20 @@ def _base(value: Value) -> int | None:
     return base if 2 <= base <= 36 else None
 
 
-def _dynamic_table_check(arguments: Sequence[Value]) -> Value:
-    """Compiled to a call: the contents of the table are known only when the pipeline runs."""
-    name, value = arguments
+def _looked_up(value: Value) -> Value:
     if value.type == NULL:
         value = cast_to(value, STRING)
     if value.type not in (STRING, list_of(STRING)):
         raise Refusal(
-            f"`dynamic_table_check(name, value)` looks up text or a list of text, got {value.type}",
+            f"expected text or a list of text, got {value.type}",
             hint="cast the value: dynamic_table_check(name, value::text)",
         )
-    return Value(f"{DYNAMIC_TABLE_CHECK}({name.text}, {value.text})", BOOLEAN, value.nullable)
+    return value
+
+
+def _no_build(arguments: Sequence[Value]) -> Value:
+    """Calls of these functions have no Spark text: they are answered before Spark runs the query."""
+    raise AssertionError(arguments)
 
 
 def _structs(value: Value) -> Value:
@@ -201,6 +204,9 @@ def _number_text(value: Value) -> Value:
 
 
 DYNAMIC_TABLE_CHECK = "dynamic_table_check"
+DYNAMIC_TABLE_GET = "dynamic_table_get"
+LOOKUPS = frozenset({DYNAMIC_TABLE_CHECK, DYNAMIC_TABLE_GET})
+"""The functions that look values up in dynamic tables."""
 _STRUCTS = Parameter("a list of structs", _structs)
 _SPLIT = Function("_gs_split_string_to_array(text[, separator])", (TEXT, TEXT), _split_string, optional=1)
 
@@ -227,5 +233,8 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "reverse_bytes32": Function("reverse_bytes32(bytes)", (ANY,), _reverse_bytes),
     "coalesce_meta": Function("coalesce_meta(value, ..)", (ANY,), _coalesce_meta, variadic=True),
-    DYNAMIC_TABLE_CHECK: Function("dynamic_table_check(name, value)", (TEXT, ANY), _dynamic_table_check),
+    DYNAMIC_TABLE_CHECK: Function(
+        "dynamic_table_check(name, value)", (TEXT, Parameter("text or a list of text", _looked_up)), _no_build
+    ),
+    DYNAMIC_TABLE_GET: Function("dynamic_table_get(name, key, column)", (LITERAL_TEXT, TEXT, LITERAL_TEXT), _no_build),
 }

@@ -1,0 +1,48 @@
+"""What keeps the values of a dynamic table. It answers for all values of an epoch at once, in the driver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamling.connector.runtime import Runtime
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer of a table for some keys, in their order."""
+
+    present: pa.BooleanArray
+    """Whether the table has the key."""
+    columns: Mapping[str, pa.Array]
+    """The values of its other columns; NULL where it does not have the key."""
+
+
+class TableBackend(ABC):
+    """A set of texts, each with the values of some columns, that queries look up while the pipeline runs."""
+
+    def attach(self, runtime: Runtime) -> None:
+        """Called once, before `open`."""
+        return
+
+    def open(self) -> None:
+        """Called once, before the first epoch: checks and prepares what keeps the texts. Called again if it fails
+        transiently."""
+        return
+
+    @abstractmethod
+    def look_up(self, keys: pa.StringArray) -> Found:
+        """Look up keys, which are unique and not NULL. One call per query and epoch, whatever the number of keys."""
+
+    @abstractmethod
+    def add(self, keys: pa.StringArray) -> None:
+        """Add keys, which are unique and not NULL, durably if the table is durable. `look_up` finds them at once.
+        Called again with the same keys if an epoch is replayed."""
+
+    def close(self) -> None:
+        return
