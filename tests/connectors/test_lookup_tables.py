@@ -74,6 +74,9 @@ def test_declared_types_are_not_inferred(tmp_path: Path) -> None:
     options = FILE.format(path=tmp_path / "names.csv", format="csv")
     _, lookup = planned(options + ', schema: {zip: string, price: "decimal(10,2)"}')
     assert lookup.read().to_pylist() == [{"id": 1, "zip": "01099", "price": Decimal("0.10")}]
+    (caution,) = [caution for caution in planned(options)[0].cautions if caution.code == "TYPE_INFERRED"]
+    assert "column 'zip' is string" in caution.message
+    assert caution.hint == "set the type of the column in 'schema' of the lookup"
 
 
 def test_a_file_that_cannot_be_used_is_reported_before_the_run(tmp_path: Path) -> None:

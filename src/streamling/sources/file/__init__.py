@@ -157,11 +157,12 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             where=node.locate("path"),
             hint=error.hint,
         ) from error
-    cautions = tuple(_caution(node, change) for change in changes)
+    cautions = tuple(inferred_caution(node, change) for change in changes)
     return Discovery(columns, cautions=cautions, carries_changes=has_operations)
 
 
-def _caution(node: NodeSpec, change: Change) -> Caution:
+def inferred_caution(node: NodeSpec, change: Change, owner: str = "source") -> Caution:
+    """The warning about a column whose first values do not have the type that they seem to have."""
     from streamling.formats.arrow import logical_type
 
     inferred, type_ = (logical_type(type_, change.column) for type_ in (change.inferred, change.type))
@@ -169,7 +170,7 @@ def _caution(node: NodeSpec, change: Change) -> Caution:
         message = f"column '{change.column}' is {type_}, and rows like the one with {change.example} are bad rows"
     else:
         message = f"column '{change.column}' is {type_}: as {inferred}, {change.example} would be another value"
-    return node.caution(TYPE_INFERRED, message, "path", hint="set the type of the column in 'schema' of the source")
+    return node.caution(TYPE_INFERRED, message, "path", hint=f"set the type of the column in 'schema' of the {owner}")
 
 
 def _build(node: NodeSpec, settings: Settings) -> FileSource:

@@ -14,13 +14,13 @@ from streamling.errors import (
     FILE_CHANGED,
     LOOKUP,
     SCHEMA_NOT_FOUND,
-    TYPE_INFERRED,
     PermanentError,
     StreamlingError,
     TransientError,
     UserError,
 )
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, DataType, Schema
+from streamling.sources.file import inferred_caution
 from streamling.sources.file.listing import SourceFile, file_system
 from streamling.sources.file.reader import format_module
 from streamling.sources.file.storage import check_unchanged, storage_errors
@@ -58,20 +58,10 @@ def look_up_file_columns(node: NodeSpec, path: str, format_: str, declared: Mapp
             f"{node.described()}: {error.message}",
             node=node.name,
             where=node.locate("path"),
-            hint=error.hint and error.hint.replace("'schema' of the source", "'schema' of the lookup"),
+            hint="set the type of the column in 'schema' of the lookup" if error.hint else None,
         ) from error
     fields = tuple(f for f in columns if has_operations or f.name != OPERATION_COLUMN)
-    cautions = tuple(
-        node.caution(
-            TYPE_INFERRED,
-            f"column '{change.column}': its first values would be changed by the type {change.inferred}, for instance "
-            f"{change.example}",
-            "path",
-            hint="set the type of the column in 'schema' of the lookup",
-        )
-        for change in changes
-    )
-    return Discovery(Schema(fields), cautions=cautions)
+    return Discovery(Schema(fields), cautions=tuple(inferred_caution(node, change, "lookup") for change in changes))
 
 
 class FileLookup(Lookup):
