@@ -168,6 +168,9 @@ def test_all_that_does_not_fit_is_said_with_table_and_column(database: Database)
     database.execute("CREATE TABLE stats.totals (account text, balance bigint, n bigint)")
     with pytest.raises(UserError, match=r'ALTER TABLE "stats"."totals" ADD UNIQUE \("account"\)'):
         aggregate_sink(database).__enter__()
+    database.execute("DROP TABLE stats.totals; ALTER TABLE stats.landed DROP COLUMN id")
+    with pytest.raises(UserError, match=r'stats.landed does not fit the input:\n.*"id" of relation'):
+        aggregate_sink(database, BALANCE + RETRACT).__enter__()
 
 
 def test_a_second_start_changes_nothing_and_needs_no_right_to(database: Database) -> None:

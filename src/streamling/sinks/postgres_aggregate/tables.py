@@ -96,17 +96,20 @@ class AggregateTables:
             raise UserError(TABLE_UNFIT, f"{self.node.described()}: {text}", node=self.node.name, hint=hint)
         self._create(table, self._values_columns, self.key)
         groups = [group_column(group.name) for group in self.result.groups if group.value is not None]
-        edges = [c.value for c in self.result.computed if c.is_edge and c.value and c.value.ddl not in _LONG_VALUES]
-        indexed = [[*groups, value_column(value.column)] for value in dict.fromkeys(edges)] or [groups]
+        values = [column.value for column in self.result.computed if column.is_edge and column.value]
+        edges = dict.fromkeys(value.column for value in values if value.ddl not in _LONG_VALUES)
+        indexed = [[*groups, value_column(column)] for column in edges] or [groups]
         for columns in filter(None, indexed):
             self.session.execute(f"CREATE INDEX ON {table.sql} ({', '.join(map(quote, columns))})")
 
     @property
     def _values_columns(self) -> list[TableColumn]:
-        """Keys have the types of the landing table, so that both compare them in the same way."""
+        """Keys have the types of the landing table, so that both compare them in the same way. If it lacks one, the
+        check tells."""
         landed = existing_columns(self.session, self.names.landing)
         inputs = {column.name: column for column in self.columns}
-        keys = [replace(inputs[name], ddl=landed[name].type_name.replace("%", "%%")) for name in self.key]
+        types = {name: landed[name].type_name.replace("%", "%%") for name in self.key if name in landed}
+        keys = [replace(inputs[name], ddl=types.get(name, inputs[name].ddl)) for name in self.key]
         return [*keys, *self._kept_columns(required=True)]
 
     def _kept_columns(self, *, required: bool = False) -> Iterator[TableColumn]:
