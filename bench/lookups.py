@@ -32,7 +32,7 @@ sinks:
 """
 _CHECK = "dynamic_table_check('known', name)"
 _CACHE = ", time_column: updated_at, cache: true"
-_ROWS, _EPOCH_ROWS = 3_000_000, 100_000
+_ROWS, _EPOCH_ROWS = 2_000_000, 100_000
 _FILL = """
 DROP TABLE IF EXISTS public.known;
 CREATE TABLE public.known (value TEXT PRIMARY KEY, updated_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp());

@@ -49,7 +49,8 @@ FIRST_OF_EACH = """\
   seen: {type: dynamic_table, backend_type: InMemory, backend_entity_name: seen, populate: after,
          sql: "SELECT name FROM events WHERE kind = 'x'"}
   result: {type: sql, primary_key: id,
-           sql: "SELECT id FROM events WHERE kind <> 'z' AND NOT dynamic_table_check('seen', name)"}
+           sql: "SELECT id, dynamic_table_check('seen', 'b') AS b FROM events
+                 WHERE kind <> 'z' AND NOT dynamic_table_check('seen', name)"}
 """
 
 
@@ -60,7 +61,8 @@ def test_the_first_row_of_each_value_passes_whatever_the_epochs_are(place: Works
     kinds = ["y", "x", "x", "x", "x", "x", "z", "x", "y", "x", "z", "x"]
     write(place, events(names, kind=kinds), FIRST_OF_EACH)
     place.run(**size).succeeded()
-    assert [row["id"] for row in place.rows("out", "json")] == [0, 1, 3, 7, 9]
+    rows = [(row["id"], row["b"]) for row in place.rows("out", "json")]
+    assert rows == [(0, False), (1, False), (3, False), (7, True), (9, True)]
 
 
 EVERYWHERE = """\
