@@ -21,6 +21,7 @@ from bench.http import http
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
 from bench.kafka_sink import kafka_sink
+from bench.lookups import lookups
 from bench.postgres import postgres
 from bench.postgres_aggregate import postgres_aggregate
 from bench.postgres_latency import postgres_latency
@@ -219,6 +220,7 @@ ALL = {
     "losses": losses,
     "files": files,
     "transform": transform,
+    "lookups": lookups,
     "python": python,
     "http": http,
     "script": script,

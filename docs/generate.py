@@ -62,6 +62,16 @@ SETTINGS = {
         "state_backend.postgres.state_table_name",
         "state_backend.postgres.acquire_timeout_secs",
     ),
+    "tables": (
+        "dynamic_table_backend.max_batch_size",
+        *(
+            f"dynamic_table_backend.postgres.{name}"
+            for name in (
+                *("host", "port", "db", "user", "password", "sslmode"),
+                *("dt_schema_name", "cache_enabled", "cache_refresh_debounce_ms"),
+            )
+        ),
+    ),
     "epoch": (
         "epoch.driver_rows",
         "epoch.rows",

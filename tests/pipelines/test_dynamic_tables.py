@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamling.dev.topics import Message
+from support.doc_pages import ROOT
 from support.harness import Workspace
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import Database, PostgresServer
@@ -48,7 +49,8 @@ FIRST_OF_EACH = """\
   seen: {type: dynamic_table, backend_type: InMemory, backend_entity_name: seen, populate: after,
          sql: "SELECT name FROM events WHERE kind = 'x'"}
   result: {type: sql, primary_key: id,
-           sql: "SELECT id FROM events WHERE kind <> 'z' AND NOT dynamic_table_check('seen', name)"}
+           sql: "SELECT id, dynamic_table_check('seen', 'b') AS b FROM events
+                 WHERE kind <> 'z' AND NOT dynamic_table_check('seen', name)"}
 """
 
 
@@ -59,7 +61,8 @@ def test_the_first_row_of_each_value_passes_whatever_the_epochs_are(place: Works
     kinds = ["y", "x", "x", "x", "x", "x", "z", "x", "y", "x", "z", "x"]
     write(place, events(names, kind=kinds), FIRST_OF_EACH)
     place.run(**size).succeeded()
-    assert [row["id"] for row in place.rows("out", "json")] == [0, 1, 3, 7, 9]
+    rows = [(row["id"], row["b"]) for row in place.rows("out", "json")]
+    assert rows == [(0, False), (1, False), (3, False), (7, True), (9, True)]
 
 
 EVERYWHERE = """\
@@ -198,3 +201,17 @@ transforms:
     settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "NUM_RECORDS_BEFORE_STOP": 1}
     place.run(**settings).succeeded()
     assert [(row["id"], row["x"]) for row in place.rows("out", "json")] == [(2, True)]
+
+
+@pytest.mark.servers
+def test_the_examples_run(place: Workspace, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    database.execute("CREATE TABLE vips (name TEXT PRIMARY KEY, tier TEXT); INSERT INTO vips VALUES ('c3', 'gold')")
+    for name in ("first_of_each", "vips"):
+        place.write((ROOT / "examples" / f"{name}.yaml").read_text())
+        place.run(APPLICATION_ID=name, EPOCH__ROWS=30, **connected(database)).succeeded()
+    unique = place.rows("out/unique_events", "json")
+    assert [row["event_id"] for row in unique] == [f"e-{n}" for n in range(50)]
+    orders = place.rows("out/vip_orders", "json")
+    assert [(row["id"], row["tier"]) for row in orders] == [(n, "gold") for n in range(3, 100, 10)]
+    assert len(database.rows("SELECT value FROM streamling.seen_events")) == 50

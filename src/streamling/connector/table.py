@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.connector.runtime import Runtime
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -25,10 +23,6 @@ class Found:
 
 class TableBackend(ABC):
     """A set of texts, each with the values of some columns, that queries look up while the pipeline runs."""
-
-    def attach(self, runtime: Runtime) -> None:
-        """Called once, before `open`."""
-        return
 
     def open(self) -> None:
         """Called once, before the first epoch: checks and prepares what keeps the texts. Called again if it fails

@@ -104,7 +104,8 @@ class PostgresServer(DevServer):
         return f"{HOST}:{site.ports[self.name]}/{postgres_program.DATABASE}"
 
     def variables(self, site: Site) -> dict[str, str]:
-        """For sinks and for the state. STREAMLING__STATE_BACKEND__BACKEND_TYPE=Postgres is needed to store it there."""
+        """For sinks, dynamic tables and the state. STREAMLING__STATE_BACKEND__BACKEND_TYPE=Postgres is needed to store
+        the state there."""
         settings = {
             "HOST": HOST,
             "PORT": str(site.ports[self.name]),
@@ -114,8 +115,9 @@ class PostgresServer(DevServer):
         }
         secret = password(site)
         sink = {f"STREAMLING__POSTGRES_SINK__{key}": value for key, value in (settings | {"PASS": secret}).items()}
-        state = {**settings, "PASSWORD": secret}
-        return sink | {f"STREAMLING__STATE_BACKEND__POSTGRES__{key}": value for key, value in state.items()}
+        others = {**settings, "PASSWORD": secret}
+        blocks = [f"STREAMLING__{block}__POSTGRES__" for block in ("STATE_BACKEND", "DYNAMIC_TABLE_BACKEND")]
+        return sink | {f"{block}{key}": value for block in blocks for key, value in others.items()}
 
 
 def password(site: Site) -> str:

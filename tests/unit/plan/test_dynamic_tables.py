@@ -136,3 +136,60 @@ def test_what_an_author_should_know_of_a_cache_is_said_without_a_query() -> None
     cached = "  seen: {type: dynamic_table, backend_type: Postgres, backend_entity_name: t, cache: true}\n"
     (caution,) = planned(cached + asking("dynamic_table_check('seen', name)")).cautions
     assert "time_column" in caution.message
+
+
+AFTER = table(", populate: after, sql: SELECT name FROM orders")
+NESTED = asking("dynamic_table_check('seen', name)", "(SELECT * FROM orders) o")
+
+
+def test_rows_that_are_tested_one_after_the_other_must_be_those_of_the_input() -> None:
+    error = problem(AFTER + NESTED)
+    assert "must be looked up in a SELECT that reads 'orders' itself" in error.message
+    planned(table(", sql: SELECT name FROM orders") + NESTED)
+    nested = ", populate: after, sql: SELECT name FROM (SELECT name FROM orders) o"
+    assert "must be one SELECT over the input" in problem(table(nested)).message
+
+
+def test_a_table_cannot_be_filled_from_the_rows_that_it_selects() -> None:
+    filled = ", same_input: false, sql: SELECT name FROM asking"
+    error = problem(table(filled) + asking("dynamic_table_check('seen', name)"))
+    assert "which is filled from its own rows" in error.message
+    own = ", sql: \"SELECT name FROM orders WHERE dynamic_table_check('seen', name)\""
+    assert "which is filled from its own rows" in problem(table(own)).message
+    later = ", populate: after, same_input: false, sql: SELECT name FROM asking"
+    assert planned(table(later) + asking("NOT dynamic_table_check('seen', name)")).nodes
+
+
+def test_a_table_is_filled_before_it_is_asked() -> None:
+    first = '  zz: {type: sql, primary_key: id, sql: "SELECT * FROM others"}\n'
+    filled = table(", same_input: false, sql: SELECT name FROM zz")
+    names = [node.spec.name for node in planned(first + filled + asking("dynamic_table_check('seen', name)")).nodes]
+    assert names.index("seen") < names.index("asking")
+
+
+def customers(columns: str) -> str:
+    more = f"type: dynamic_table, backend_type: Postgres, backend_entity_name: c, columns: {columns}"
+    return f"  customers: {{{more}}}\n"
+
+
+def test_a_fetched_column_has_the_declared_type() -> None:
+    columns = "id, dynamic_table_get('CUSTOMERS', name, 'n') AS n"
+    query = f'  asking: {{type: sql, primary_key: id, sql: "SELECT {columns} FROM orders"}}\n'
+    plan = planned(customers("{n: int64}") + query)
+    assert [(f.name, str(f.type), f.nullable) for f in plan.node("asking").schema][1] == ("n", "int64", True)
+    assert plan.node("asking").asks == ("customers",)
+    error = problem(customers("{m: int64}") + query)
+    assert "the dynamic table 'customers' declares no column 'n'; its columns: m" in error.message
+
+
+def test_only_columns_that_postgres_can_give_are_declared() -> None:
+    assert "cannot be fetched from Postgres" in problem(customers("{n: [string]}")).message
+    in_memory = table(", columns: {n: int64}")
+    assert "is only allowed with 'backend_type: Postgres'" in problem(in_memory).message
+
+
+def test_a_filter_of_a_source_cannot_look_values_up() -> None:
+    head = HEAD.replace("name: \"concat('n', id)\"}", "name: \"dynamic_table_check('seen', 'x')\"}", 1)
+    with pytest.raises(InvalidPipeline) as caught:
+        make_plan(load_pipeline(head + table() + asking("id > 0") + TAIL, "p.yaml", kinds.kinds()))
+    assert "`dynamic_table_check` outside of the query of a transform" in caught.value.problems[0].message

@@ -151,7 +151,7 @@ class Dataflow:
         try:
             for node in self._plan.nodes:
                 if node.id in self._fills:
-                    results.dynamic_tables.fill(node)
+                    self._retry(partial(results.dynamic_tables.fill, node), f"node '{node.spec.name}'")
                 elif node.id in needed and node.spec.role is not Role.SINK:
                     self._add_rows(node, results)
         except BaseException:

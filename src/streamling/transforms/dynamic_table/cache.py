@@ -83,8 +83,7 @@ class CachedTable(TableBackend):
         try:
             with self._backend.errors("load"), session.transaction():
                 self._watermark = self._latest(session)
-                for part in self._copied.tables(self._backend.copy("true", session=session)):
-                    rows.add(part)
+                rows.add(self._copied.read(self._backend.copy("true", session=session)))
         finally:
             session.close()
         self._refreshed_at = time.monotonic()

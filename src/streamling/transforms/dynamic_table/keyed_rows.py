@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # A segment is merged with the one before it unless that is more than so many times larger.
 _MERGED_FACTOR = 2
 _ABSENT = -1
-_BYTES_PER_ENTRY = 16
+_BYTES_PER_ENTRY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Segment:
 
     rows: pa.Table
     hashes: Hashes
-    numbers: NDArray[np.int64]
+    numbers: NDArray[np.uint32]
 
     @property
     def keys(self) -> pa.Array:
@@ -66,7 +66,7 @@ def _segment(rows: pa.Table) -> _Segment:
     rows = rows.combine_chunks()
     hashes = hash_texts(rows.column(0).chunk(0))
     numbers = np.argsort(hashes)
-    return _Segment(rows, hashes[numbers], numbers)
+    return _Segment(rows, hashes[numbers], numbers.astype(np.uint32))
 
 
 def key_schema(columns: Sequence[pa.Field] = ()) -> pa.Schema:
@@ -101,10 +101,11 @@ class KeyedRows:
             self._segments.append(_merge(older, newer))
 
     def _without_known(self, rows: pa.Table) -> pa.Table:
-        """Rows that have only a key, those that are not there yet."""
-        keys = pc.unique(rows.column(0).combine_chunks())
-        new = pc.invert(self.look_up(keys).present)
-        return pa.Table.from_arrays([keys.filter(new)], schema=self._schema)
+        """Of rows that have only a key, those that are not there yet."""
+        if not self._segments or not rows.num_rows:
+            return rows
+        keys = pa.concat_arrays(rows.column(0).chunks)
+        return rows.filter(pc.invert(self.look_up(keys).present))
 
     def look_up(self, keys: pa.Array) -> Found:
         keys = keys.cast(self._schema.field(0).type)

@@ -74,11 +74,11 @@ class LookupStep:
                 tables.look_up(tables.node(ref), pa.concat_arrays(keys).unique())
 
     def _values(self, call: TableCall, rows: pa.Table) -> pa.Array:
-        """The value of each row; the same one for all rows is not repeated."""
+        """The value of each row."""
         import pyarrow as pa
 
         if not self._stage.is_computed and call.value.constant is not None:
-            return pa.array([call.value.constant], pa.string())
+            return pa.repeat(pa.scalar(call.value.constant, pa.string()), rows.num_rows)
         name = call.argument if self._stage.is_computed else self._stage.column_of(call)
         return rows.column(name).combine_chunks()
 
@@ -104,11 +104,8 @@ class LookupStep:
             return pa.nulls(rows, arrow_type(asked.call.type))
         found = tables.look_up(asked.table, asked.keys)
         if asked.call.fetched is not None:
-            answer = found.columns[asked.call.fetched].take(asked.codes)
-        else:
-            earlier = self._earlier(tables, asked, input_)
-            answer = asked.result(found.present.take(asked.codes), earlier)
-        return pa.concat_arrays([answer] * rows) if asked.constant and rows != 1 else answer
+            return found.columns[asked.call.fetched].take(asked.codes)
+        return asked.result(found.present.take(asked.codes), self._earlier(tables, asked, input_))
 
     def _earlier(self, tables: EpochTables, asked: _Asked, input_: QueryInput | None) -> NDArray[np.bool_] | None:
         """By value: whether an earlier row of this epoch adds it to a table with `populate: after`."""
@@ -130,7 +127,6 @@ class _Asked:
 
         self.call = call
         self.table = table
-        self.constant = call.value.constant is not None and len(values) == 1
         self._lists = values if pa.types.is_list(values.type) else None
         encoded = (values.flatten() if self._lists is not None else values).dictionary_encode()
         self.keys = encoded.dictionary
@@ -177,6 +173,5 @@ class _Asked:
         places = first_of_key.take(self.codes)
         known = places.is_valid().to_numpy(zero_copy_only=False)
         earlier = np.zeros(len(self.codes), bool)
-        own = numbers[self._rows] if not self.constant else numbers[:1]
-        earlier[known] = firsts[places.drop_null().to_numpy()] < own[known]
+        earlier[known] = firsts[places.drop_null().to_numpy()] < numbers[self._rows][known]
         return earlier
