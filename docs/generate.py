@@ -62,6 +62,14 @@ SETTINGS = {
         "state_backend.postgres.state_table_name",
         "state_backend.postgres.acquire_timeout_secs",
     ),
+    "clickhouse": (
+        "clickhouse_source.url",
+        "clickhouse_source.user",
+        "clickhouse_source.password",
+        "clickhouse_source.database",
+        "clickhouse_source.page_size",
+        "clickhouse_source.sort_key_range",
+    ),
     "epoch": (
         "epoch.driver_rows",
         "epoch.rows",
