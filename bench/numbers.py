@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 
+from bench.clickhouse import clickhouse
 from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
@@ -227,4 +228,5 @@ ALL = {
     "dead-letters": dead_letters,
     "postgres": postgres,
     "postgres-latency": postgres_latency,
+    "clickhouse": clickhouse,
 }

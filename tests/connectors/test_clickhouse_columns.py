@@ -186,7 +186,7 @@ def test_names_of_any_characters(clickhouse: ClickHouseServer, name: str) -> Non
 # Keys and engines
 
 
-@pytest.mark.parametrize("type_", ["Int32", "Int64", "UInt32", "UInt64"])
+@pytest.mark.parametrize("type_", ["Int64", "UInt16", "String", "DateTime", "UUID"])
 def test_the_key_is_the_whole_sorting_key(clickhouse: ClickHouseServer, type_: str) -> None:
     table(
         clickhouse, "shop.keys", f"b String, `a c` {type_}, d Date", "MergeTree ORDER BY (`a c`, b) PRIMARY KEY `a c`"
@@ -207,10 +207,7 @@ def test_a_sorting_key_that_computes_something_is_no_key_of_rows(clickhouse: Cli
         ("id Int64", "MergeTree ORDER BY tuple()", "no sorting key"),
         ("id Int64", "Memory", "no sorting key"),
         ("id Int64", "MergeTree ORDER BY intDiv(id, 2)", "begins with intDiv(id, 2), which is not a column"),
-        ("id String", "MergeTree ORDER BY id", "column 'id', which is String"),
-        ("id UInt16", "MergeTree ORDER BY id", "column 'id', which is UInt16"),
-        ("id Int128", "MergeTree ORDER BY id", "column 'id', which is Int128"),
-        ("id DateTime", "MergeTree ORDER BY id", "column 'id', which is DateTime"),
+        ("id Float64", "MergeTree ORDER BY id", "column 'id', which is Float64"),
         (
             "id Nullable(Int64)",
             "MergeTree ORDER BY id SETTINGS allow_nullable_key = 1",
