@@ -107,7 +107,12 @@ def test_text_that_is_not_utf_8_makes_its_row_bad(clickhouse: ClickHouseServer, 
     first, bad, last = everything(source(clickhouse, f"table_name: {name}"))
     assert (first["id"], last["id"]) == (1, 3)
     assert isinstance(bad, BadRow)
-    assert (bad.reason, bad.source["table"]) == ("decode_error", name)
+    assert (bad.reason, bad.source) == ("decode_error", {"table": name, "key": [2]})
+    made = source(clickhouse, f"table_name: {name}")
+    made.open({})
+    offer = made.offer(PLENTY)
+    assert offer is not None
+    assert [place["key"] for place in made.locator().places(offer.slices[0].parts[0])] == [[1], [2], [3]]
 
 
 def test_only_columns_that_the_pipeline_uses_are_read(clickhouse: ClickHouseServer, table: Create) -> None:
@@ -359,12 +364,12 @@ def test_a_query_that_takes_too_long_is_repeated_for_half_of_the_range(
     clickhouse: ClickHouseServer, table: Create
 ) -> None:
     name = table("k Int64, id Int64", "MergeTree ORDER BY (k, id)", "SELECT number < 50, number FROM numbers(100)")
-    with spoiling_proxy(clickhouse.url, "silent", "silent", silence=1.5) as proxy:
-        made = source(clickhouse, f"table_name: {name}", url=proxy.url, timeout=1)
+    with spoiling_proxy(clickhouse.url, "silent", "silent", silence=2.5) as proxy:
+        made = source(clickhouse, f"table_name: {name}", url=proxy.url, timeout=2)
         assert sorted(ids(everything(made))) == list(range(100))
         assert proxy.faults == []
-    with spoiling_proxy(clickhouse.url, *["silent"] * 3, silence=1.5) as proxy:
-        made = source(clickhouse, f"table_name: {name}, filter: id = 5", url=proxy.url, timeout=1, page_size=1)
+    with spoiling_proxy(clickhouse.url, *["silent"] * 3, silence=2.5) as proxy:
+        made = source(clickhouse, f"table_name: {name}, filter: id = 5", url=proxy.url, timeout=2, page_size=1)
         made.open({})
         offer = made.offer(PLENTY)
         assert offer is not None

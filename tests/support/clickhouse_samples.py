@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -132,8 +132,9 @@ class SpoilingProxy:
             return
         body = body[:-8] if fault == "short" else body
         handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
+        with suppress(ConnectionError):  # the client may have given up
+            handler.end_headers()
+            handler.wfile.write(body)
 
     def close(self) -> None:
         self._server.shutdown()

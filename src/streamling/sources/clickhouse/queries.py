@@ -55,9 +55,10 @@ class TableQueries:
         """The rows of a range, always in the same order: rows with the same key are ordered by their values."""
         return self._select(self.columns or ("1",), range_) + _clause(self.page_settings) + " FORMAT ArrowStream"
 
-    def places(self, range_: KeyRange) -> str:
-        """The keys of the rows that `rows` returns, in the same order."""
-        return self._select(tuple(key.shown for key in self.keys), range_) + _clause(self.settings)
+    def places(self, range_: KeyRange, number: int | None = None) -> str:
+        """The keys of the rows that `rows` returns, in the same order, or that of one row."""
+        one = f" LIMIT 1 OFFSET {number}" if number is not None else ""
+        return self._select(tuple(key.shown for key in self.keys), range_) + one + _clause(self.settings)
 
     def _select(self, columns: Sequence[str], range_: KeyRange) -> str:
         named = ", ".join(f"{sql} AS {ALIAS}{number}" for number, sql in enumerate(columns))

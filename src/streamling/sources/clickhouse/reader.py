@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamling.clients.clickhouse import ClickHouse, QueryTimeout, StreamedAnswer
 from streamling.connector import BadRow, Json, Reached
@@ -71,25 +71,34 @@ class ClickHouseReader:
             yield from self._rows(server, half)
 
     def _stream(self, server: ClickHouse, range_: KeyRange) -> Rows:
+        number = 0
         with server.stream(self.queries.rows(range_)) as answer:
             for batch in _batches(answer):
-                yield from self._shaped(batch)
+                for item in self._shaped(batch):
+                    if isinstance(item, str):
+                        yield BadRow("decode_error", item, self._place(server, range_, number))
+                        number += 1
+                    else:
+                        yield from _cut(item)
+                        number += item.num_rows
 
-    def _shaped(self, batch: pa.RecordBatch) -> Rows:
-        """The rows as the pipeline knows them; a row with text that is not UTF-8 is bad."""
+    def _place(self, server: ClickHouse, range_: KeyRange, number: int) -> Mapping[str, Json]:
+        (values,) = server.rows(self.queries.places(range_, number))
+        return place(self.queries, values)
+
+    def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | str]:
+        """The rows as the pipeline knows them; for a row with text that is not UTF-8, what is wrong with it."""
         import pyarrow as pa
 
         try:
-            shaped = self._cast(batch)
+            yield self._cast(batch)
         except pa.ArrowInvalid as error:
             if batch.num_rows == 1:
-                yield BadRow("decode_error", f"the row cannot be read: {error}", {"table": self.queries.name})
+                yield f"the row cannot be read: {error}"
                 return
             middle = batch.num_rows // 2
             for half in (batch.slice(0, middle), batch.slice(middle)):
                 yield from self._shaped(pa.concat_batches([half]))
-            return
-        yield from _cut(shaped)
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -123,12 +132,17 @@ class ClickHouseLocator:
         queries = self.reader.queries
         with self.reader.server() as server:
             for values in server.rows(queries.places(KeyRange.from_json(part))):
-                key: list[Json] = [key.to_json(str(v))["value"] for key, v in zip(queries.keys, values, strict=True)]
-                yield {"table": queries.name, "key": key}
+                yield place(queries, values)
 
     def rejects(self, parts: Sequence[Json], numbers: Sequence[int]) -> Mapping[int, BadRow]:
         """The server filters: no row is rejected by the filter of the source."""
         return {}
+
+
+def place(queries: TableQueries, values: Sequence[Any]) -> Mapping[str, Json]:
+    """Where a row with this key is."""
+    key: list[Json] = [key.to_json(str(value))["value"] for key, value in zip(queries.keys, values, strict=True)]
+    return {"table": queries.name, "key": key}
 
 
 def halve(server: ClickHouse, queries: TableQueries, range_: KeyRange) -> list[KeyRange]:
@@ -145,9 +159,11 @@ def halve(server: ClickHouse, queries: TableQueries, range_: KeyRange) -> list[K
     if inside:
         is_inner = edge != range_.end
         return [KeyRange(range_.start, edge, True), KeyRange(Cursor(edge, True), range_.end, True)] if is_inner else []
-    if edge == first:
-        return []
-    return [KeyRange(range_.start, edge, False), KeyRange(Cursor(edge), range_.end, range_.closed)]
+    if edge != first:
+        return [KeyRange(range_.start, edge, False), KeyRange(Cursor(edge), range_.end, range_.closed)]
+    # More than half of the rows have the first value.
+    halves = halve(server, queries, KeyRange(Cursor(first), first, True))
+    return [*halves, KeyRange(Cursor(first, True), range_.end, range_.closed)] if halves else []
 
 
 def _batches(answer: StreamedAnswer) -> Iterator[pa.RecordBatch]:
