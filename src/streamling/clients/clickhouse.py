@@ -164,7 +164,7 @@ class ClickHouse:
 
         Raises TransientError if a retry may help, else PermanentError.
         """
-        with _timeouts():
+        with self._timeouts():
             content = self._server.json(
                 "POST",
                 params={f"param_{name}": _escape(value) for name, value in parameters.items()},
@@ -182,12 +182,24 @@ class ClickHouse:
         Raises TransientError if a retry may help, else PermanentError; also from `read`.
         """
         # The format compresses by itself.
-        with _timeouts():
+        with self._timeouts():
             response = self._server.stream("POST", headers={b"Accept-Encoding": b"identity"}, content=query.encode())
         try:
             yield StreamedAnswer(self._server, response, Failure(self._connection, self._condition))
         finally:
             response.close()
+
+    @contextmanager
+    def _timeouts(self) -> Iterator[None]:
+        """Raises the timeout of a query as QueryTimeout. A server to which there is no connection has not timed out."""
+        import httpx
+
+        try:
+            yield
+        except TransientError as error:
+            if self._server.expired or isinstance(error.__cause__, httpx.ReadTimeout):
+                raise QueryTimeout(error.condition, error.message, cause=error.__cause__) from error
+            raise
 
 
 def is_local(connection: ClickHouseConnection) -> bool:
@@ -208,19 +220,6 @@ def _kind(code: str | None, otherwise: type[StreamlingError]) -> type[Streamling
     if code in _PERMANENT:
         return PermanentError
     return QueryTimeout if code in _TIMEOUTS else otherwise
-
-
-@contextmanager
-def _timeouts() -> Iterator[None]:
-    """Raises the timeout of a query as QueryTimeout. A server to which there is no connection has not timed out."""
-    import httpx
-
-    try:
-        yield
-    except TransientError as error:
-        if isinstance(error.__cause__, httpx.ReadTimeout):
-            raise QueryTimeout(error.condition, error.message, cause=error.__cause__) from error
-        raise
 
 
 def _escape(value: str) -> str:

@@ -72,6 +72,11 @@ class HttpServer:
     def close(self) -> None:
         self._channel.close()
 
+    @property
+    def expired(self) -> bool:
+        """Whether the last request ended because it took too long."""
+        return self._channel.expired
+
     def request(
         self, method: str, path: str = "", *, params: Mapping[str, str] | None = None, **content: Any
     ) -> httpx.Response:

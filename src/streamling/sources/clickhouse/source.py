@@ -72,7 +72,7 @@ class ClickHouseSource(Source):
     def prepare(self, columns: Schema, read: Collection[str]) -> None:
         self.columns = Schema(tuple(field for field in columns if field.name in read))
         table = self._table = self._look_up()
-        queries = table_queries(table, self.columns, self._filter, self._connection, self._query_timeout)
+        queries = table_queries(table, self.columns, self._filter, self._connection)
         self._reader = ClickHouseReader(
             self._node, self._connection, self._application_id, self._query_timeout, queries, self.columns
         )
@@ -216,11 +216,11 @@ def table_queries(
     columns: Schema,
     filter_: str | None,
     connection: ClickHouseSourceSettings,
-    query_timeout: float,
 ) -> TableQueries:
     """The queries that read these columns of a table."""
     names = [field.name for field in columns if field.name != OPERATION_COLUMN]
-    limits = (("max_execution_time", f"{query_timeout:g}"),) if table.settable else ()
+    # A query whose answer nobody waits for must not go on.
+    always = (("cancel_http_readonly_queries_on_client_close", "1"),) if table.settable else ()
     # Between processes of one machine bytes cost less than compression.
     method = "none" if is_local(connection) else "lz4_frame"
     arrow = (("output_format_arrow_compression_method", f"'{method}'"),) if table.settable else ()
@@ -241,8 +241,8 @@ def table_queries(
         version=table.version,
         tombstone=table.tombstone,
         filter=filter_,
-        settings=limits,
-        page_settings=arrow,
+        settings=always,
+        page_settings=(*always, *arrow),
     )
 
 
