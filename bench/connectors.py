@@ -60,6 +60,17 @@ _SPARK_JARS = (
     ),
 )
 
+_CLICKHOUSE_JARS = (
+    Artifact(
+        "db2e43b69531b0157b33217a85459771908838c0991e212e24e32b0ecbb6ee98",
+        11982089,
+        "com.clickhouse",
+        "clickhouse-jdbc",
+        "0.9.4",
+        "all",
+    ),
+)
+
 _FLINK_JARS = (
     Artifact(
         "4ff8b14df3bcd430a3f98df6fcf5ffa03c80a662d4f5a11006689e53f65fa6cd",
@@ -98,6 +109,10 @@ def clickhouse_python() -> Path:
     """The interpreter of an environment that has the usual client of ClickHouse."""
     package = f"clickhouse-connect[arrow]=={_CLICKHOUSE_CONNECT}"
     return _environment(f"clickhouse-connect-{_CLICKHOUSE_CONNECT}", package) / "bin" / "python"
+
+
+def clickhouse_jars() -> list[Path]:
+    return _jars("clickhouse-jdbc-0.9.4", "the JDBC driver of ClickHouse", _CLICKHOUSE_JARS)
 
 
 def flink_jars() -> list[Path]:
