@@ -1,4 +1,4 @@
-"""A ClickHouse table through a query into nothing: beside a client in Python that reads the same rows as Arrow, and JDBC.
+"""A ClickHouse table through a query into nothing: beside a client that reads the same rows as Arrow, and JDBC.
 
 `STREAMLING_BENCH_CLICKHOUSE_ROWS` is the number of rows, five million unless told. Wall is by the time from the start
 of the process to the last row, steady that of the large epochs behind the first one. The client neither casts nor
