@@ -31,7 +31,7 @@ VALUES: dict[str, tuple[str, str, Any]] = {
     "u8": ("UInt8", "255", 255),
     "u32": ("UInt32", "4294967295", 4294967295),
     "u64": ("UInt64", "18446744073709551615", Decimal(18446744073709551615)),
-    "i128": ("Int128", "-170141183460469231731687303715884105728", "-170141183460469231731687303715884105728"),
+    "i128": ("Int128", f"'{-(2**127)}'", str(-(2**127))),
     "u256": ("Nullable(UInt256)", f"'{BIGGEST}'", str(BIGGEST)),
     "none": ("Nullable(UInt256)", "NULL", None),
     "f32": ("Float32", "1.5", 1.5),
@@ -206,7 +206,7 @@ def test_one_hot_key_of_300_000_rows_is_cut_by_the_rest_of_the_key(clickhouse: C
     for slice_, rows in steps(lambda: source(clickhouse, f"table_name: {name}"), Room(70_000, 2, 10_000)):
         sizes.append(len(rows))
         found += ids(rows)
-        assert len(slice_.parts) == 2
+        assert len(slice_.parts) == (2 if len(rows) == 70_000 else 1)
     assert found == list(range(300_000))
     assert sizes == [70_000] * 4 + [20_000]
 

@@ -46,7 +46,7 @@ class Planner:
     def count(self, server: ClickHouse, start: Cursor, last: str) -> int:
         """About how many rows there are from a cursor up to a value of the first column."""
         rest = KeyRange(start, (last,), closed=True)
-        rows = int(server.rows(self._queries.estimate(rest))[0][0])
+        rows = sum(int(row[3]) for row in server.rows(self._queries.estimate(rest)))
         return rows if rows > _COUNTED_ROWS else int(server.rows(self._queries.count(rest))[0][0])
 
     def next(self, server: ClickHouse, start: Cursor, last: str, rows: int, parts: int) -> Ranges:
