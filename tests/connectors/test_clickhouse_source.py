@@ -57,7 +57,7 @@ VALUES: dict[str, tuple[str, str, Any]] = {
     "lists": ("Array(Array(Nullable(Int8)))", "[[1, NULL], []]", [[1, None], []]),
     "pair": ("Tuple(a Int8, `b c` Nullable(String))", "(1, NULL)", {"a": 1, "b c": None}),
     "unnamed": ("Tuple(Int8, UInt256)", "(2, 3)", {"1": 2, "2": "3"}),
-    "map": ("Map(String, UInt64)", "{'a': 1}", [("a", Decimal(1))]),
+    "map": ("Map(String, UInt64)", "map('a', 1)", [("a", Decimal(1))]),
     "wide_list": ("Array(UInt256)", "[1, 2]", ["1", "2"]),
     "deep": ("Array(Tuple(x UUID, y Date))", f"[('{UUID}', '2020-01-02')]", [{"x": UUID, "y": dt.date(2020, 1, 2)}]),
 }

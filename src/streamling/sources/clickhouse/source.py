@@ -133,9 +133,7 @@ class ClickHouseSource(Source):
         server = self._server = self._server or _prepared(self._reader).server()
         if not self._started:
             self._start(server)
-        parts = room.parts if room.parts > 1 else _DRIVER_PARTS
-        parts = max(1, min(parts, room.rows // min(room.part_rows, _LEAST_PART_ROWS)))
-        found = self._find(server, room.rows, parts)
+        found = self._find(server, room.rows, _count_parts(room))
         if found is None:
             return None
         table, start = _prepared(self._table), self._stored
@@ -244,6 +242,13 @@ def table_queries(
         settings=always,
         page_settings=(*always, *arrow),
     )
+
+
+def _count_parts(room: Room) -> int:
+    parts, least = room.parts, room.part_rows
+    if parts == 1:
+        parts, least = _DRIVER_PARTS, min(least, _LEAST_PART_ROWS)
+    return max(1, min(parts, room.rows // least))
 
 
 def _first_item(start_at: str | None) -> str | None:
