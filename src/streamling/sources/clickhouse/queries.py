@@ -106,8 +106,10 @@ class TableQueries:
         order = ", ".join(f"{ALIAS}{number}" for number in range(len(keys)))
         shown = ", ".join(KeyColumn(f"{ALIAS}{number}", key.type).shown for number, key in enumerate(keys))
         inner = f"SELECT {columns} FROM {self._source} WHERE {self._where(range_)} ORDER BY {order} LIMIT {rows + 1}"
+        # Aggregation in several threads does not keep the order.
+        edges = f"groupArrayIf((n, [{shown}]), n % {step} = {offset} OR n = {rows})"
         return (
-            f"SELECT count(), groupArrayIf([{shown}], n % {step} = {offset} OR n = {rows}) "
+            f"SELECT count(), arrayMap(edge -> edge.2, arraySort(edge -> edge.1, {edges})) "
             f"FROM (SELECT *, rowNumberInAllBlocks() AS n FROM ({inner}))" + _clause(self.settings)
         )
 
