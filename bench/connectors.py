@@ -1,5 +1,5 @@
 """What the others are made of: Spark's own connectors for Kafka and Avro, a driver of Postgres, and a Spark that these
-fit, as there is no set of them for ours; Flink and its connectors."""
+fit, as there is no set of them for ours; Flink and its connectors; a client of ClickHouse."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streamling.dev.observer import Observer
 from streamling.dev.packages import Artifact, fetch_artifacts, install
 
 _SPARK, _FLINK = "4.2.0", "2.2.0"
+_CLICKHOUSE_CONNECT = "1.12.0"
 _SPARK_JARS = (
     Artifact(
         "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
@@ -59,6 +60,17 @@ _SPARK_JARS = (
     ),
 )
 
+_CLICKHOUSE_JARS = (
+    Artifact(
+        "db2e43b69531b0157b33217a85459771908838c0991e212e24e32b0ecbb6ee98",
+        11982089,
+        "com.clickhouse",
+        "clickhouse-jdbc",
+        "0.9.4",
+        "all",
+    ),
+)
+
 _FLINK_JARS = (
     Artifact(
         "4ff8b14df3bcd430a3f98df6fcf5ffa03c80a662d4f5a11006689e53f65fa6cd",
@@ -91,6 +103,16 @@ def spark_python() -> Path:
 
 def spark_jars() -> list[Path]:
     return _jars(f"spark-connectors-{_SPARK}-jdbc", f"connectors of Spark {_SPARK}", _SPARK_JARS)
+
+
+def clickhouse_python() -> Path:
+    """The interpreter of an environment that has the usual client of ClickHouse."""
+    package = f"clickhouse-connect[arrow]=={_CLICKHOUSE_CONNECT}"
+    return _environment(f"clickhouse-connect-{_CLICKHOUSE_CONNECT}", package) / "bin" / "python"
+
+
+def clickhouse_jars() -> list[Path]:
+    return _jars("clickhouse-jdbc-0.9.4", "the JDBC driver of ClickHouse", _CLICKHOUSE_JARS)
 
 
 def flink_jars() -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 
+from bench.clickhouse import clickhouse
 from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
@@ -231,4 +232,5 @@ ALL = {
     "postgres": postgres,
     "postgres-latency": postgres_latency,
     "postgres-aggregate": postgres_aggregate,
+    "clickhouse": clickhouse,
 }

@@ -65,18 +65,17 @@ class Place:
 
 
 @contextmanager
-def servers() -> Iterator[Stack]:
-    """All of them, with what earlier measurements have left on them."""
+def servers(*names: str) -> Iterator[Stack]:
+    """These, or those of Kafka and Postgres, with what earlier measurements have left on them."""
+    names = names or ("kafka", "registry", "postgres")
     stack = Stack(cache() / "stack")
     # The usual ports are for people, and other stacks may be starting.
-    ports = {
-        name: port for name, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True) if not stack.is_running(name)
-    }
+    ports = {name: port for name, port in zip(names, free_ports(len(names)), strict=True) if not stack.is_running(name)}
     try:
-        stack.up(list(SERVERS), ports)
+        stack.up(names, ports)
         yield stack
     finally:
-        stack.down(list(SERVERS))
+        stack.down(names)
 
 
 def place_of(stack: Stack, topic: str) -> Place:

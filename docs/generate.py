@@ -72,6 +72,14 @@ SETTINGS = {
             )
         ),
     ),
+    "clickhouse": (
+        "clickhouse_source.url",
+        "clickhouse_source.user",
+        "clickhouse_source.password",
+        "clickhouse_source.database",
+        "clickhouse_source.page_size",
+        "clickhouse_source.sort_key_range",
+    ),
     "epoch": (
         "epoch.driver_rows",
         "epoch.rows",

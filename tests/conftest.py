@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamling.dev.stack import Stack
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Workspace, workspace
 from support.kafka_broker import KafkaBroker
 from support.local_stack import local_stack
@@ -63,6 +64,12 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServers]:
 def postgres(shared_stack: Stack) -> PostgresServer:
     """Databases are for each test its own; a test that stops the server starts it again."""
     return PostgresServer(shared_stack)
+
+
+@pytest.fixture(scope="session")
+def clickhouse(shared_stack: Stack) -> ClickHouseServer:
+    """Databases are for each test its own; a test that stops the server starts it again."""
+    return ClickHouseServer(shared_stack)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Row, Workspace, workspace
 from support.http_server import Answer, Request, recording_server
 from support.kafka_broker import KafkaBroker
@@ -112,6 +113,24 @@ sinks:
         directory, file = text.split(" ")
         assert any(Path(directory).is_relative_to(work) for work in works)
         assert Path(file).is_relative_to(directory)
+
+
+@pytest.mark.servers
+def test_executors_read_ranges_of_a_clickhouse_table(place: Workspace, clickhouse: ClickHouseServer) -> None:
+    database = clickhouse.database()
+    rows = "SELECT number - 20000 AS k, toUInt256(number) AS n FROM numbers(40000)"
+    clickhouse.execute(f"CREATE TABLE {database}.t ENGINE = MergeTree ORDER BY k AS {rows}")
+    place.write("""
+sources:
+  old: {type: clickhouse, table_name: t, filter: k != 7}
+transforms:
+  sums: {type: sql, primary_key: k, sql: "SELECT k, CAST(n AS BIGINT) + 1 AS n FROM old"}
+sinks:
+  files: {type: file, from: sums, path: out, format: parquet}
+""")
+    place.run(**ON_EXECUTORS, **clickhouse.settings(database)).succeeded()
+    found = sorted((row["k"], row["n"]) for row in place.rows("out", "parquet"))
+    assert found == [(n - 20_000, n + 1) for n in range(40_000) if n != 20_007]
 
 
 @pytest.mark.servers

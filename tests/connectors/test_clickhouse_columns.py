@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import ClickHouseSourceSettings
-from support.clickhouse_server import PASSWORD, USER, ClickHouseServer, clickhouse_server
+from support.clickhouse_server import READER, READER_PASSWORD, ClickHouseServer
 from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
@@ -82,13 +81,6 @@ TOPIC = {
 
 
 @pytest.fixture(scope="module")
-def clickhouse() -> Iterator[ClickHouseServer]:
-    with clickhouse_server() as running:
-        running.execute("CREATE DATABASE shop")
-        yield running
-
-
-@pytest.fixture(scope="module")
 def schemas(schema_registry: SchemaRegistry) -> SchemaRegistry:
     schema_registry.register("orders-value", json.dumps(TOPIC))
     return schema_registry
@@ -107,21 +99,26 @@ def asked(url: str, options: str, **connection: Any) -> Discovery | StreamlingEr
     return probe_sources(pipeline(options), settings)["s"]
 
 
+def login(clickhouse: ClickHouseServer) -> dict[str, Any]:
+    return {"user": clickhouse.user, "password": Secret(clickhouse.password)}
+
+
 def found(clickhouse: ClickHouseServer, options: str, **connection: Any) -> Discovery:
-    answer = asked(clickhouse.url, options, **connection)
+    answer = asked(clickhouse.url, options, **(login(clickhouse) | connection))
     assert isinstance(answer, Discovery), answer
     return answer
 
 
 def refused(clickhouse: ClickHouseServer, options: str, **connection: Any) -> StreamlingError:
-    answer = asked(clickhouse.url, options, **connection)
+    answer = asked(clickhouse.url, options, **(login(clickhouse) | connection))
     assert isinstance(answer, StreamlingError), answer
     return answer
 
 
 def looked_up(clickhouse: ClickHouseServer, name: str) -> ClickHouseTable:
     (node,) = pipeline(f"table_name: {name}").sources
-    return look_up_table(node, name, Settings(clickhouse_source=ClickHouseSourceSettings(url=clickhouse.url)), 10)
+    connection = ClickHouseSourceSettings(url=clickhouse.url, **login(clickhouse))
+    return look_up_table(node, name, Settings(clickhouse_source=connection), 10)
 
 
 def columns(discovery: Discovery) -> dict[str, str]:
@@ -189,7 +186,7 @@ def test_names_of_any_characters(clickhouse: ClickHouseServer, name: str) -> Non
 # Keys and engines
 
 
-@pytest.mark.parametrize("type_", ["Int32", "Int64", "UInt32", "UInt64"])
+@pytest.mark.parametrize("type_", ["Int64", "UInt16", "String", "DateTime", "UUID"])
 def test_the_key_is_the_whole_sorting_key(clickhouse: ClickHouseServer, type_: str) -> None:
     table(
         clickhouse, "shop.keys", f"b String, `a c` {type_}, d Date", "MergeTree ORDER BY (`a c`, b) PRIMARY KEY `a c`"
@@ -210,10 +207,7 @@ def test_a_sorting_key_that_computes_something_is_no_key_of_rows(clickhouse: Cli
         ("id Int64", "MergeTree ORDER BY tuple()", "no sorting key"),
         ("id Int64", "Memory", "no sorting key"),
         ("id Int64", "MergeTree ORDER BY intDiv(id, 2)", "begins with intDiv(id, 2), which is not a column"),
-        ("id String", "MergeTree ORDER BY id", "column 'id', which is String"),
-        ("id UInt16", "MergeTree ORDER BY id", "column 'id', which is UInt16"),
-        ("id Int128", "MergeTree ORDER BY id", "column 'id', which is Int128"),
-        ("id DateTime", "MergeTree ORDER BY id", "column 'id', which is DateTime"),
+        ("id Float64", "MergeTree ORDER BY id", "column 'id', which is Float64"),
         (
             "id Nullable(Int64)",
             "MergeTree ORDER BY id SETTINGS allow_nullable_key = 1",
@@ -288,8 +282,8 @@ def test_all_columns_that_cannot_be_read_are_named_at_once(clickhouse: ClickHous
         ("shop.nothing", {}, "UNKNOWN_TABLE"),
         ("nowhere.t", {}, "UNKNOWN_DATABASE"),
         ("t", {"database": "nowhere"}, "UNKNOWN_DATABASE"),
-        ("shop.t", {"user": USER, "password": Secret("wrong one")}, "AUTHENTICATION_FAILED"),
-        ("default.t", {"user": USER, "password": Secret(PASSWORD)}, "ACCESS_DENIED"),
+        ("shop.t", {"user": READER, "password": Secret("wrong one")}, "AUTHENTICATION_FAILED"),
+        ("default.t", {"user": READER, "password": Secret(READER_PASSWORD)}, "ACCESS_DENIED"),
     ],
 )
 def test_what_the_server_refuses_is_told_in_its_words_and_at_once(
@@ -307,7 +301,7 @@ def test_what_the_server_refuses_is_told_in_its_words_and_at_once(
 
 def test_a_user_who_may_only_read_can_look_up(clickhouse: ClickHouseServer) -> None:
     table(clickhouse, "shop.readable", "id Int64", "ReplacingMergeTree ORDER BY id")
-    connection = {"user": USER, "password": Secret(PASSWORD)}
+    connection = {"user": READER, "password": Secret(READER_PASSWORD)}
     assert found(clickhouse, "table_name: shop.readable", **connection).primary_key == ("id",)
 
 
@@ -350,7 +344,8 @@ def test_validate_checks_queries_against_the_table(
     clickhouse: ClickHouseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table(clickhouse, "shop.orders", "id Int64, price Decimal(10, 2)", "MergeTree ORDER BY id")
-    monkeypatch.setenv("STREAMLING__CLICKHOUSE_SOURCE__URL", clickhouse.url)
+    for name, value in clickhouse.settings().items():
+        monkeypatch.setenv(f"STREAMLING__{name}", str(value))
     (tmp_path / "x.yaml").write_text(
         "sources: {s: {type: clickhouse, table_name: shop.orders}}\n"
         "transforms: {t: {type: sql, primary_key: id, sql: 'SELECT id, pric FROM s'}}\n"
@@ -366,7 +361,8 @@ def test_every_table_of_a_hybrid_source_has_the_columns_of_the_topic(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("STREAMLING__CLICKHOUSE_SOURCE__URL", clickhouse.url)
+    for name, value in clickhouse.settings().items():
+        monkeypatch.setenv(f"STREAMLING__{name}", str(value))
     monkeypatch.setenv("STREAMLING__KAFKA_SOURCE__SCHEMA_REGISTRY_URL", schemas.url)
     # Other types and further columns, even those that no source could read, do not matter.
     table(clickhouse, "shop.archive", "id UInt32, at String, price Int128, x JSON", "MergeTree ORDER BY id")
@@ -388,7 +384,8 @@ def test_a_table_of_a_hybrid_source_that_is_not_there_is_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("STREAMLING__CLICKHOUSE_SOURCE__URL", clickhouse.url)
+    for name, value in clickhouse.settings().items():
+        monkeypatch.setenv(f"STREAMLING__{name}", str(value))
     monkeypatch.setenv("STREAMLING__KAFKA_SOURCE__SCHEMA_REGISTRY_URL", schemas.url)
     table(clickhouse, "shop.archive", "id Int64, at Int64", "MergeTree ORDER BY id")
     (tmp_path / "x.yaml").write_text(HYBRID % "shop.nothing")

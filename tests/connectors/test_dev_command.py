@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 import streamling
+from streamling.clients.clickhouse import ClickHouse
 from streamling.dev.processes import free_ports
 from streamling.dev.stack import Stack
 from streamling.spec.settings import load_settings
 from streamling.spec.settings.blocks import BackendType, SslMode
+from support.clickhouse_server import ClickHouseServer
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import Database, PostgresServer
 from support.schema_registry import SchemaRegistry
@@ -197,10 +200,10 @@ def test_the_status_says_what_runs_where(here: Path, kafka: KafkaBroker) -> None
 
 
 def test_nothing_listens_for_other_machines(
-    here: Path, schema_registry: SchemaRegistry, postgres: PostgresServer
+    here: Path, schema_registry: SchemaRegistry, postgres: PostgresServer, clickhouse: ClickHouseServer
 ) -> None:
     servers = json.loads(succeeded(here, "status", "--format", "json"))["servers"]
-    assert {one["server"] for one in servers} == {"kafka", "registry", "postgres"}
+    assert {one["server"] for one in servers} == {"kafka", "registry", "postgres", "clickhouse"}
     for one in servers:
         assert one["state"] == "running"
         listening = [c for c in psutil.Process(one["pid"]).net_connections() if c.status == psutil.CONN_LISTEN]
@@ -226,7 +229,25 @@ def test_a_new_version_must_read_old_rows_unless_the_subject_says_otherwise(sche
     schema_registry.register(subject, other)
 
 
-@pytest.mark.parametrize("server", ["kafka", "postgres"])
+def test_tables_survive_a_clickhouse_that_is_killed_and_strangers_read_nothing(
+    clickhouse: ClickHouseServer, shared_stack: Stack, tmp_path: Path
+) -> None:
+    database = clickhouse.database()
+    clickhouse.execute(f"CREATE TABLE {database}.t ENGINE = MergeTree ORDER BY n AS SELECT number AS n FROM numbers(9)")
+    clickhouse.kill()
+    clickhouse.start()
+    variables = json.loads(succeeded(shared_stack.directory, "env", "clickhouse", "--format", "json"))
+    settings = load_settings(config=None, environ=variables, cwd=tmp_path).settings
+    for connection in (settings.clickhouse_source, settings.clickhouse_sink):
+        assert connection.database == "streamling"
+        with ClickHouse(connection, application_id="test", timeout=10) as server:
+            assert server.rows(f"SELECT sum(n) AS n FROM {database}.t") == [[36]]
+    for query in (f"SELECT * FROM {database}.t", "SELECT * FROM file('/etc/passwd', LineAsString)"):
+        answer = httpx.post(clickhouse.url, content=query)
+        assert "ACCESS_DENIED" in answer.text
+
+
+@pytest.mark.parametrize("server", ["kafka", "postgres", "clickhouse"])
 def test_a_command_that_is_killed_while_a_server_starts_leaves_one_that_the_next_finds(own: Path, server: str) -> None:
     words = ["dev", "up", server, "--port", f"{server}={free_ports(1)[0]}", "--directory", str(own)]
     starting = subprocess.Popen(

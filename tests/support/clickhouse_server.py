@@ -1,123 +1,64 @@
-"""A real ClickHouse for tests: the library of chDB, fetched once, listening as a server does."""
+"""A real ClickHouse for tests, and databases of their own."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tarfile
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+import uuid
+from typing import Any
 
 import httpx
 
-from streamling.dev.observer import Observer
-from streamling.dev.packages import check_hash, install
-from streamling.dev.processes import free_ports
-from support.answering import wait_for_answer
+from streamling.dev.clickhouse import USER
+from streamling.dev.passwords import read_password
+from streamling.dev.stack import Stack
+from support.local_stack import LocalServer
 
-VERSION = "26.7.3-stable.1"
-SHA256 = "36ad4e999882821ef13cf2d0f52c93f48e6ee1b4498b35a201c23ce4b8d15bf5"
-# It answers within a second; a busy machine may need many.
-START_SECONDS = 60
-USER, PASSWORD = "reader", "quite secret"
-
-# Runs in a process of its own: it blocks until its standard input ends, also when the tests are killed.
-_SERVE = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-words = [word.encode() for word in ("clickhouse", *sys.argv[2:])]
-library.chdb_query_cmdline.restype = ctypes.c_void_p
-library.chdb_query_cmdline.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
-result = library.chdb_query_cmdline(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
-library.chdb_result_error.restype = ctypes.c_char_p
-library.chdb_result_error.argtypes = [ctypes.c_void_p]
-print((library.chdb_result_error(result) or b"").decode())
-"""
-_UNTIL_INPUT_ENDS = "SELECT * FROM file('-', LineAsString) FORMAT Null"
-
-_CONFIG = """<clickhouse>
-  <logger><level>none</level></logger>
-  <users_config>users.xml</users_config>
-</clickhouse>
-"""
-# The reader may do what a source has to do, and nothing else.
-_USERS = f"""<clickhouse>
-  <profiles><default/><reading><readonly>1</readonly></reading></profiles>
-  <quotas><default/></quotas>
+READER, READER_PASSWORD = "reader", "quite secret"
+# May do what a source has to do, and nothing else: not even change a setting.
+_READER = f"""<clickhouse>
+  <profiles><reading><readonly>1</readonly></reading></profiles>
   <users>
-    <default>
-      <password></password><networks><ip>127.0.0.1</ip></networks>
-      <profile>default</profile><quota>default</quota>
-    </default>
-    <{USER}>
-      <password>{PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
+    <{READER}>
+      <password>{READER_PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
       <profile>reading</profile><quota>default</quota>
       <grants><query>GRANT SELECT ON shop.*</query></grants>
-    </{USER}>
+    </{READER}>
   </users>
 </clickhouse>
 """
 
 
-class ClickHouseServer:
-    """A running server. `url` is what `clickhouse_source.url` takes; the user `default` has no password."""
+class ClickHouseServer(LocalServer):
+    """A running server that many tests share; who stops, kills or pauses it brings it back.
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    `url` is what `clickhouse_source.url` takes. `READER` may read the database `shop`.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, "clickhouse")
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.user, self.password = USER, read_password(self.site)
+        more_users = self.site.directory / "users.d" / "reader.xml"
+        more_users.parent.mkdir()
+        more_users.write_text(_READER)
+        self.restart()
+        self.execute("CREATE DATABASE IF NOT EXISTS shop")
+
+    def database(self) -> str:
+        """A new one, empty. A test that failed may have left the server stopped; then it is started."""
+        self.start()
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        self.execute(f"CREATE DATABASE {name}")
+        return name
+
+    def settings(self, database: str = "default", *, role: str = "SOURCE", url: str | None = None) -> dict[str, object]:
+        """As a workspace takes them, for the ClickHouse nodes of a pipeline."""
+        connection = {"URL": url or self.url, "USER": self.user, "PASSWORD": self.password, "DATABASE": database}
+        return {f"CLICKHOUSE_{role}__{key}": value for key, value in connection.items()}
 
     def execute(self, query: str, **settings: Any) -> str:
-        answer = httpx.post(self.url, params=settings, content=query.encode(), timeout=60)
+        answer = httpx.post(
+            self.url, params=settings, content=query.encode(), auth=(self.user, self.password), timeout=120
+        )
         if not answer.is_success:
-            raise RuntimeError(f"{query}: {answer.text}")
+            raise RuntimeError(f"{query[:500]}: {answer.text}")
         return answer.text
-
-
-@contextmanager
-def clickhouse_server() -> Iterator[ClickHouseServer]:
-    library = install(f"chdb-{VERSION}.so", _fetched, Observer())
-    (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory() as directory:
-        home = Path(directory)
-        (home / "config.xml").write_text(_CONFIG)
-        (home / "users.xml").write_text(_USERS)
-        arguments = [
-            "--config-file=config.xml",
-            f"--path={home / 'data'}",
-            "--listen_host=127.0.0.1",
-            f"--http_port={port}",
-            f"--query=SYSTEM START LISTEN HTTP; {_UNTIL_INPUT_ENDS}",
-        ]
-        with (home / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, str(library), *arguments],
-                cwd=home,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            running = ClickHouseServer(port)
-            wait_for_answer(f"{running.url}/ping", server, seconds=START_SECONDS, said=(home / "log").read_text)
-            yield running
-        finally:
-            server.kill()
-            server.wait()
-
-
-def _fetched(directory: Path, _: IO[bytes]) -> Path:
-    subprocess.run(
-        ["npm", "pack", f"@chdb/lib-linux-x64-gnu@{VERSION}"],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-        timeout=600,
-    )
-    (archive,) = directory.glob("*.tgz")
-    with tarfile.open(archive) as content:
-        content.extract("package/libchdb.so", directory, filter="data")
-    library = directory / "package" / "libchdb.so"
-    check_hash(library, SHA256, spoiled=directory)
-    return library

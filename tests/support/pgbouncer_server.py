@@ -25,7 +25,7 @@ import trustme
 
 from streamling.dev.observer import Observer
 from streamling.dev.packages import install
-from streamling.dev.postgres import password
+from streamling.dev.passwords import read_password
 from streamling.dev.postgres_program import USER
 from streamling.dev.processes import free_ports
 from support.postgres_server import Database, PostgresServer
@@ -126,7 +126,7 @@ def pgbouncer(server: PostgresServer) -> Iterator[PgBouncer]:
             environment["LD_LIBRARY_PATH"] = ":".join(_libraries(directory / "program"))
         configuration = _CONFIGURATION.format(server=server.site.ports["postgres"], port=port, size=POOL_SIZE)
         (directory / "pgbouncer.ini").write_text(configuration)
-        (directory / "users.txt").write_text(f'"{USER}" "{password(server.site)}"\n')
+        (directory / "users.txt").write_text(f'"{USER}" "{read_password(server.site)}"\n')
         _certify(directory)
         if os.geteuid() == 0:
             for place in (directory, *directory.glob("*.*")):

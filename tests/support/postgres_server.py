@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from streamling.dev.postgres import password
+from streamling.dev.passwords import read_password
 from streamling.dev.postgres_program import USER
 from streamling.dev.stack import Stack
 from streamling.spec.settings.blocks import PostgresStateSettings
@@ -109,7 +109,7 @@ class PostgresServer(LocalServer):
             time.sleep(0.05)
 
     def _database(self, name: str) -> Database:
-        return Database("127.0.0.1", self._port, USER, password(self.site), name)
+        return Database("127.0.0.1", self._port, USER, read_password(self.site), name)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -30,14 +30,16 @@ app.add_typer(messages)
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SERVER", help="kafka, registry or postgres; by default all.", autocompletion=dev_servers),
+    typer.Argument(
+        metavar="SERVER", help="kafka, registry, postgres or clickhouse; by default all.", autocompletion=dev_servers
+    ),
 ]
 
 
 @app.callback(
     cls=CommandGroup,
     epilog="""
-streamling dev up                         start Kafka, a registry, Postgres
+streamling dev up                         start Kafka, a registry, Postgres, ClickHouse
 streamling dev env                        their settings for pipelines
 streamling dev produce orders rows.jsonl  send messages to a topic
 streamling dev tail orders                show messages of a topic
@@ -73,7 +75,7 @@ def up(
 
         with DownloadBar() as bar:
             stack = open_stack(directory, bar)
-            stack.up(names, ports)
+            stack.up(names, ports, without_optional=not servers)
         _show(stack, None, format_)
         if format_ is Format.TEXT:
             option = "" if directory == DIRECTORY else f" --directory {shlex.quote(str(directory))}"

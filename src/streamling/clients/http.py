@@ -10,7 +10,8 @@ any other status than 2xx      PermanentError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamling.clients.http_channel import AnswerTooLong, BadRedirect, HttpChannel, basic_authorization, is_untrusted
@@ -71,6 +72,11 @@ class HttpServer:
     def close(self) -> None:
         self._channel.close()
 
+    @property
+    def expired(self) -> bool:
+        """Whether the last request ended because it took too long."""
+        return self._channel.expired
+
     def request(
         self, method: str, path: str = "", *, params: Mapping[str, str] | None = None, **content: Any
     ) -> httpx.Response:
@@ -78,11 +84,42 @@ class HttpServer:
 
         Raises StreamlingError, classified as in the docstring of this module.
         """
+        with self.classified():
+            url = self._full_url(path, params)
+            response = self._answer(method, url, **content)
+        self._check(response, path)
+        return response
+
+    def stream(
+        self,
+        method: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[bytes, bytes] | None = None,
+        **content: Any,
+    ) -> httpx.Response:
+        """The head of a successful answer, whose body the caller reads, inside of `classified`, and closes. `timeout`
+        applies to every piece of the body. Raises StreamlingError, as `request` does."""
+        with self.classified():
+            url = self._full_url("", params)
+            response = self._channel.stream(
+                method, url, headers=(self._headers, headers or {}), private=self._private, **content
+            )
+            if not response.is_success:
+                try:
+                    response.read()
+                finally:
+                    response.close()
+        self._check(response, "")
+        return response
+
+    @contextmanager
+    def classified(self) -> Iterator[None]:
+        """Raises the errors of httpx as StreamlingError, classified as in the docstring of this module."""
         import httpx
 
         try:
-            url = httpx.URL(self._url + path)
-            response = self._answer(method, url.copy_merge_params(params) if params else url, **content)
+            yield
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             # Without the cause, which may quote a password as the port.
             message = f"the address of {self._name}, {self._address}, is not a valid URL"
@@ -96,12 +133,19 @@ class HttpServer:
             OSError,
         ) as error:  # a redirect to a host or port that cannot be one
             raise self.unexpected_answer(error) from error
+
+    def _full_url(self, path: str, params: Mapping[str, str] | None) -> httpx.URL:
+        import httpx
+
+        url = httpx.URL(self._url + path)
+        return url.copy_merge_params(params) if params else url
+
+    def _check(self, response: httpx.Response, path: str) -> None:
         if not response.is_success:
             to = f" to {path}" if path else ""
             answer = quote(response)
             message = f"{self._name} at {self._address} answers {response.status_code}{to}: {answer}"
             raise self._classify(response)(self._condition, message)
-        return response
 
     def json(self, method: str, path: str = "", **content: Any) -> Any:
         """The JSON of a successful answer."""

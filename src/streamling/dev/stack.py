@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from streamling.dev.clickhouse import ClickHouseServer
 from streamling.dev.kafka import KafkaServer
 from streamling.dev.lock import file_lock
 from streamling.dev.memory import check_memory
@@ -36,7 +37,9 @@ from streamling.errors import (
     UserError,
 )
 
-SERVERS: dict[str, DevServer] = {server.name: server for server in (KafkaServer(), RegistryServer(), PostgresServer())}
+SERVERS: dict[str, DevServer] = {
+    server.name: server for server in (KafkaServer(), RegistryServer(), PostgresServer(), ClickHouseServer())
+}
 """All servers, in the order in which they are started and shown."""
 
 _RECORD, _LOG, _LOCK, _IGNORED = "record.json", "server.log", ".lock", ".gitignore"
@@ -93,13 +96,26 @@ class Stack:
         self._servers = servers
         self._observer = observer or Observer()
 
-    def up(self, names: Sequence[str], ports: Mapping[str, int] | None = None) -> None:
-        """Start the servers that do not run, and wait until all answer. Ctrl-C stops those that were started."""
+    def up(
+        self, names: Sequence[str], ports: Mapping[str, int] | None = None, *, without_optional: bool = False
+    ) -> None:
+        """Start the servers that do not run, and wait until all answer. Ctrl-C stops those that were started.
+
+        `without_optional` leaves out optional servers that cannot run on this machine.
+        """
         requested = ports or {}
         with self._locked():
             missing = [self._servers[name] for name in names if not self._adopt(self._servers[name], requested)]
-            for server in missing:
-                server.check()
+            for server in list(missing):
+                try:
+                    server.check()
+                except UserError as error:
+                    if not (without_optional and server.optional):
+                        raise
+                    self._observer.message(f"{server.name} is left out: {error.message}")
+                    missing.remove(server)
+                    names = [name for name in names if name != server.name]
+                    continue
                 _check_port(server, requested)
             check_memory(missing)
             homes = {server.name: server.home(self._observer) for server in missing}

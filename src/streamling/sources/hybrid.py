@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Literal
@@ -27,6 +28,7 @@ from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Keyed, Options, SourceOptions, TopicName
 from streamling.spec.settings import Settings
 
+_WHOLE = re.compile(r"[-+]?[0-9]+")
 # Time for a table if a slow schema registry has used up the rest.
 _LEAST_SECONDS = 1.0
 
@@ -35,6 +37,14 @@ class BoundedSource(ReadsTable):
     """A phase that reads a table and ends. `columns` is accepted but not used: the columns are those of the topic."""
 
     source_type: Literal["clickhouse"] = Field(description="Kind of the phase.")
+
+    @field_validator("start_at")
+    @classmethod
+    def _check_start(cls, start: str | None) -> str | None:
+        # Tables with the history of a topic are sorted by whole numbers.
+        if start is not None and not _WHOLE.fullmatch(start.split(",")[0].strip()):
+            raise invalid_value(f"is '{start}'; it must begin with a whole number")
+        return start
 
 
 class UnboundedSource(ReadsTopic):

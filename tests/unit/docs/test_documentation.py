@@ -23,8 +23,8 @@ from streamling.spec.settings.blocks import Plugin
 from streamling.spec.yaml import MapNode, compose
 from support.doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_modules
 
-# Those with servers are run as a whole by other tests: their columns are in a registry.
-_WITH_SERVERS = ("orders_to_postgres.yaml", "orders_to_topic.yaml", "revenue.yaml")
+# Those with servers are run as a whole by other tests: their columns are in a registry or a database.
+_WITH_SERVERS = ("clickhouse_to_files.yaml", "orders_to_postgres.yaml", "orders_to_topic.yaml", "revenue.yaml")
 PIPELINES = sorted(
     p
     for p in (ROOT / "examples").rglob("*.yaml")

@@ -1,19 +1,27 @@
-"""`clickhouse`: a table, read once, in ranges of its sorting key."""
+"""`clickhouse`: a table, read once, in ranges of its sorting key.
+
+Delivery: a slice is a list of consecutive ranges of the sorting key. The key after the last range is stored with every
+epoch. A replay of a slice gives the same rows in the same order, as long as nobody changes the rows of its ranges: rows
+that are inserted there, updated or deleted while the table is read may be read in their old or in their new state.
+"""
 
 from __future__ import annotations
 
-import re
-
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from streamling.connector import Discovery, Kind, register
-from streamling.sources.clickhouse.columns import look_up_table, source_columns
-from streamling.spec.faults import invalid_value
+from streamling.errors import INVALID_VALUE
+from streamling.sources.clickhouse.columns import ClickHouseTable, look_up_table, source_columns
+from streamling.sources.clickhouse.keys import WrongKeyValue
+from streamling.sources.clickhouse.source import ClickHouseSource
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import ColumnNames, Keyed, Options, SourceOptions
 from streamling.spec.settings import Settings
 
-_WHOLE = re.compile(r"[-+]?[0-9]+")
+# Time to look up a table that no probe of this process has looked up, as at the replay of dead letters.
+_LOOK_UP_SECONDS = 30.0
+_tables: dict[tuple[str, str, str, str], ClickHouseTable] = {}
+"""What probes of this process have found, by server, user, database and table."""
 
 
 class ReadsTable(Options):
@@ -26,17 +34,9 @@ class ReadsTable(Options):
     )
     start_at: str | None = Field(
         default=None,
-        description="Smallest value to read of the first sorting-key column, as text; in a list with commas only the "
-        "first item counts.",
+        description="Smallest value to read of the first sorting-key column, as text, times in UTC; in a list with "
+        "commas only the first item counts.",
     )
-
-    @field_validator("start_at")
-    @classmethod
-    def _check_start(cls, start: str | None) -> str | None:
-        # The first column of the sorting key is always a whole number.
-        if start is not None and not _WHOLE.fullmatch(start.split(",")[0].strip()):
-            raise invalid_value(f"is '{start}'; it must begin with a whole number")
-        return start
 
 
 class ClickHouseSourceOptions(ReadsTable, Keyed, SourceOptions):
@@ -51,11 +51,46 @@ class ClickHouseSourceOptions(ReadsTable, Keyed, SourceOptions):
 
 
 def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
-    options = node.options
-    if not isinstance(options, ClickHouseSourceOptions):
-        raise TypeError(options)
+    options = _options(node)
     table = look_up_table(node, options.table_name, settings, seconds, "table_name")
-    return Discovery(source_columns(node, table, options.columns), options.primary_key or table.primary_key)
+    columns = source_columns(node, table, options.columns)
+    if options.start_at is not None:
+        try:
+            table.keys[0].parse(options.start_at.split(",")[0].strip())
+        except WrongKeyValue as error:
+            raise node.error(INVALID_VALUE, f"'start_at' {error}", "start_at") from error
+    _tables[_place(options, settings)] = table
+    return Discovery(columns, options.primary_key or table.primary_key)
 
 
-register(Kind(Role.SOURCE, "clickhouse", ClickHouseSourceOptions, probe=_probe))
+def _build(node: NodeSpec, settings: Settings) -> ClickHouseSource:
+    options = _options(node)
+
+    def look_up() -> ClickHouseTable:
+        known = _tables.get(_place(options, settings))
+        return known or look_up_table(node, options.table_name, settings, _LOOK_UP_SECONDS, "table_name")
+
+    return ClickHouseSource(
+        node=node.ref,
+        name=node.name,
+        look_up=look_up,
+        filter_=options.filter,
+        start_at=options.start_at,
+        connection=settings.clickhouse_source,
+        application_id=settings.application_id,
+        query_timeout=settings.runtime.query_timeout_sec,
+    )
+
+
+def _options(node: NodeSpec) -> ClickHouseSourceOptions:
+    if not isinstance(node.options, ClickHouseSourceOptions):
+        raise TypeError(node.options)
+    return node.options
+
+
+def _place(options: ClickHouseSourceOptions, settings: Settings) -> tuple[str, str, str, str]:
+    connection = settings.clickhouse_source
+    return connection.url, connection.user, connection.database, options.table_name
+
+
+register(Kind(Role.SOURCE, "clickhouse", ClickHouseSourceOptions, _build, probe=_probe))

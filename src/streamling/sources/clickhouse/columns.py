@@ -12,18 +12,20 @@ from streamling.formats.clickhouse_syntax import call_arguments, plain_name, pla
 from streamling.formats.clickhouse_types import column_type
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Field, Schema
 from streamling.retry import look_up
+from streamling.sources.clickhouse.keys import RANGED_HINT, KeyColumn
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_RANGED = ("int32", "int64", "uint32", "uint64")
-_RANGED_HINT = "the first column of its ORDER BY must be Int32, Int64, UInt32 or UInt64: rows are read in ranges of it"
 _REPLACING = "ReplacingMergeTree"
 _STORAGE = """
-SELECT sorting_key, engine_full FROM system.tables WHERE database = {database:String} AND name = {table:String}
+SELECT sorting_key, engine_full, getSetting('readonly')
+FROM system.tables WHERE database = {database:String} AND name = {table:String}
 """
-_REQUESTS = 2
+_REQUESTS = 3
+# The profile of a user who may read, and change no setting.
+_READ_ONLY = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,24 @@ class ClickHouseTable:
     """A table as the server describes it.
 
     name          as in the pipeline
+    database, table   its parts
     types         ClickHouse's type of every column that can be read, in order
     sorting_key   columns, and expressions where the key is computed
+    keys          the same, with their types
     version       the column whose highest value wins among the rows of one key; None if all rows count
     tombstone     the column that marks the winning row as deleted; None if there is none
+    settable      whether the user may change settings of the server in a query
     """
 
     name: str
+    database: str
+    table: str
     types: dict[str, str]
     sorting_key: tuple[str, ...]
+    keys: tuple[KeyColumn, ...]
     version: str | None = None
     tombstone: str | None = None
+    settable: bool = True
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -75,7 +84,7 @@ def look_up_table(node: NodeSpec, name: str, settings: Settings, seconds: float,
         hint = error.hint or "the server address is clickhouse_source.url, the user clickhouse_source.user"
         raise type(error)(error.condition, message, node=node.name, where=node.locate(*path), hint=hint) from error
     if problem := _range_problem(table):
-        raise node.error(SCHEMA_UNUSABLE, f"table '{name}' cannot be read: {problem}", *path, hint=_RANGED_HINT)
+        raise node.error(SCHEMA_UNUSABLE, f"table '{name}' cannot be read: {problem}", *path, hint=RANGED_HINT)
     return table
 
 
@@ -101,12 +110,30 @@ def source_columns(node: NodeSpec, table: ClickHouseTable, names: tuple[str, ...
 
 def _describe(server: ClickHouse, name: str, database: str, table: str) -> ClickHouseTable:
     # DESCRIBE comes first: if the table cannot be read, the server answers with the reason.
-    columns = server.rows(f"DESCRIBE TABLE {quote_name(database)}.{quote_name(table)}")
+    place = f"{quote_name(database)}.{quote_name(table)}"
+    columns = server.rows(f"DESCRIBE TABLE {place}")
     storage = server.rows(_STORAGE, database=database, table=table)
-    sorting_key, engine = storage[0] if storage else ("", "")
+    sorting_key, engine, read_only = storage[0] if storage else ("", "", _READ_ONLY)
     # An ephemeral column exists only in inserts.
     types = {column: type_ for column, type_, default, *_ in columns if default != "EPHEMERAL"}
-    return ClickHouseTable(name, types, _sorting_key(sorting_key), *_replacing(engine, name))
+    parts = _sorting_key(sorting_key)
+    keys = _key_columns(server, place, parts, types)
+    version, tombstone = _replacing(engine, name)
+    settable = int(read_only) != _READ_ONLY
+    return ClickHouseTable(name, database, table, types, parts, keys, version, tombstone, settable)
+
+
+def _key_columns(
+    server: ClickHouse, place: str, parts: tuple[str, ...], types: dict[str, str]
+) -> tuple[KeyColumn, ...]:
+    computed = {part: "" for part in parts if part not in types}
+    if computed:
+        described = server.rows(f"DESCRIBE (SELECT {', '.join(f'({part})' for part in computed)} FROM {place})")
+        computed = {part: row[1] for part, row in zip(computed, described, strict=True)}
+    return tuple(
+        KeyColumn(quote_name(part), types[part]) if part in types else KeyColumn(f"({part})", computed[part])
+        for part in parts
+    )
 
 
 def _sorting_key(text: str) -> tuple[str, ...]:
@@ -134,11 +161,6 @@ def _range_problem(table: ClickHouseTable) -> str | None:
     first = table.sorting_key[0]
     if first not in table.types:
         return f"its sorting key begins with {first}, which is not a column"
-    try:
-        type_, nullable = column_type(table.types[first], first)
-    except UserError as error:
-        return error.message
-    # A null is in no range.
-    if type_.kind in _RANGED and not nullable:
+    if table.keys[0].is_ranged:
         return None
     return f"its sorting key begins with the column '{first}', which is {table.types[first]}"

@@ -228,11 +228,11 @@ class ClickHouseConnection(SettingBlock):
 class ClickHouseSourceSettings(ClickHouseConnection):
     """The connection of ClickHouse sources."""
 
-    page_size: Int = Field(default=10_000_000, ge=1, description="Maximum rows per page.")
+    page_size: Int = Field(default=10_000_000, ge=1, description="Maximum rows per query.")
     sort_key_range: Int = Field(
         default=1_000_000,
         ge=100,
-        description="Lower bound for the largest key range that one page may read; also `block_range`.",
+        description="Accepted, without effect: pages are cut by their number of rows; also `block_range`.",
     )
 
 
