@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 import tarfile
@@ -65,14 +67,53 @@ _USERS = f"""<clickhouse>
 class ClickHouseServer:
     """A running server. `url` is what `clickhouse_source.url` takes; the user `default` has no password."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, library: Path, home: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self._home = home
+        self._command = [
+            sys.executable,
+            "-c",
+            _SERVE,
+            str(library),
+            "--config-file=config.xml",
+            f"--path={home / 'data'}",
+            "--listen_host=127.0.0.1",
+            f"--http_port={port}",
+            f"--query=SYSTEM START LISTEN HTTP; {_UNTIL_INPUT_ENDS}",
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._home, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+            )
+        said = (self._home / "log").read_text
+        wait_for_answer(f"{self.url}/ping", self._process, seconds=START_SECONDS, said=said)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def execute(self, query: str, **settings: Any) -> str:
         answer = httpx.post(self.url, params=settings, content=query.encode(), timeout=60)
         if not answer.is_success:
             raise RuntimeError(f"{query}: {answer.text}")
         return answer.text
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Numbers of more than 64 bits are text."""
+        answer = self.execute(f"{query} FORMAT JSONCompact", output_format_json_quote_64bit_integers=0)
+        return [tuple(row) for row in json.loads(answer)["data"]]
 
 
 @contextmanager
@@ -83,28 +124,12 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
         home = Path(directory)
         (home / "config.xml").write_text(_CONFIG)
         (home / "users.xml").write_text(_USERS)
-        arguments = [
-            "--config-file=config.xml",
-            f"--path={home / 'data'}",
-            "--listen_host=127.0.0.1",
-            f"--http_port={port}",
-            f"--query=SYSTEM START LISTEN HTTP; {_UNTIL_INPUT_ENDS}",
-        ]
-        with (home / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, str(library), *arguments],
-                cwd=home,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        server = ClickHouseServer(library, home, port)
         try:
-            running = ClickHouseServer(port)
-            wait_for_answer(f"{running.url}/ping", server, seconds=START_SECONDS, said=(home / "log").read_text)
-            yield running
+            server.start()
+            yield server
         finally:
             server.kill()
-            server.wait()
 
 
 def _fetched(directory: Path, _: IO[bytes]) -> Path:

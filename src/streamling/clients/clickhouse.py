@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from streamling import __version__
-from streamling.clients.http import HttpServer, classify_status
-from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError
+from streamling.clients.clickhouse_errors import classify_exception, exception_number
+from streamling.clients.http import HttpServer
+from streamling.errors import SCHEMA_NOT_FOUND, Condition
 from streamling.spec.settings.blocks import ClickHouseConnection
-
-if TYPE_CHECKING:
-    import httpx
-
-# The server answers 500 also when it denies access: this code tells the two apart.
-_ACCESS_DENIED = "497"
 
 
 class ClickHouse:
@@ -25,6 +21,7 @@ class ClickHouse:
         *,
         application_id: str,
         timeout: float,
+        connect_timeout: float | None = None,
         condition: Condition = SCHEMA_NOT_FOUND,
     ) -> None:
         self._server = HttpServer(
@@ -32,19 +29,23 @@ class ClickHouse:
             name="ClickHouse",
             condition=condition,
             timeout=timeout,
+            connect_timeout=connect_timeout,
             user=(connection.user, connection.password.reveal()),
             # As bytes, because names may contain any characters.
             headers={
                 b"User-Agent": f"streamling/{__version__} app={application_id}".encode(),
                 b"X-ClickHouse-Database": connection.database.encode(),
             },
-            classify=_classify,
+            classify=classify_exception,
         )
 
     def __enter__(self) -> ClickHouse:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._server.close()
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
@@ -62,10 +63,23 @@ class ClickHouse:
             raise self._server.unexpected_answer()
         return rows
 
+    def execute(self, statement: str, settings: Mapping[str, str] | None = None) -> None:
+        """Run a statement that returns no rows. Raises as `rows` does."""
+        self._run(settings or {}, statement.encode())
 
-def _classify(response: httpx.Response) -> type[StreamlingError]:
-    denied = response.headers.get("X-ClickHouse-Exception-Code") == _ACCESS_DENIED
-    return PermanentError if denied else classify_status(response)
+    def insert(self, statement: str, body: bytes, settings: Mapping[str, str], encoding: str | None = None) -> None:
+        """Send rows in the format that the statement names; `encoding`: how the body is compressed.
+
+        Raises ValueRejected if a row is at fault, otherwise as `rows` does.
+        """
+        self._run({**settings, "query": statement}, body, encoding)
+
+    def _run(self, params: Mapping[str, str], content: bytes, encoding: str | None = None) -> None:
+        # The server answers when it has finished: otherwise it may fail after it has sent the status.
+        params = {**params, "wait_end_of_query": "1"}
+        response = self._server.request("POST", params=params, content=content, encoding=encoding)
+        if exception_number(response) is not None:
+            raise self._server.failure(response)
 
 
 def _escape(value: str) -> str:

@@ -1,4 +1,11 @@
-"""`clickhouse`: rows in a table that keeps the last version of each key."""
+"""`clickhouse`: rows in a table that keeps the last version of each key.
+
+Delivery: at least once, with the effect of exactly once. An epoch is a series of inserts, and one that was interrupted
+is replayed with the same rows in the same inserts. Each of them has a token, made from its place in the sources and its
+content, by which the table recognises a repetition and drops it: tables that the sink creates remember 10,000 inserts
+(`non_replicated_deduplication_window`). Without such a window rows may be there twice until the table merges them; read
+it with `FINAL`. With `append_only_mode: false` an epoch with deletes is written again as a whole.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,21 @@ from collections.abc import Iterator
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamling.connector import Kind, register
+from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE, KEY_REQUIRED
 from streamling.formats.clickhouse_types import NoClickHouseType, clickhouse_type
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.plan.types import Field as Column
+from streamling.sinks.clickhouse.sink import ClickHouseSink, WriteOptions
+from streamling.sinks.clickhouse.tables import DELETED, INSERTED, TableName, TableOptions
 from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, RequiredKey, SingleStream, SinkOptions
+from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import Compression
 
-DELETED, INSERTED = "is_deleted", "insert_time"
 # Columns of the input that are not written as they are.
 _NOT_DATA = (OPERATION_COLUMN, DELETED)
 _TIMES = frozenset({"int32", "int64", "uint32", "uint64", "timestamp"})
@@ -116,4 +125,28 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
             yield node.error(INVALID_VALUE, f"the column '{column.name}' cannot be written: {error}", hint=hint)
 
 
-register(Kind(Role.SINK, "clickhouse", ClickHouseSinkOptions))
+def _build(node: NodeSpec, settings: Settings) -> ClickHouseSink:
+    options = node.options
+    if not isinstance(options, ClickHouseSinkOptions):
+        raise TypeError(options)
+    connection = settings.clickhouse_sink
+    rows = options.batch_size or connection.batch_size
+    interval = options.batch_flush_interval or connection.batch_flush_interval
+    level = options.compression_level
+    write_options = WriteOptions(
+        table=TableOptions(
+            name=TableName.parse(options.table, connection.database),
+            append_only=options.append_only_mode,
+            version=options.version_column_name if options.append_only_mode else None,
+            overrides=options.overrides,
+        ),
+        batch=BatchPolicy(rows, interval.total_seconds()),
+        batch_rows=rows,
+        deduplicate=options.deduplicate,
+        compression=options.compression or connection.compression,
+        compression_level=connection.compression_level if level is None else level,
+    )
+    return ClickHouseSink(node, connection, write_options, settings.application_id)
+
+
+register(Kind(Role.SINK, "clickhouse", ClickHouseSinkOptions, _build))
