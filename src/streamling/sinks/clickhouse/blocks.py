@@ -106,6 +106,31 @@ def divide(rows: pa.Table, key: Sequence[str], indexes: Indexes, width: int) -> 
     return [part for stream in range(width) if len(part := indexes[streams == stream])]
 
 
+class ReplacedRows:
+    """The rows that are not written because a later row of their batch has the same key; none without
+    `batch_rows`."""
+
+    def __init__(self, rows: pa.Table, key: Sequence[str], batch_rows: int | None, excluded: Sequence[int]) -> None:
+        self._rows = rows
+        self._key = key
+        self._batch_rows = batch_rows
+        self._excluded = excluded
+        self._numbers: Indexes | None = None
+        """Made when the first row is rejected, which is rare."""
+
+    def before(self, index: int) -> int | None:
+        """The row that was replaced by this one."""
+        if self._batch_rows is None:
+            return None
+        if self._numbers is None:
+            numbers = key_numbers(self._rows, self._key)
+            numbers[list(self._excluded)] = -1
+            self._numbers = numbers
+        start = index // self._batch_rows * self._batch_rows
+        earlier = np.flatnonzero(self._numbers[start:index] == self._numbers[index])
+        return start + int(earlier[-1]) if len(earlier) else None
+
+
 def split_deletions(
     rows: pa.Table, key: Sequence[str], encoded: EncodedRows, indexes: Indexes
 ) -> tuple[Indexes, Indexes]:

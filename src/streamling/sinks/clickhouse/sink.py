@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.clients.clickhouse import ClickHouse
-from streamling.clients.clickhouse_errors import ValueRejected
 from streamling.connector import (
     BadRow,
     BatchPolicy,
@@ -25,9 +22,9 @@ from streamling.connector import (
     SinkContext,
     Task,
 )
-from streamling.errors import SINK_FAILED, TABLE_UNFIT, PermanentError, StreamlingError, UserError
-from streamling.formats.clickhouse_syntax import quote_name
-from streamling.retry import retry
+from streamling.errors import SINK_FAILED, TABLE_UNFIT, PermanentError, UserError
+from streamling.sinks.clickhouse.requests import Requests, errors_of
+from streamling.sinks.clickhouse.streams import Cancelled, Stream, Work
 from streamling.sinks.clickhouse.tables import (
     DELETED,
     MAX_BLOCKS,
@@ -47,26 +44,13 @@ from streamling.spec.settings.blocks import ClickHouseConnection, Compression
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sinks.clickhouse.blocks import EncodedRows, Indexes
+    from streamling.sinks.clickhouse.blocks import EncodedRows
 
 log = logging.getLogger(__name__)
 _CONNECT_S = 10.0
 # An insert of many rows may take long, and so may a delete, which writes parts of the table anew.
 _REQUEST_S = 300.0
-# How soon the end of the run ends a pause between two attempts.
-_CHECK_S = 0.2
 _REMARK = "the table drops repeated inserts if it has a deduplication window, as one that the sink creates has"
-_INSERT = {
-    # One insert is one block: the server must not gather inserts, nor answer before they are stored.
-    "async_insert": "0",
-    "insert_deduplicate": "1",
-    # Rows of one key stay as they are until the table merges them.
-    "optimize_on_insert": "0",
-    "input_format_null_as_default": "0",
-    "throw_on_max_partitions_per_insert_block": "0",
-}
-_DELETE = {"mutations_sync": "2"}
-_CONSTRAINTS = (395, 469)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +67,12 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTable:
-    """What `open` makes: the columns that are written, one connection per stream, and the statement that inserts."""
+    """What `open` makes: the columns that are written, one connection per stream, and what is sent over it."""
 
     columns: tuple[PairedColumn, ...]
     servers: tuple[ClickHouse, ...]
     context: SinkContext
-    statement: str
-    settings: dict[str, str]
+    requests: Requests
     marks_deletes: bool
 
     @property
@@ -109,8 +92,6 @@ class ClickHouseSink(Sink):
         self._application_id = application_id
         self._runtime: Runtime | None = None
         self._opened: _OpenTable | None = None
-        self._troubles: dict[int, str] = {}
-        """By thread."""
 
     @property
     def doubles(self) -> bool:
@@ -124,7 +105,7 @@ class ClickHouseSink(Sink):
     def open(self, context: SinkContext) -> None:
         server = self._connect()
         try:
-            with self._errors("failed to prepare"):
+            with errors_of(self._node, "failed to prepare", self._options.table.name):
                 table, is_new = self._describe(server, context)
                 pairing = self._pair(table, context)
                 opened = self._make_open_table(server, table, pairing, context)
@@ -178,26 +159,29 @@ class ClickHouseSink(Sink):
         options = self._options.table
         marks = options.append_only and DELETED in table.types
         names = [column.name for column in pairing.columns] + ([DELETED] if marks else [])
-        listed = ", ".join(map(quote_name, names))
-        settings = {**_INSERT, "distributed_foreground_insert": "1"} if table.engine == "Distributed" else _INSERT
-        return _OpenTable(
-            pairing.columns,
-            (server, *(self._connect() for _ in range(context.width - 1))),
-            context,
-            f"INSERT INTO {options.name.sql} ({listed}) FORMAT ArrowStream",
-            settings,
-            marks,
+        if self._runtime is None:
+            raise AssertionError("not attached")
+        requests = Requests(
+            self._node,
+            self._runtime,
+            options.name,
+            names,
+            self._options.compression,
+            self._options.compression_level,
+            distributed=table.engine == "Distributed",
         )
+        servers = (server, *(self._connect() for _ in range(context.width - 1)))
+        return _OpenTable(pairing.columns, servers, context, requests, marks)
 
     def _check_insert(self, opened: _OpenTable) -> None:
         import numpy as np
 
         from streamling.formats.arrow import arrow_schema
-        from streamling.sinks.clickhouse.blocks import arrow_stream, encode_rows
+        from streamling.sinks.clickhouse.blocks import encode_rows
 
         rows = arrow_schema(opened.context.schema).empty_table()
         encoded, _ = encode_rows(rows, opened.columns, marks=opened.marks_deletes)
-        opened.servers[0].insert(opened.statement, arrow_stream(encoded.take(np.arange(0))), opened.settings)
+        opened.requests.check(opened.servers[0], encoded.take(np.arange(0)))
 
     def _warn(self, table: ExistingTable, pairing: Pairing, context: SinkContext) -> None:
         name = self._options.table.name
@@ -228,18 +212,6 @@ class ClickHouseSink(Sink):
     def _described(self) -> str:
         return self._node.described()
 
-    @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """Errors of the server name the node and the table; those about a row of an epoch become bad rows."""
-        try:
-            yield
-        except StreamlingError as error:
-            if error.node is None and not (isinstance(error, ValueRejected) and self._opened is not None):
-                error.node = self._node.name
-                error.message = f"{self._described}: {what} table {self._options.table.name}: {error.message}"
-                error.args = (error.message,)
-            raise
-
     # Epochs
 
     def writer(self) -> ClickHouseSink:
@@ -249,7 +221,7 @@ class ClickHouseSink(Sink):
         import pyarrow as pa
 
         from streamling.formats.last_rows import last_rows
-        from streamling.sinks.clickhouse.blocks import divide, encode_rows
+        from streamling.sinks.clickhouse.blocks import ReplacedRows, divide, encode_rows
 
         # All of them before the first insert: if Spark fails to compute some, none is written.
         held = [batch for batch in batches if batch.num_rows]
@@ -263,12 +235,19 @@ class ClickHouseSink(Sink):
             return Report(0, len(bad), bad, detail=0)
         excluded = [row.index for row in bad if row.index is not None]
         indexes = last_rows(rows, table.key, options.batch_rows if options.deduplicate else None, excluded)
-        keys = self._make_keys(epoch, encoded)
-        cancelled = threading.Event()
-        streams = [
-            _Stream(self, server, rows, encoded, part, keys, cancelled)
-            for server, part in zip(table.servers, divide(rows, table.key, indexes, len(table.servers)), strict=False)
-        ]
+        work = Work(
+            rows,
+            encoded,
+            ReplacedRows(rows, table.key, options.batch_rows if options.deduplicate else None, excluded),
+            tuple(column for column in table.columns if column.name in table.key),
+            table.requests,
+            self._make_keys(epoch, encoded),
+            batch_rows=options.batch_rows,
+            mutates=not options.table.append_only,
+            fails=self._node.options.on_error is OnError.FAIL,
+        )
+        parts = divide(rows, table.key, indexes, len(table.servers))
+        streams = [Stream(work, server, part) for server, part in zip(table.servers, parts, strict=False)]
         self._run(streams)
         rejected = sorted((*bad, *(row for s in streams for row in s.bad)), key=lambda row: row.index or 0)
         written = sum(stream.written for stream in streams)
@@ -305,7 +284,7 @@ class ClickHouseSink(Sink):
             bad.append(BadRow(reason, text, {}, row=json_row(rows, index), index=index, cause=column))
         return tuple(bad)
 
-    def _run(self, streams: Sequence[_Stream]) -> None:
+    def _run(self, streams: Sequence[Stream]) -> None:
         if len(streams) == 1:
             streams[0].run()
             return
@@ -313,139 +292,12 @@ class ClickHouseSink(Sink):
             futures = [pool.submit(stream.run) for stream in streams]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
-            raise next((error for error in errors if not isinstance(error, _Cancelled)), errors[0])
-
-    # Requests
-
-    def insert(self, server: ClickHouse, block: pa.RecordBatch, token: str, cancelled: threading.Event) -> None:
-        """Raises ValueRejected if a row is at fault; TransientError only when the run stops."""
-        from streamling.sinks.clickhouse.blocks import arrow_stream, compress
-
-        table, options = self._table, self._options
-        body, encoding = compress(arrow_stream(block), options.compression, options.compression_level)
-        settings = {**table.settings, "insert_deduplication_token": token}
-        self._repeat(lambda: server.insert(table.statement, body, settings, encoding), "an insert", cancelled)
-
-    def delete(self, server: ClickHouse, statement: str, cancelled: threading.Event) -> None:
-        self._repeat(lambda: server.execute(statement, _DELETE), "a delete", cancelled)
-
-    def _repeat(self, action: Callable[[], None], what: str, cancelled: threading.Event) -> None:
-        runtime = self._runtime
-        if runtime is None:
-            raise AssertionError("not attached")
-
-        def is_over() -> bool:
-            return runtime.ends_retries() or cancelled.is_set()
-
-        with self._errors("failed to write to"):
-            retry(
-                action,
-                what=f"{what} of {self._described}",
-                stopping=is_over,
-                sleep=runtime.pause,
-                on_trouble=self._note_trouble,
-            )
-
-    def _note_trouble(self, trouble: str | None) -> None:
-        thread = threading.get_ident()
-        if trouble is None:
-            self._troubles.pop(thread, None)
-        else:
-            self._troubles[thread] = trouble
+            raise next((error for error in errors if not isinstance(error, Cancelled)), errors[0])
 
     def trouble(self) -> str | None:
-        return next(iter(list(self._troubles.values())), None)
-
-    def rejected(self, rows: pa.Table, index: int, error: ValueRejected) -> BadRow:
-        from streamling.formats.json import json_row
-
-        reason = "constraint_violation" if error.number in _CONSTRAINTS else "type_mismatch"
-        text = f"table {self._options.table.name}: {error.message}"
-        return BadRow(reason, text, {}, row=json_row(rows, index), index=index, cause=error.cause)
-
-    @property
-    def table(self) -> _OpenTable:
-        return self._table
-
-    @property
-    def options(self) -> WriteOptions:
-        return self._options
-
-    @property
-    def fails(self) -> bool:
-        """Whether one bad row ends the run."""
-        return self._node.options.on_error is OnError.FAIL
+        return self._opened.requests.trouble if self._opened is not None else None
 
     def close(self) -> None:
         if self._opened is not None:
             for server in self._opened.servers:
                 server.close()
-
-
-class _Cancelled(PermanentError):
-    """Another stream of the same write has failed."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    """Writes some of the rows of an epoch, block after block."""
-
-    sink: ClickHouseSink
-    server: ClickHouse
-    rows: pa.Table
-    encoded: EncodedRows
-    indexes: Indexes
-    keys: Callable[[bytes], str]
-    cancelled: threading.Event
-    written: int = 0
-    bad: list[BadRow] = field(default_factory=list)
-
-    def run(self) -> None:
-        from streamling.sinks.clickhouse.blocks import cut
-
-        try:
-            for block in cut(self.indexes, self.sink.options.batch_rows):
-                if self.cancelled.is_set():
-                    raise _Cancelled(SINK_FAILED, "another stream has failed")
-                self._write(block)
-                if self.bad and self.sink.fails:
-                    return
-        except BaseException:
-            self.cancelled.set()
-            raise
-
-    def _write(self, block: Indexes) -> None:
-        from streamling.sinks.clickhouse.blocks import split_deletions
-        from streamling.sinks.clickhouse.deletions import delete_statements
-
-        if self.sink.options.table.append_only:
-            self._insert(block)
-            return
-        table = self.sink.table
-        deletes, inserts = split_deletions(self.rows, table.key, self.encoded, block)
-        columns = {column.name: column for column in table.columns}
-        key = [columns[name] for name in table.key]
-        for statement in delete_statements(self.sink.options.table.name, key, self.encoded, deletes):
-            self.sink.delete(self.server, statement, self.cancelled)
-        self.written += len(block) - len(inserts)
-        self._insert(inserts)
-
-    def _insert(self, block: Indexes) -> None:
-        """Insert the rows. If the server rejects one of them, insert the first half, then the second, until the row is
-        found."""
-        from streamling.formats.digests import digest_columns
-
-        if not len(block):
-            return
-        rows = self.encoded.take(block)
-        try:
-            self.sink.insert(self.server, rows, self.keys(digest_columns(rows.columns)), self.cancelled)
-            self.written += len(block)
-        except ValueRejected as error:
-            if len(block) == 1:
-                self.bad.append(self.sink.rejected(self.rows, int(block[0]), error))
-                return
-            middle = len(block) // 2
-            for half in (block[:middle], block[middle:]):
-                if not (self.bad and self.sink.fails):
-                    self._insert(half)
