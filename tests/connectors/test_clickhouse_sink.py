@@ -71,6 +71,14 @@ def test_a_missing_table_is_created_with_version_mark_and_window(server: ClickHo
     assert server.rows(ALL.format(table)) == [(1, "x", 1, 0), (2, None, None, 0)]
 
 
+def test_a_table_that_fits_causes_no_warning(server: ClickHouseServer, caplog: pytest.LogCaptureFixture) -> None:
+    for more, key in (("", ("id",)), (", append_only_mode: false", ("name", "id"))):
+        table = new_table()
+        for _ in range(2):
+            with caplog.at_level(logging.WARNING), sink(server.url, table, more, key=key):
+                assert caplog.text == ""
+
+
 def test_version_override_and_database_of_a_created_table(server: ClickHouseServer) -> None:
     table = f"shop.{new_table()}"
     columns = Schema(

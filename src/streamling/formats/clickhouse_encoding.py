@@ -44,6 +44,7 @@ _EXACT_IN_FLOAT = {"Float32": _SMALL, "Float64": _SMALL | {"int32", "uint32"}}
 _WHOLE = _SMALL | {"int32", "int64", "uint32", "uint64"}
 _SECONDS = frozenset({"int32", "int64", "uint32", "uint64"})
 _TEXTS = frozenset({"string", "interval"})
+_NESTED = frozenset({"list", "map", "struct"})
 _DAY_S = 86_400
 # Of DateTime64: from 1900 to the end of 2299.
 _FIRST_S, _END_S = -25_567 * _DAY_S, 120_530 * _DAY_S
@@ -102,7 +103,7 @@ def _encoder(type_: DataType, target: Target) -> Encode:
     elif name == "Bool" and kind == "boolean":
         encode = _as_it_is
     elif name == "String":
-        encode = _as_it_is if kind in _TEXTS or kind == "binary" else lambda values: plain_texts(values, type_)
+        encode = _text(type_)
     elif name == "FixedString" and (kind == "string" or (kind == "binary" and type_.length in (None, *target.numbers))):
         encode = _fixed(target.numbers[0])
     elif name in _DAYS and kind in ("date32", "date64"):
@@ -214,6 +215,15 @@ def _lower_half(bytes_: Bytes, target: Target, *, signed: bool) -> Bytes:
 
 
 # Bytes
+
+
+def _text(type_: DataType) -> Encode | None:
+    """Every plain value has a text; that of a nested one would have to be told apart from other JSON."""
+    if type_.kind in _TEXTS or type_.kind == "binary":
+        return _as_it_is
+    if type_.kind.startswith("float"):
+        return _cast(pa.string())
+    return None if type_.kind in _NESTED else lambda values: plain_texts(values, type_)
 
 
 def _fixed(length: int) -> Encode:

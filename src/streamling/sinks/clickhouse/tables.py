@@ -86,8 +86,15 @@ def describe_table(server: ClickHouse, name: TableName) -> ExistingTable | None:
     types = {column: _on_one_line(type_) for column, type_, default, *_ in columns if default not in _COMPUTED}
     storage = server.rows(_STORAGE, database=name.database, table=name.table)
     engine, engine_full, sorting_key = storage[0] if storage else ("", "", "")
-    key = tuple(plain_name(part) or part for part in split_list(sorting_key))
-    return ExistingTable(types, engine, key, _read_window(server, engine, engine_full))
+    return ExistingTable(types, engine, _sorting_key(sorting_key), _read_window(server, engine, engine_full))
+
+
+def _sorting_key(text: str) -> tuple[str, ...]:
+    """Of one column, the server keeps the parentheses."""
+    parts = split_list(text)
+    if len(parts) == 1 and parts[0].startswith("("):
+        parts = split_list(parts[0][1:-1])
+    return tuple(plain_name(part) or part for part in parts)
 
 
 def _on_one_line(type_: str) -> str:
