@@ -282,6 +282,29 @@ def test_mutations_keep_the_order_of_rows_and_a_replay_keeps_their_result(server
                 assert server.rows(LIVE.format(table)) == [(1, "b", 1), (3, "d", 1), (4, "e", 1)]
 
 
+def test_a_delete_whose_answer_is_lost_is_not_begun_again(server: ClickHouseServer) -> None:
+    table = new_table()
+    answers = iter(["lost", "down"])
+
+    def respond(request: Any, forward: Any) -> Answer:
+        if not statement(request).startswith("ALTER"):
+            return forward()  # type: ignore[no-any-return]
+        match next(answers, ""):
+            case "lost":
+                forward()
+                return Answer(fault="reset")
+            case "down":
+                return Answer(503, b"down")
+        return forward()  # type: ignore[no-any-return]
+
+    with proxy(server, respond) as front, sink(front.url, table, ", append_only_mode: false") as out:
+        write(out, [item(1), item(2), item(3)])
+        write(out, [item(1, operation="d")])
+        write(out, [item(2, operation="d")])
+    assert server.rows(f"SELECT id FROM {table}") == [(3,)]
+    assert server.rows(f"SELECT count() FROM system.mutations WHERE table = '{table}'") == [(2,)]
+
+
 # Repetitions
 
 

@@ -37,6 +37,11 @@ def delete_statements(
         yield f"ALTER TABLE {table.sql} DELETE WHERE {names if len(key) == 1 else f'({names})'} IN ({keys})"
 
 
+def marked(statement: str, mark: str) -> str:
+    """The same delete, which can be found by its mark among those that the server executes."""
+    return f"{statement} AND '{mark}' != ''"
+
+
 def _literals(values: pa.Array, target: Target) -> list[str]:
     if pa.types.is_timestamp(values.type):  # as numbers: datetime has no nanoseconds
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[values.type.unit]

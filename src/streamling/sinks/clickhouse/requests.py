@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from streamling.clients.clickhouse import ClickHouse
 from streamling.clients.clickhouse_errors import ValueRejected
+from streamling.clients.http import quote_text
 from streamling.connector import BadRow, Runtime
-from streamling.errors import StreamlingError
+from streamling.errors import SINK_FAILED, StreamlingError, TransientError
 from streamling.formats.clickhouse_syntax import quote_name
 from streamling.retry import retry
 from streamling.sinks.clickhouse.tables import TableName
@@ -36,6 +39,10 @@ _INSERT = {
 _DISTRIBUTED = {"distributed_foreground_insert": "1"}
 # Wait until the delete is done, on all replicas.
 _DELETE = {"mutations_sync": "2"}
+_MUTATION = """
+SELECT is_done, latest_fail_reason FROM system.mutations
+WHERE database = {database:String} AND table = {table:String} AND position(command, {mark:String}) > 0
+"""
 _CONSTRAINTS = (395, 469)
 
 
@@ -85,7 +92,7 @@ class Requests:
 
     def check(self, server: ClickHouse, block: pa.RecordBatch) -> None:
         """Insert a block without rows, once."""
-        self._send(server, block, self._settings)
+        self._sending(server, block, self._settings)()
 
     def insert(self, server: ClickHouse, block: pa.RecordBatch, token: str, is_over: Callable[[], bool]) -> None:
         """Raises ValueRejected if a row is at fault; TransientError only when the run stops, or it `is_over`."""
@@ -93,7 +100,27 @@ class Requests:
         self._repeat(self._sending(server, block, settings), "an insert", is_over)
 
     def delete(self, server: ClickHouse, statement: str, is_over: Callable[[], bool]) -> None:
-        self._repeat(lambda: server.execute(statement, _DELETE), "a delete", is_over)
+        """Waits until the server has executed it; one that takes longer than a request is not begun again."""
+        from streamling.sinks.clickhouse.deletions import marked
+
+        mark = secrets.token_hex(8)
+        statement = marked(statement, mark)
+        attempts = itertools.count(1)
+
+        def attempt() -> None:
+            if next(attempts) == 1 or not self._is_executed(server, mark):
+                server.execute(statement, _DELETE)
+
+        self._repeat(attempt, "a delete", is_over)
+
+    def _is_executed(self, server: ClickHouse, mark: str) -> bool:
+        """Whether the server has executed a delete, False if it does not know it. Raises TransientError meanwhile."""
+        found = server.rows(_MUTATION, database=self.table.database, table=self.table.table, mark=mark)
+        for is_done, reason in found:
+            if not is_done:
+                why = f": {quote_text(reason)}" if reason else ""
+                raise TransientError(SINK_FAILED, f"the server has not finished a delete yet{why}")
+        return bool(found)
 
     def rejected(self, rows: pa.Table, index: int, error: ValueRejected) -> BadRow:
         from streamling.formats.json import json_row
@@ -101,9 +128,6 @@ class Requests:
         reason = "constraint_violation" if error.number in _CONSTRAINTS else "type_mismatch"
         text = f"table {self.table}: {error.message}"
         return BadRow(reason, text, {}, row=json_row(rows, index), index=index, cause=error.cause)
-
-    def _send(self, server: ClickHouse, block: pa.RecordBatch, settings: dict[str, str]) -> None:
-        self._sending(server, block, settings)()
 
     def _sending(self, server: ClickHouse, block: pa.RecordBatch, settings: dict[str, str]) -> Callable[[], None]:
         """A function that sends the block; what it sends is made once."""
