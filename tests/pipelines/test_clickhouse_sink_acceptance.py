@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streamling.dev.topics import Message
 from support.avro_frames import framed
 from support.clickhouse_server import ClickHouseServer, clickhouse_server
 from support.clickhouse_sink_samples import new_table
@@ -49,10 +48,7 @@ class IntoTable:
         self._id = registry.register(f"{self.topic}-value", self._schema)
 
     def run(self, changes: Sequence[Change], stop_at: int, options: str, **settings: object) -> Finished:
-        messages = [
-            Message(framed(self._id, self._schema, row), headers=(("dbz.op", operation.encode()),))
-            for operation, row in changes
-        ]
+        messages = [framed(self._id, self._schema, row, operation) for operation, row in changes]
         self._kafka.produce(self.topic, messages)
         self._place.write(
             f"sources: {{rows: {{type: kafka, topic: {self.topic}}}}}\n"
