@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.dataset
 
 from bench.clickhouse import clickhouse
+from bench.clickhouse_sink import clickhouse_sink
 from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
@@ -228,6 +229,7 @@ ALL = {
     "kafka": kafka,
     "kafka-latency": kafka_latency,
     "kafka-sink": kafka_sink,
+    "clickhouse-sink": clickhouse_sink,
     "dead-letters": dead_letters,
     "postgres": postgres,
     "postgres-latency": postgres_latency,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -62,3 +63,8 @@ class ClickHouseServer(LocalServer):
         if not answer.is_success:
             raise RuntimeError(f"{query[:500]}: {answer.text}")
         return answer.text
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Numbers of more than 64 bits are text."""
+        answer = self.execute(f"{query} FORMAT JSONCompact", output_format_json_quote_64bit_integers=0)
+        return [tuple(row) for row in json.loads(answer)["data"]]

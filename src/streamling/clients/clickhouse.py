@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from streamling import __version__
-from streamling.clients.http import HttpServer, classify_status, quote_text
-from streamling.errors import SCHEMA_NOT_FOUND, Condition, PermanentError, StreamlingError, TransientError
+from streamling.clients.clickhouse_errors import QueryTimeout, classify_exception, classify_number, exception_number
+from streamling.clients.http import HttpServer, quote_text
+from streamling.errors import SCHEMA_NOT_FOUND, Condition, StreamlingError, TransientError
 from streamling.spec.mask import mask_url
 from streamling.spec.settings.blocks import ClickHouseConnection
 
 if TYPE_CHECKING:
     import httpx
 
-_CODE_HEADER = "X-ClickHouse-Exception-Code"
-# Errors that come again with every attempt; the status of the answer is 500 for many of them.
-_PERMANENT = frozenset(
-    {
-        *("6", "27", "38", "41", "72"),  # text that cannot be parsed
-        *("10", "16", "46", "47", "50", "60", "81", "115"),  # unknown columns, functions, types, tables, settings
-        *("36", "42", "43", "44", "53", "62", "215", "386"),  # wrong arguments, types or syntax
-        *("69", "70", "153", "395", "407"),  # values out of range, division by zero, throwIf, decimal overflow
-        *("164", "192", "452", "497", "516"),  # not allowed, or a wrong password
-    }
-)
-_TIMEOUTS = frozenset({"159", "160"})
 _EXCEPTION = re.compile(rb"Code: (\d+)\. (DB::Exception: .{1,2000})", re.DOTALL)
 # What the server writes after the text of an exception: its length and its tag.
 _EXCEPTION_END = re.compile(r"\n\d+ \w+\s*__exception__\s*$")
 _TAIL_BYTES = 16 << 10
 _LOOPBACK = ("127.", "localhost", "::1")
-
-
-class QueryTimeout(TransientError):
-    """The server did not answer in time: a query for fewer rows may succeed."""
 
 
 class StreamedAnswer:
@@ -116,7 +101,7 @@ class Failure:
             return None
         code, text = found[-1][1].decode(), _EXCEPTION_END.sub("", found[-1][2].decode(errors="replace"))
         message = f"ClickHouse at {self._address} stopped while it sent rows: {quote_text(f'Code: {code}. {text}')}"
-        return _kind(code, TransientError)(self._condition, message)
+        return classify_number(int(code), TransientError)(self._condition, message)
 
     def incomplete(self) -> StreamlingError:
         message = f"ClickHouse at {self._address} sent an answer that is not complete"
@@ -132,6 +117,7 @@ class ClickHouse:
         *,
         application_id: str,
         timeout: float,
+        connect_timeout: float | None = None,
         condition: Condition = SCHEMA_NOT_FOUND,
     ) -> None:
         self._connection = connection
@@ -141,13 +127,14 @@ class ClickHouse:
             name="ClickHouse",
             condition=condition,
             timeout=timeout,
+            connect_timeout=connect_timeout,
             user=(connection.user, connection.password.reveal()),
             # As bytes, because names may contain any characters.
             headers={
                 b"User-Agent": f"streamling/{__version__} app={application_id}".encode(),
                 b"X-ClickHouse-Database": connection.database.encode(),
             },
-            classify=_classify,
+            classify=classify_exception,
         )
 
     def __enter__(self) -> ClickHouse:
@@ -201,6 +188,24 @@ class ClickHouse:
                 raise QueryTimeout(error.condition, error.message, cause=error.__cause__) from error
             raise
 
+    def execute(self, statement: str, settings: Mapping[str, str] | None = None) -> None:
+        """Run a statement that returns no rows. Raises as `rows` does."""
+        self._run(settings or {}, statement.encode())
+
+    def insert(self, statement: str, body: bytes, settings: Mapping[str, str], encoding: str | None = None) -> None:
+        """Send rows in the format that the statement names; `encoding`: how the body is compressed.
+
+        Raises ValueRejected if a row is at fault, otherwise as `rows` does.
+        """
+        self._run({**settings, "query": statement}, body, encoding)
+
+    def _run(self, params: Mapping[str, str], content: bytes, encoding: str | None = None) -> None:
+        # The server answers when it has finished: otherwise it may fail after it has sent the status.
+        params = {**params, "wait_end_of_query": "1"}
+        response = self._server.request("POST", params=params, content=content, encoding=encoding)
+        if exception_number(response) is not None:
+            raise self._server.failure(response)
+
 
 def is_local(connection: ClickHouseConnection) -> bool:
     """Whether the server is on this machine."""
@@ -209,17 +214,6 @@ def is_local(connection: ClickHouseConnection) -> bool:
     except ValueError:
         return False
     return host.startswith(_LOOPBACK)
-
-
-def _classify(response: httpx.Response) -> type[StreamlingError]:
-    return _kind(response.headers.get(_CODE_HEADER), classify_status(response))
-
-
-def _kind(code: str | None, otherwise: type[StreamlingError]) -> type[StreamlingError]:
-    """The error for an exception with this code."""
-    if code in _PERMANENT:
-        return PermanentError
-    return QueryTimeout if code in _TIMEOUTS else otherwise
 
 
 def _escape(value: str) -> str:

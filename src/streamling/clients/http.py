@@ -27,8 +27,8 @@ _MAX_ANSWER_CHARACTERS = 500
 # The largest schemas and lists of columns have some megabytes. More than this is not an answer to our questions.
 _MAX_ANSWER_BYTES = 64 << 20
 
-Classify = Callable[["httpx.Response"], type[StreamlingError]]
-"""The error for an answer that is not a success."""
+Classify = Callable[["httpx.Response"], Callable[[Condition, str], StreamlingError]]
+"""Makes the error for an answer that is not a success."""
 
 
 def classify_status(response: httpx.Response) -> type[StreamlingError]:
@@ -43,7 +43,8 @@ def is_retriable(status: int) -> bool:
 class HttpServer:
     """`name`: what messages call the server. `condition`: what its errors mean to the caller.
 
-    A request takes at most `timeout` seconds, redirects and the whole answer included.
+    A request takes at most `timeout` seconds, redirects and the whole answer included; `connect_timeout` limits the
+    part until there is a connection.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class HttpServer:
         name: str,
         condition: Condition,
         timeout: float,
+        connect_timeout: float | None = None,
         user: tuple[str, str] | None = None,
         headers: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
         classify: Classify = classify_status,
@@ -67,7 +69,7 @@ class HttpServer:
         self._headers = headers or {}
         self._private = basic_authorization(*user) if user is not None else {}
         self._follow_redirects = follow_redirects
-        self._channel = HttpChannel(timeout)
+        self._channel = HttpChannel(timeout, connect_timeout=connect_timeout)
 
     def close(self) -> None:
         self._channel.close()
@@ -78,15 +80,22 @@ class HttpServer:
         return self._channel.expired
 
     def request(
-        self, method: str, path: str = "", *, params: Mapping[str, str] | None = None, **content: Any
+        self,
+        method: str,
+        path: str = "",
+        *,
+        params: Mapping[str, str] | None = None,
+        encoding: str | None = None,
+        **content: Any,
     ) -> httpx.Response:
-        """Returns a successful answer. `params` are added to those of the URL; `content` is passed to httpx.
+        """Returns a successful answer. `params` are added to those of the URL; `encoding`: how the body is compressed;
+        `content` is passed to httpx.
 
         Raises StreamlingError, classified as in the docstring of this module.
         """
         with self.classified():
             url = self._full_url(path, params)
-            response = self._answer(method, url, **content)
+            response = self._answer(method, url, encoding, **content)
         self._check(response, path)
         return response
 
@@ -142,10 +151,13 @@ class HttpServer:
 
     def _check(self, response: httpx.Response, path: str) -> None:
         if not response.is_success:
-            to = f" to {path}" if path else ""
-            answer = quote(response)
-            message = f"{self._name} at {self._address} answers {response.status_code}{to}: {answer}"
-            raise self._classify(response)(self._condition, message)
+            raise self.failure(response, path)
+
+    def failure(self, response: httpx.Response, path: str = "") -> StreamlingError:
+        """The error for an answer that is not a success."""
+        to = f" to {path}" if path else ""
+        message = f"{self._name} at {self._address} answers {response.status_code}{to}: {quote(response)}"
+        return self._classify(response)(self._condition, message)
 
     def json(self, method: str, path: str = "", **content: Any) -> Any:
         """The JSON of a successful answer."""
@@ -155,15 +167,16 @@ class HttpServer:
         except (ValueError, RecursionError) as error:
             raise self.unexpected_answer(error) from error
 
-    def _answer(self, method: str, url: httpx.URL, **content: Any) -> httpx.Response:
+    def _answer(self, method: str, url: httpx.URL, encoding: str | None, **content: Any) -> httpx.Response:
         """The whole answer, as long as it has an end."""
+        own = {"Content-Encoding": encoding, **self._private} if encoding is not None else self._private
         try:
             return self._channel.exchange(
                 method,
                 url,
                 max_bytes=_MAX_ANSWER_BYTES,
                 headers=self._headers,
-                private=self._private,
+                private=own,
                 follows=self._follow_redirects,
                 **content,
             )

@@ -7,11 +7,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httpcore
 
-# Larger bodies are sent as they come.
+# A larger body is sent after its head.
 _JOINED_BYTES = 64 << 10
 
 
@@ -39,9 +39,12 @@ class _Stream(httpcore.NetworkStream):
         note(stream.get_extra_info("socket"))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._written += buffer
-        if len(self._written) > _JOINED_BYTES:
-            self._send(timeout)
+        if len(self._written) + len(buffer) <= _JOINED_BYTES:
+            self._written += buffer
+            return
+        self._send(timeout)
+        # The stream slices off what is sent, again and again: of a view that copies nothing.
+        self._stream.write(cast(bytes, memoryview(buffer)), timeout)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._written:
@@ -51,8 +54,9 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, timeout)
 
     def _send(self, timeout: float | None) -> None:
-        written, self._written = bytes(self._written), bytearray()
-        self._stream.write(written, timeout)
+        if self._written:
+            written, self._written = bytes(self._written), bytearray()
+            self._stream.write(written, timeout)
 
     def close(self) -> None:
         self._stream.close()

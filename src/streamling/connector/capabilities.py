@@ -78,6 +78,8 @@ class SinkCapabilities:
     """Only watches: it has no record limit."""
     same_rows: bool = False
     """As in `TransformCapabilities`."""
+    remark: str = ""
+    """What `plan` adds to the guarantee."""
 
     def __post_init__(self) -> None:
         if self.transactional and self.placement is Placement.ANY:

@@ -13,6 +13,7 @@ from streamling.engine import preparation
 from streamling.engine.preparation import check, prepare
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, PermanentError
 from streamling.plan.types import INT64, OPERATION_FIELD, STRING, Field, Schema
+from streamling.sinks.blackhole import BlackholeOptions
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Keyed, SourceOptions
 from streamling.spec.settings import Settings
@@ -137,8 +138,11 @@ def test_a_lookup_that_hangs_does_not_hold_up_the_check(
     assert "within" in caught.value.message
 
 
-def test_a_run_refuses_what_it_cannot_run_and_names_everything(tmp_path: Path, asked: list[str]) -> None:
-    text = PIPELINE.replace("type: memory, from: t", "type: clickhouse, from: t, table: t, primary_key: id")
+def test_a_run_refuses_what_it_cannot_run_and_names_everything(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds._kinds, (Role.SINK, "planned"), Kind(Role.SINK, "planned", BlackholeOptions))
+    text = PIPELINE.replace("type: memory, from: t", "type: planned, from: t")
     with pytest.raises(InvalidPipeline) as caught:
         prepare(written(tmp_path, text), Settings())
     assert codes(caught.value) == [("NOT_RUNNABLE", "a"), ("NOT_RUNNABLE", "out")]

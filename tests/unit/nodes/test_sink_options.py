@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from streamling.connector import BatchPolicy, Guarantee, kinds
+from streamling.engine.protocol.facts import facts_of
 from streamling.errors import KEY_REQUIRED, MESSAGE_KEY, Caution, Condition, UserError
 from streamling.plan.contract import ChecksColumns
+from streamling.plan.pipeline import make_plan
 from streamling.plan.types import (
     BINARY,
     DATE,
@@ -40,6 +42,7 @@ from streamling.sinks.postgres import OnConflict, PostgresOptions
 from streamling.sinks.postgres.sink import PostgresSink
 from streamling.sinks.postgres_aggregate import AggregateFunction, PostgresAggregateOptions
 from streamling.sinks.webhook import WebhookOptions
+from streamling.spec.pipeline import load_pipeline
 from streamling.spec.pipeline.options import SinkOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import Compression
@@ -436,3 +439,32 @@ def test_a_number_that_is_too_wide_needs_an_override_to_text(type_: DataType) ->
 
 def test_256_bit_integers_need_no_override() -> None:
     assert findings(CLICKHOUSE, columns(id=INT64, big=U256, wide=decimal(76, 10))) == []
+
+
+@pytest.mark.parametrize("type_", [STRING, FLOAT64, decimal(10, 0), INTERVAL])
+def test_a_version_is_a_whole_number_or_a_time(type_: DataType) -> None:
+    rows = columns(id=INT64, v=type_)
+    (found,) = findings(CLICKHOUSE + "version_column_name: v", rows)
+    assert isinstance(found, UserError) and f"the version column 'v' is {type_}" in found.message
+    assert findings(CLICKHOUSE + "version_column_name: v\nschema_override: {v: Int64}", rows) == []
+    assert all(not findings(CLICKHOUSE + "version_column_name: v", columns(id=INT64, v=t)) for t in (U256, DATE, INT32))
+
+
+def test_columns_that_a_clickhouse_table_cannot_have() -> None:
+    (null,) = findings(CLICKHOUSE, columns(id=INT64, nothing=NULL))
+    assert isinstance(null, UserError) and "'nothing' is always null" in null.message
+    assert findings(CLICKHOUSE + "schema_override: {nothing: Nullable(Int8)}", columns(id=INT64, nothing=NULL)) == []
+    (time,) = findings(CLICKHOUSE, columns(id=INT64, insert_time=TIMESTAMP))
+    assert isinstance(time, UserError) and "the sink adds one of that name" in time.message
+    for free in ("version_column_name: insert_time", "append_only_mode: false"):
+        assert findings(CLICKHOUSE + free, columns(id=INT64, insert_time=TIMESTAMP)) == []
+    (key,) = findings(CLICKHOUSE + "append_only_mode: false", columns(id=list_of(INT64)))
+    assert isinstance(key, UserError) and "nothing can be deleted" in key.message
+
+
+def test_plan_tells_what_a_clickhouse_table_needs() -> None:
+    out = "{type: clickhouse, from: s, table: t, primary_key: id}"
+    text = f"sources: {{s: {{type: generator, rows: 1, primary_key: id}}}}\nsinks: {{out: {out}}}"
+    (planned,) = make_plan(load_pipeline(text, "p.yaml", kinds.kinds())).sinks
+    delivery = facts_of(planned, Settings()).delivery
+    assert delivery is not None and delivery.startswith("at least once; ") and "deduplication window" in delivery

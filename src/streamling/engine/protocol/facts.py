@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamling.connector import Lookup, Placement, Sink, Source, kinds
+from streamling.connector import Lookup, Placement, Sink, SinkCapabilities, Source, kinds
 from streamling.connector.table import TableBackend
 from streamling.plan.planned_node import PlannedNode
 from streamling.spec.settings import Settings
@@ -12,7 +12,7 @@ from streamling.spec.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """`delivery` is a sink's guarantee, None for other nodes."""
+    """`delivery` is a sink's guarantee, with its remark; None for other nodes."""
 
     runs: str
     delivery: str | None = None
@@ -34,5 +34,9 @@ def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
     if isinstance(connector, Source):
         return NodeFacts(both if connector.capabilities.replayable else "on the driver")
     place = both if connector.capabilities.placement is Placement.ANY else "on the driver"
-    guarantee = connector.capabilities.guarantee.value if isinstance(connector, Sink) else None
-    return NodeFacts(place, guarantee)
+    return NodeFacts(place, _delivery(connector.capabilities) if isinstance(connector, Sink) else None)
+
+
+def _delivery(capabilities: SinkCapabilities) -> str:
+    guarantee = capabilities.guarantee.value
+    return f"{guarantee}; {capabilities.remark}" if capabilities.remark else guarantee

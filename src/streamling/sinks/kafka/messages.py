@@ -15,7 +15,8 @@ from streamling.connector import BadRow
 from streamling.formats.avro_encoding import CannotEncode
 from streamling.formats.avro_fit import RowEncoder
 from streamling.formats.json import json_row
-from streamling.formats.json_encoding import encode_json, key_texts, plain_texts
+from streamling.formats.json_encoding import encode_json, key_texts
+from streamling.formats.last_rows import last_rows
 from streamling.plan.types import OPERATION_COLUMN, Schema
 
 if TYPE_CHECKING:
@@ -67,20 +68,7 @@ class MessageMaker:
 
     def select(self, rows: pa.Table, excluded: Sequence[int] = ()) -> Indexes:
         """The numbers of the rows to be written, in order."""
-        indexes = np.arange(rows.num_rows)
-        if len(excluded):
-            indexes = np.setdiff1d(indexes, np.asarray(excluded))
-        if self.batch_rows is None or not self.key or not len(indexes):
-            return indexes
-        if len(self.key) == 1 and _are_distinct(rows.column(self.key[0]), self.batch_rows):
-            return indexes
-        numbers = _key_numbers(rows, self.key)
-        if numbers.max() + 1 == rows.num_rows:  # every row has a key of its own
-            return indexes
-        groups = numbers * (rows.num_rows // self.batch_rows + 1) + np.arange(rows.num_rows) // self.batch_rows
-        # The first of each group from the end is the last one.
-        _, from_end = np.unique(groups[indexes][::-1], return_index=True)
-        return np.sort(indexes[len(indexes) - 1 - from_end])
+        return last_rows(rows, self.key, self.batch_rows, excluded)
 
     def chunks(self, rows: pa.Table, indexes: Indexes) -> Iterator[Messages | BadRow]:
         """The messages of these rows, chunk by chunk, and the rows that cannot be messages."""
@@ -146,36 +134,3 @@ class MessageMaker:
         key = self.keys(row)[0].as_py()[:80].decode(errors="replace")
         text = f"topic '{self.topic}', key '{key}': {why}; most of it is the column '{largest}'"
         return BadRow("message_too_large", text, {}, row=json_row(row, 0), index=index)
-
-
-def _are_distinct(column: pa.ChunkedArray, batch_rows: int) -> bool:
-    """Whether no number is there twice in a batch. False for columns of other types: that would take longer."""
-    if column.null_count or not pa.types.is_integer(column.type):
-        return False
-    values = column.to_numpy()
-    whole = len(values) // batch_rows * batch_rows
-    for batches in (values[:whole].reshape(-1, batch_rows), values[whole:].reshape(1, -1)):
-        ordered = np.sort(batches, axis=1)
-        if (ordered[:, 1:] == ordered[:, :-1]).any():
-            return False
-    return True
-
-
-def _key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
-    """A number for each row, the same for rows of one key, from 0 without gaps; null is a value like others."""
-    combined: Indexes | None = None
-    for name in key:
-        column = rows.column(name).combine_chunks()
-        codes: Indexes = np.asarray(_comparable(column).dictionary_encode(null_encoding="encode").indices, np.int64)
-        if combined is None:
-            combined = codes
-        else:  # made dense again, so that many columns do not overflow
-            _, combined = np.unique(combined * (int(codes.max()) + 1) + codes, return_inverse=True)
-    if combined is None:
-        raise AssertionError("a key has columns")
-    return combined
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    """Arrow cannot number nested values: their JSON instead."""
-    return plain_texts(column, None) if pa.types.is_nested(column.type) else column

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamling.clients.clickhouse import ClickHouse, QueryTimeout
+from streamling.clients.clickhouse import ClickHouse
+from streamling.clients.clickhouse_errors import QueryTimeout
 from streamling.errors import SOURCE_FAILED, PermanentError
 from streamling.sources.clickhouse.queries import TableQueries
 from streamling.sources.clickhouse.ranges import Cursor, KeyRange, Values

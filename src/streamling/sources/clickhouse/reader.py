@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamling.clients.clickhouse import ClickHouse, QueryTimeout, StreamedAnswer
+from streamling.clients.clickhouse import ClickHouse, StreamedAnswer
+from streamling.clients.clickhouse_errors import QueryTimeout
 from streamling.connector import BadRow, Json, Reached
 from streamling.errors import SOURCE_FAILED, StreamlingError
 from streamling.formats.clickhouse_wire import unwired

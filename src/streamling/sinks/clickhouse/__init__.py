@@ -1,4 +1,11 @@
-"""`clickhouse`: rows in a table that keeps the last version of each key."""
+"""`clickhouse`: rows in a table that keeps the last version of each key.
+
+Delivery: at least once, with the effect of exactly once. An epoch is a series of inserts, and one that was interrupted
+is replayed with the same rows in the same inserts. Each of them has a token, made from its place in the sources and its
+content, by which the table recognises a repetition and drops it: tables that the sink creates remember 10,000 inserts
+(`non_replicated_deduplication_window`). Without such a window rows may be there twice until the table merges them; read
+it with `FINAL`. With `append_only_mode: false` an epoch with deletes is written again as a whole.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +13,31 @@ from collections.abc import Iterator
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamling.connector import Kind, register
+from streamling.connector import BatchPolicy, Kind, register
 from streamling.errors import INVALID_VALUE, KEY_REQUIRED
 from streamling.formats.clickhouse_types import NoClickHouseType, clickhouse_type
 from streamling.plan.contract import Finding, Key
-from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.plan.types import OPERATION_COLUMN, DataType, Schema
 from streamling.plan.types import Field as Column
+from streamling.sinks.clickhouse.sink import ClickHouseSink, WriteOptions
+from streamling.sinks.clickhouse.tables import DELETED, INSERTED, TableName, TableOptions
 from streamling.spec.duration import Duration
 from streamling.spec.faults import invalid_value
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.options import Deduplicating, RequiredKey, SingleStream, SinkOptions
+from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import Compression
 
-DELETED, INSERTED = "is_deleted", "insert_time"
 # Columns of the input that are not written as they are.
 _NOT_DATA = (OPERATION_COLUMN, DELETED)
 _TIMES = frozenset({"int32", "int64", "uint32", "uint64", "timestamp"})
+_NESTED = frozenset({"list", "struct", "map"})
+
+
+def _is_version(type_: DataType) -> bool:
+    return type_.native is not None or (
+        type_.kind.startswith(("int", "uint", "date", "timestamp")) and type_.kind != "interval"
+    )
 
 
 class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOptions):
@@ -77,6 +93,7 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         yield from self._check_version(node, columns)
         yield from self._check_override(node, columns)
+        yield from self._check_own_columns(node, columns, key)
         for column in columns:
             yield from self._check_type(node, column)
 
@@ -91,6 +108,22 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
             message = f"the version column '{name}' is not in the input"
             hint = f"columns: {', '.join(columns.names)}"
             yield node.error(INVALID_VALUE, message, "version_column_name", hint=hint)
+        elif (type_ := columns.get(name)) is not None and name not in self.overrides and not _is_version(type_.type):
+            message = f"the version column '{name}' is {type_.type}"
+            hint = "a version is a whole number, a date or a timestamp"
+            yield node.error(INVALID_VALUE, message, "version_column_name", hint=hint)
+
+    def _check_own_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        if self.append_only_mode:
+            if self.version_column_name is None and INSERTED in columns:
+                message = f"the input has a column '{INSERTED}', and the sink adds one of that name"
+                hint = f"write 'version_column_name: {INSERTED}', or rename the column in a sql transform"
+                yield node.error(INVALID_VALUE, message, hint=hint)
+            return
+        for name in key:
+            if (column := columns.get(name)) is not None and column.type.kind in _NESTED:
+                message = f"the key column '{name}' is {column.type}, by which nothing can be deleted"
+                yield node.error(INVALID_VALUE, message, hint="choose columns of plain values as the primary key")
 
     def _check_override(self, node: NodeSpec, columns: Schema) -> Iterator[Finding]:
         field = "schema_overrides" if self.schema_overrides else "schema_override"
@@ -109,6 +142,10 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
     def _check_type(self, node: NodeSpec, column: Column) -> Iterator[Finding]:
         if "string" in self.overrides.get(column.name, "").casefold():
             return
+        if column.type.kind == "null" and column.name not in self.overrides:
+            message = f"the column '{column.name}' is always null, and no table can have a column of the type Nothing"
+            hint = f"cast it, leave it out, or write schema_override: {{{column.name}: Nullable(String)}}"
+            yield node.error(INVALID_VALUE, message, hint=hint)
         try:
             clickhouse_type(column.type, nullable=column.nullable)
         except NoClickHouseType as error:
@@ -116,4 +153,28 @@ class ClickHouseSinkOptions(RequiredKey, Deduplicating, SingleStream, SinkOption
             yield node.error(INVALID_VALUE, f"the column '{column.name}' cannot be written: {error}", hint=hint)
 
 
-register(Kind(Role.SINK, "clickhouse", ClickHouseSinkOptions))
+def _build(node: NodeSpec, settings: Settings) -> ClickHouseSink:
+    options = node.options
+    if not isinstance(options, ClickHouseSinkOptions):
+        raise TypeError(options)
+    connection = settings.clickhouse_sink
+    rows = options.batch_size or connection.batch_size
+    interval = options.batch_flush_interval or connection.batch_flush_interval
+    level = options.compression_level
+    write_options = WriteOptions(
+        table=TableOptions(
+            name=TableName.parse(options.table, connection.database),
+            append_only=options.append_only_mode,
+            version=options.version_column_name if options.append_only_mode else None,
+            overrides=options.overrides,
+        ),
+        batch=BatchPolicy(rows, interval.total_seconds()),
+        batch_rows=rows,
+        deduplicate=options.deduplicate,
+        compression=options.compression or connection.compression,
+        compression_level=connection.compression_level if level is None else level,
+    )
+    return ClickHouseSink(node, connection, write_options, settings.application_id)
+
+
+register(Kind(Role.SINK, "clickhouse", ClickHouseSinkOptions, _build))
