@@ -147,7 +147,7 @@ def test_rows_that_are_tested_one_after_the_other_must_be_those_of_the_input() -
     assert "must be looked up in a SELECT that reads 'orders' itself" in error.message
     planned(table(", sql: SELECT name FROM orders") + NESTED)
     nested = ", populate: after, sql: SELECT name FROM (SELECT name FROM orders) o"
-    assert "must be one SELECT over the input" in problem(table(nested)).message
+    assert "must be one SELECT over the input" in problem(table(nested) + asking("id > 0")).message
 
 
 def test_a_table_cannot_be_filled_from_the_rows_that_it_selects() -> None:
@@ -155,7 +155,7 @@ def test_a_table_cannot_be_filled_from_the_rows_that_it_selects() -> None:
     error = problem(table(filled) + asking("dynamic_table_check('seen', name)"))
     assert "which is filled from its own rows" in error.message
     own = ", sql: \"SELECT name FROM orders WHERE dynamic_table_check('seen', name)\""
-    assert "which is filled from its own rows" in problem(table(own)).message
+    assert "which is filled from its own rows" in problem(table(own) + asking("id > 0")).message
     later = ", populate: after, same_input: false, sql: SELECT name FROM asking"
     assert planned(table(later) + asking("NOT dynamic_table_check('seen', name)")).nodes
 
@@ -179,13 +179,13 @@ def test_a_fetched_column_has_the_declared_type() -> None:
     assert [(f.name, str(f.type), f.nullable) for f in plan.node("asking").schema][1] == ("n", "int64", True)
     assert plan.node("asking").asks == ("customers",)
     error = problem(customers("{m: int64}") + query)
-    assert "the dynamic table 'customers' declares no column 'n'; its columns: m" in error.message
+    assert "the dynamic table 'CUSTOMERS' declares no column 'n'; its columns: m" in error.message
 
 
 def test_only_columns_that_postgres_can_give_are_declared() -> None:
-    assert "cannot be fetched from Postgres" in problem(customers("{n: [string]}")).message
+    assert "cannot be fetched from Postgres" in problem(customers("{n: [string]}") + asking("id > 0")).message
     in_memory = table(", columns: {n: int64}")
-    assert "is only allowed with 'backend_type: Postgres'" in problem(in_memory).message
+    assert "is only allowed with 'backend_type: Postgres'" in problem(in_memory + asking("id > 0")).message
 
 
 def test_a_filter_of_a_source_cannot_look_values_up() -> None:

@@ -47,7 +47,7 @@ class ReadStep:
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
         if shared and intake is not None and intake.large:
             frame = results.persist(frame)
-        return NodeRows(results, self.node, frame=frame, shared=shared)
+        return NodeRows(results, self.node, schema=self._selected, frame=frame, shared=shared)
 
     def unfiltered_rows(self, results: Results) -> NodeRows:
         """The rows without the filter of the source."""
@@ -55,7 +55,14 @@ class ReadStep:
         if select is None or select.condition is None:
             return results.rows(self.node.id)
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)), filtered=False)
-        return NodeRows(results, self.node, frame=frame)
+        return NodeRows(results, self.node, schema=self._selected, frame=frame)
+
+    @property
+    def _selected(self) -> Schema:
+        """The columns that Spark selects: those that other nodes read."""
+        select = self._source.select
+        names = {name for _, name in select.columns} if select is not None else set(self.node.schema.names)
+        return Schema(tuple(field for field in self.node.schema if field.name in names))
 
     @property
     def filters(self) -> bool:
