@@ -9,7 +9,13 @@ import clickhouse_connect
 url, user, password, database, table, times = sys.argv[1:]
 address = urlsplit(url)
 client = clickhouse_connect.get_client(
-    host=address.hostname, port=address.port, username=user, password=password, database=database, compress=False
+    host=address.hostname,
+    port=address.port,
+    username=user,
+    password=password,
+    database=database,
+    compress=False,
+    autogenerate_session_id=False,  # the server may hold the session of a scan a moment longer than the client
 )
 for _ in range(int(times)):
     began, rows = time.perf_counter(), 0
