@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamling.clients.http import classify_status
 from streamling.errors import Condition, PermanentError, StreamlingError, TransientError
@@ -108,8 +108,9 @@ class QueryTimeout(TransientError):
 class ServerRefused(PermanentError):
     """The server refuses a request, and a retry cannot change that. `number`: the code of its exception."""
 
-    def __init__(self, condition: Condition, message: str, number: int) -> None:
-        super().__init__(condition, message, hint=_HINTS.get(number))
+    def __init__(self, condition: Condition, message: str, number: int = 0, **details: Any) -> None:
+        """`details`: as of all errors; without a hint among them, it is that of the number."""
+        super().__init__(condition, message, **{"hint": _HINTS.get(number), **details})
         self.number = number
 
 
