@@ -25,7 +25,8 @@ _TABLE = "bench_orders"
 _ROWS = """
 CREATE OR REPLACE TABLE {table} ENGINE = MergeTree ORDER BY (block, id) AS
 SELECT toInt64(intDiv(number, 3)) AS block, toInt64(number) AS id,
-    concat('customer ', toString(number % 1000)) AS customer, number / 7 AS amount, toDateTime64(1700000000 + number, 6, 'UTC') AS at
+    concat('customer ', toString(number % 1000)) AS customer, number / 7 AS amount,
+    toDateTime64(1700000000 + number, 6, 'UTC') AS at
 FROM numbers({rows})
 """
 _PIPELINE = """\

@@ -16,9 +16,9 @@ from streamling.sinks.clickhouse.sink import ClickHouseSink
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
-from support.own_clickhouse import OwnClickHouse
 from support.http_samples import runtime
 from support.http_server import Answer, RecordingServer, Request, recording_server
+from support.own_clickhouse import OwnClickHouse
 from support.postgres_samples import ITEMS, TASK, batch, epoch
 
 _numbers = itertools.count(1)
