@@ -39,7 +39,7 @@ Names = Annotated[
 @app.callback(
     cls=CommandGroup,
     epilog="""
-streamling dev up                         start Kafka, a registry, Postgres, ClickHouse
+streamling dev up                         start Kafka, Postgres, ClickHouse
 streamling dev env                        their settings for pipelines
 streamling dev produce orders rows.jsonl  send messages to a topic
 streamling dev tail orders                show messages of a topic

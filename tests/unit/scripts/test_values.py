@@ -132,6 +132,19 @@ def test_every_type_passes_a_script_unchanged(rows: list[dict[str, Any]]) -> Non
         assert same(before, after), {k: (before[k], after[k]) for k in before if not same(before[k], after[k])}
 
 
+def test_microseconds_of_times_far_away_stay_unless_the_script_changes_them() -> None:
+    moments = [wall(1217, 2, 23, 21, 43, 42, 257748 + n) for n in range(200)]
+    moments += [wall(9999, 12, 31, 23, 59, 58, 999800 + n) for n in range(200)]
+    columns: dict[str, str | DataType] = {"at": "timestamp"}
+    batch = table_of(schema_of(columns), [{"at": moment} for moment in moments])
+    good, bad, _ = Script("row => ({...row})", columns).outcome_of(iter([batch]))
+    assert bad == []
+    assert [row["at"] for row in good] == moments
+    later, _, _ = Script("row => ({at: row.at + 1000})", columns).outcome_of(iter([batch.slice(0, 200)]))
+    added = [row["at"] - moment for row, moment in zip(later, moments, strict=False)]
+    assert all(abs(one - timedelta(seconds=1)) < timedelta(microseconds=8) for one in added)
+
+
 def test_slices_of_batches_cross_like_batches() -> None:
     columns: dict[str, str | DataType] = {"id": "int64", "tags": "list<string>", "in": "struct<x: decimal(9,2)>"}
     rows = [{"id": n, "tags": [str(n)] * (n % 3) if n % 4 else None, "in": {"x": Decimal(n)}} for n in range(50)]

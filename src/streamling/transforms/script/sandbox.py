@@ -174,8 +174,12 @@ class Sandbox:
                 continue
             original = batch.column(column.name).take(pa.array(sources))
             seen, _ = number_values(original, column.type)
-            returned, _ = number_values(columns[column.name], column.type)
-            same = pc.and_(pa.array(seen == returned), pc.and_(original.is_valid(), columns[column.name].is_valid()))
+            # As the prelude takes a number apart.
+            milliseconds = np.floor(seen)
+            unchanged = milliseconds.astype(np.int64) * 1000
+            unchanged += np.floor((seen - milliseconds) * 1000 + 0.5).astype(np.int64)
+            same = pc.equal(columns[column.name].cast(pa.int64()), pa.array(unchanged))
+            same = pc.and_(pc.fill_null(same, False), original.is_valid())
             columns[column.name] = pc.if_else(same, original, columns[column.name])
 
     def _set_operation(
