@@ -89,6 +89,8 @@ def fetched_columns(node: NodeSpec) -> Schema:
 
 def nesting_problems(node: NodeSpec, query: Query, pipeline: PipelineSpec, graph: Graph) -> Iterator[UserError]:
     """Calls whose rows cannot be told apart from each other, although the table has those of earlier rows only."""
+    if not query.lookups:
+        return
     after = {n.ref: n for n in pipeline.transforms if is_filled_after(n)}
     inputs = graph.inputs.get(node, ())
     for stage in query.lookups:
