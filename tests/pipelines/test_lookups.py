@@ -306,3 +306,29 @@ sinks:
     own = {name.replace("SINK__", "SINK_CONNECTIONS__USERS__"): value for name, value in database.settings().items()}
     place.run(**elsewhere.settings(), **own).succeeded()
     assert elsewhere.rows("SELECT id, name FROM joined ORDER BY id") == [(0, None), (1, "Ann"), (2, "Ben"), (3, None)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"EPOCH__DRIVER_ROWS": 0}], ids=["driver", "executors"])
+def test_values_of_lookups_and_of_streams_are_looked_up_in_dynamic_tables(
+    place: Workspace, settings: dict[str, object]
+) -> None:
+    write_tables(place)
+    ones = "SELECT CAST(customer AS TEXT) AS value FROM orders WHERE customer = 1"
+    query = (
+        "SELECT o.id, c.name, dynamic_table_check('ones', CAST(o.customer AS TEXT)) AS one, "
+        "dynamic_table_check('ones', c.name) AS named FROM orders o JOIN customers c ON o.customer = c.id "
+        "WHERE dynamic_table_check('ones', CAST(c.id AS TEXT)) OR c.id = 2"
+    )
+    place.write(
+        ORDERS
+        + f"  ones: {{type: dynamic_table, backend_type: InMemory, backend_entity_name: ones, sql: '{ones}'}}\n"
+        + transform("tested", query, "drop")
+        + sinks("tested")
+    )
+    place.run(**settings).succeeded()
+    assert [tuple(row.values()) for row in place.rows("tested", "json")] == [
+        (1, "Bob", True, False, "i"),
+        (2, "Cem", False, False, "i"),
+        (5, "Bob", True, False, "u"),
+        (6, "Cem", False, False, "d"),
+    ]
