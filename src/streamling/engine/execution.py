@@ -188,17 +188,8 @@ class Execution:
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
-        dataflow = Dataflow(
-            session,
-            plan,
-            prepared.sources,
-            prepared.transforms,
-            prepared.sinks,
-            bad_rows,
-            context.retry,
-            lookups,
-            prepared.tables,
-        )
+        connectors = (prepared.sources, prepared.transforms, prepared.sinks)
+        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
         delivery = Delivery(
             session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
         )

@@ -12,7 +12,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,8 @@ from streamling.connector import (
     batch_policy,
     register,
 )
-from streamling.errors import HTTP_FAILED, PermanentError
+from streamling.errors import HTTP_FAILED
+from streamling.sinks.streams import Cancelled, run_streams
 from streamling.spec.pipeline import NodeSpec, Role
 from streamling.spec.pipeline.endpoint import Endpoint
 from streamling.spec.pipeline.options import Batched, OnError, SingleStream, SinkOptions
@@ -160,7 +160,7 @@ class WebhookSink(Sink):
             )
             for indexes in self._divide(rows, {row.index for row in bad})
         ]
-        self._send(streams)
+        run_streams(streams, f"webhook {self._node.name}")
         self._endpoint.poster.trim()
         self._skips.flush()
         rejected = sorted((*bad, *(row for stream in streams for row in stream.bad)), key=lambda row: row.index or 0)
@@ -170,16 +170,6 @@ class WebhookSink(Sink):
             tuple(rejected),
             skipped=sum(stream.skipped for stream in streams),
         )
-
-    def _send(self, streams: Sequence[_Stream]) -> None:
-        if len(streams) == 1:
-            streams[0].run()
-            return
-        with ThreadPoolExecutor(len(streams), thread_name_prefix=f"webhook {self._node.name}") as pool:
-            futures = [pool.submit(stream.run) for stream in streams]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise next((error for error in errors if not isinstance(error, _Cancelled)), errors[0])
 
     def _unsendable(self, rows: pa.RecordBatch) -> tuple[BadRow, ...]:
         from streamling.formats.json import json_row
@@ -211,10 +201,6 @@ class WebhookSink(Sink):
     def close(self) -> None:
         if self._opened is not None:
             self._opened.poster.close()
-
-
-class _Cancelled(PermanentError):
-    """Another stream of the same write has failed."""
 
 
 @dataclass(slots=True)
@@ -260,7 +246,7 @@ class _Stream:
         from streamling.formats.json_payloads import join_objects
 
         if self.cancelled.is_set():
-            raise _Cancelled(HTTP_FAILED, "another stream has failed")
+            raise Cancelled(HTTP_FAILED, "another stream has failed")
         body = objects[0] if self.options.one_row else join_objects(objects)
         if self.options.deduplicates:
             if body in self.sent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from streamling.connector import (
 )
 from streamling.errors import SINK_FAILED, TABLE_UNFIT, PermanentError, UserError
 from streamling.sinks.clickhouse.requests import Requests, errors_of
-from streamling.sinks.clickhouse.streams import Cancelled, Stream, Work
+from streamling.sinks.clickhouse.streams import Stream, Work
 from streamling.sinks.clickhouse.tables import (
     DELETED,
     MAX_BLOCKS,
@@ -37,6 +36,7 @@ from streamling.sinks.clickhouse.tables import (
     describe_table,
     pair_columns,
 )
+from streamling.sinks.streams import run_streams
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.blocks import ClickHouseConnection, Compression
@@ -248,7 +248,7 @@ class ClickHouseSink(Sink):
         )
         parts = divide(rows, table.key, indexes, len(table.servers))
         streams = [Stream(work, server, part) for server, part in zip(table.servers, parts, strict=False)]
-        self._run(streams)
+        run_streams(streams, f"clickhouse {self._node.name}")
         rejected = sorted((*bad, *(row for s in streams for row in s.bad)), key=lambda row: row.index or 0)
         written = sum(stream.written for stream in streams)
         return Report(rows.num_rows - len(rejected), len(rejected), tuple(rejected), detail=written)
@@ -283,16 +283,6 @@ class ClickHouseSink(Sink):
             reason = "null_key" if missing else "type_mismatch"
             bad.append(BadRow(reason, text, {}, row=json_row(rows, index), index=index, cause=column))
         return tuple(bad)
-
-    def _run(self, streams: Sequence[Stream]) -> None:
-        if len(streams) == 1:
-            streams[0].run()
-            return
-        with ThreadPoolExecutor(len(streams), thread_name_prefix=f"clickhouse {self._node.name}") as pool:
-            futures = [pool.submit(stream.run) for stream in streams]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise next((error for error in errors if not isinstance(error, Cancelled)), errors[0])
 
     def trouble(self) -> str | None:
         return self._opened.requests.trouble if self._opened is not None else None

@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 from streamling.clients.clickhouse import ClickHouse
 from streamling.clients.clickhouse_errors import ValueRejected
 from streamling.connector import BadRow
-from streamling.errors import SINK_FAILED, PermanentError
+from streamling.errors import SINK_FAILED
 from streamling.sinks.clickhouse.requests import Requests
 from streamling.sinks.clickhouse.tables import PairedColumn
+from streamling.sinks.streams import Cancelled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamling.sinks.clickhouse.blocks import EncodedRows, Indexes, ReplacedRows
-
-
-class Cancelled(PermanentError):
-    """Another stream of the same write has failed."""
 
 
 @dataclass(frozen=True, slots=True)
