@@ -215,9 +215,8 @@ class Instances:
                     self._pair.progress()
                 after = "at once the next" if hurried else f"all there after {time.monotonic() - began:.0f} s"
                 print(f"{number:>3} {fault.__name__:<18}{told}; {after}", flush=True)
-        print(
-            f"done: {', '.join(f'{n} {name}' for name, n in Counter(f.__name__ for f in faults).items())}", flush=True
-        )
+        totals = Counter(fault.__name__ for fault in faults)
+        print(f"done: {', '.join(f'{count} {name}' for name, count in totals.items())}", flush=True)
         problems: list[str] = self._pair.target.differences()
         return problems
 

@@ -80,10 +80,10 @@ class Membership:
     def _subscribe(self) -> Any:
         from confluent_kafka import Consumer
 
-        self._clients += 1
-        on_commit = partial(self._note_commit, self._clients)
+        on_commit = partial(self._note_commit, self._clients + 1)
         with client_errors(f"the group '{self._group}' cannot be used", SOURCE_FAILED):
             consumer = Consumer({**self._settings, "on_commit": on_commit})
+        self._clients += 1
         consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget)
         return consumer
 
@@ -93,11 +93,11 @@ class Membership:
         return self._consumer.memberid() or None
 
     def rejoin(self) -> None:
-        """Joins with a new client, for one that has lost the group and does not find back to it."""
+        """Joins with a new client, for one that has lost the group and does not find its way back."""
         old, assigned = self._consumer, self._assigned
+        self._consumer = self._subscribe()
         self._assigned = frozenset()
         self._in_flight = {}
-        self._consumer = self._subscribe()
         _close_beside(old)
         if assigned:
             self._on_loss(assigned, True)
@@ -115,8 +115,8 @@ class Membership:
         log.debug("%s; the client retries", error.message)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commits offsets to the group, while others are polled. Offsets whose commit fails are committed again as long
-        as the partition is assigned; nothing but the lag that other tools show depends on them."""
+        """Commits offsets to the group; the answer comes with a later `poll`. Offsets whose commit fails are committed
+        again as long as the partition is assigned; only the lag that other tools show depends on them."""
         from confluent_kafka import KafkaException, TopicPartition
 
         self._to_commit.update(offsets)
@@ -160,8 +160,11 @@ class Membership:
         consumer.incremental_assign(places)
         consumer.pause(places)
         if consumer is self._consumer:
-            self._assigned |= _numbers(places)
-            self._on_gain(_numbers(places))
+            gained = _numbers(places)
+            self._assigned |= gained
+            # Another member may have committed later offsets since these were left.
+            self._to_commit = {n: at for n, at in self._to_commit.items() if n not in gained}
+            self._on_gain(gained)
 
     def _revoke(self, consumer: Any, partitions: Iterable[Any]) -> None:
         self._lose(consumer, _numbers(partitions), late=False)
