@@ -30,6 +30,7 @@ class History:
         *,
         partitions: int = 1,
         columns: str = COLUMNS,
+        order: str = "(block, id)",
         fields: dict[str, Any] | None = None,
         offsets: str | None = "topic String, partition Int32, offset UInt64",
     ) -> None:
@@ -44,10 +45,8 @@ class History:
             }
         )
         self.schema_id = registry.register(f"{self.topic}-value", self.schema)
-        self._partitions = partitions
-        self._produced = 0
         self.copied = 0
-        self.table("blocks", columns)
+        self.table("blocks", columns, order)
         if offsets is not None:
             self.execute(f"CREATE TABLE kafka_offsets ({offsets}) ENGINE = MergeTree ORDER BY (topic, partition)")
 
@@ -66,7 +65,6 @@ class History:
         )
 
     def produce(self, first: int, count: int) -> None:
-        """Row n is on partition n % partitions, after all that were produced before it."""
         self.kafka.produce(self.topic, (self.message(n) for n in range(first, first + count)))
 
     def message(self, n: int) -> Message:
