@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from streamling.dev.topics import Message
 from support.avro_frames import framed
 from support.clickhouse_server import ClickHouseServer
+from support.harness import Workspace
 from support.kafka_broker import KafkaBroker
 from support.schema_registry import SchemaRegistry
 
@@ -124,3 +126,26 @@ def source(history: History, *tables: str, unbounded: str = "", more: str = "") 
         f"sources:\n  s:\n    type: hybrid\n    primary_key: id\n    bounded_sources:\n{phases}"
         f"    unbounded_source: {{source_type: kafka, topic: {history.topic}{unbounded}}}\n{more}"
     )
+
+
+SINKS = ("parquet", "json")
+INTO_FILES = "sinks:\n" + "".join(
+    f"  {name}: {{type: file, from: s, path: {name}, format: {name}}}\n" for name in SINKS
+)
+
+
+def differences(place: Workspace, history: History) -> list[str]:
+    """Every row that was copied is in every sink once; twice if the table has it at or after the offset at which the
+    topic begins, as the state says."""
+    state = place.state()
+    begin = state["hybrid_source_s_v1"]["unbounded_offsets"]["0"]
+    end = state["clickhouse_source:s:v1"]["args"][0]["value"]
+    twice = range(begin, end)
+    owed = Counter(range(history.copied)) + Counter(twice)
+    found = []
+    for sink in SINKS:
+        rows = Counter(row["block"] for row in place.rows(sink, sink))
+        for what, numbers in (("lost", owed - rows), ("doubled", rows - owed)):
+            if numbers:
+                found.append(f"{sink}: {len(numbers)} rows {what}, for instance {sorted(numbers)[:5]}; twice {twice}")
+    return found
