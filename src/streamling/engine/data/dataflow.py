@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.connector.table import TableBackend
+from streamling.engine.data.dynamic_tables import EpochTables, Tables, add_values
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.lookups.tables import LookupTables
@@ -30,7 +31,6 @@ from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
-from streamling.engine.data.tables import EpochTables, Tables, add_values
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
 from streamling.plan.dynamic_tables import is_filled_after

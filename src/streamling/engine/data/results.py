@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from streamling.engine.data.tables import EpochTables
+    from streamling.engine.data.dynamic_tables import EpochTables
 
 
 class EpochTooLarge(Exception):

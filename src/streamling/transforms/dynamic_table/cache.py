@@ -42,7 +42,7 @@ class CachedTable(TableBackend):
         self._copied = CopiedRows(self._options.name, self._options.columns)
         self._lock = threading.Lock()
         self._rows: KeyedRows | None = None
-        """None until the first lookup has loaded the table."""
+        """None until the first `look_up` has loaded the table."""
         self._watermark: str | None = None
         """The greatest time that was read, as Postgres writes it."""
         self._refreshed_at = 0.0

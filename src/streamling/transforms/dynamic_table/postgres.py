@@ -27,7 +27,7 @@ from streamling.transforms.dynamic_table.copied_rows import CopiedRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A lookup or an insert takes milliseconds; one that waits for a lock of others is retried.
+# A SELECT or an INSERT takes milliseconds; one that waits for a lock of others is retried.
 STATEMENT_S = 30.0
 # Reading millions of values once, when a cache is filled.
 LOAD_S = 600.0
@@ -90,7 +90,7 @@ def fitting_types(type_: DataType) -> tuple[str, ...] | None:
 
 
 class PostgresBackend(TableBackend):
-    """Every lookup asks the database, so it sees every insert and delete that was committed before."""
+    """Every `look_up` asks the database, so it sees every insert and delete that was committed before."""
 
     def __init__(self, options: TableOptions) -> None:
         self.options = options

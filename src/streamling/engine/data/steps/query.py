@@ -16,8 +16,8 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import make_table
+from streamling.engine.data.steps.answered_calls import AnsweredCalls
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
-from streamling.engine.data.steps.lookup import LookupStep
 from streamling.engine.data.steps.query_input import QueryInput, SomeRows, run_query
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
@@ -39,7 +39,7 @@ class QueryStep:
         self._query = node.query
         self._inputs = inputs
         self._joined = joined
-        self._lookups = [LookupStep(node, stage, node.query.parameters) for stage in node.query.lookups]
+        self._calls = [AnsweredCalls(node, level, node.query.parameters) for level in node.query.call_levels]
         self._reads_view = {input_.view: node.query.reads_view(input_.view) for input_ in inputs}
         """Whether Spark needs the rows of an input: not if they are only looked up in this process."""
         self._checked = False
@@ -129,8 +129,8 @@ class QueryStep:
             if self._joined is not None:
                 for view, rows in self._joined.frames(results).items():
                     rows.createOrReplaceTempView(view)
-            for lookup in self._lookups:
-                lookup.add_view(results, inputs)
+            for calls in self._calls:
+                calls.add_view(results, inputs)
             return run_query(results.session, self._query.text, self._query.parameters, results.epoch)
 
     def rows_of(self, results: Results, input_: PlannedNode) -> NodeRows:
