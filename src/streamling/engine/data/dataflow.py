@@ -25,6 +25,7 @@ from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
+from streamling.engine.data.steps.driver_joins import driver_joins
 from streamling.engine.data.steps.fill import FillStep
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.process import ProcessStep
@@ -94,11 +95,14 @@ class Dataflow:
             transform = self._transforms[node.ref]
             self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
         elif not is_lookup(node.spec):
-            self._queries[node.id] = QueryStep(node, inputs, self._joined(node))
+            self._queries[node.id] = self._query_step(node, inputs)
 
-    def _joined(self, node: PlannedNode) -> JoinedLookups | None:
+    def _query_step(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> QueryStep:
         lookups = [self._plan.node(ref) for ref in node.lookups]
-        return JoinedLookups(node, lookups, self._lookups) if lookups and self._lookups is not None else None
+        if not lookups or self._lookups is None:
+            return QueryStep(node, inputs)
+        joined = JoinedLookups(node, lookups, self._lookups)
+        return QueryStep(node, inputs, joined, driver_joins(node, inputs, lookups, self._lookups))
 
     def _add_fill(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> None:
         if node.query is None:

@@ -198,6 +198,11 @@ class NodeRows:
     def in_process(self) -> bool:
         return self._table is not None
 
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a partition of the frame, if it is made of a table."""
+        return self._chunk_rows
+
     def batches(self, *, limited: bool = True) -> Iterator[pa.RecordBatch]:
         """The rows in this process, in order. Raises EpochTooLarge, unless they need not be held: `limited=False`."""
         name, schema = self.node.spec.name, arrow_schema(self.schema)

@@ -15,11 +15,19 @@ class LookupJoin:
     lookup   its reference name
     stream   the input that the query joins it to; None if the rows come from a nested query
     keys     by key column of the lookup: the column of the stream that it is equal to; None for another expression
+    rows     the relation that it is joined to, as a Spark text
+    text     the relation with the columns of the lookup
+    prefix   what the names of these columns begin with
+    plain    whether nothing but the key is compared
     """
 
     lookup: str
     stream: str | None
     keys: Mapping[str, str | None]
+    rows: str
+    text: str
+    prefix: str
+    plain: bool
 
 
 @dataclass(frozen=True, slots=True)
