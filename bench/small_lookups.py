@@ -19,7 +19,7 @@ from streamling import Session
 
 _PIPELINE = """\
 sources:
-  orders: {{type: generator, rows: {rows}, primary_key: id, columns: {{id: id, customer: "concat('c-', id % 300)"}}}}
+  orders: {{type: file, path: '{orders}', format: csv, primary_key: id, schema: {{id: int64, customer: string}}}}
 transforms:
   {tables}
   shouted: {{type: sql, primary_key: id, sql: "{sql}"}}
@@ -67,6 +67,8 @@ def small_lookups(settings: Mapping[str, Any]) -> Iterator[Figure]:
     """`settings` name the Postgres server."""
     with tempfile.TemporaryDirectory(prefix="streamling-lookups-") as directory:
         small, large = Path(directory, "small.csv"), Path(directory, "large.csv")
+        orders = Path(directory, "orders.csv")
+        orders.write_text("id,customer\n" + "".join(f"{n},c-{n % 300}\n" for n in range(_EPOCHS * _EPOCH_ROWS)))
         for path, rows in ((small, 300), (large, _LARGE_ROWS)):
             path.write_text("code,name\n" + "".join(f"c-{n},name of {n}\n" for n in range(rows)))
         pipelines = {
@@ -77,8 +79,7 @@ def small_lookups(settings: Mapping[str, Any]) -> Iterator[Figure]:
             "a dynamic table in Postgres": (_POSTGRES, _CHECK),
         }
         texts = {
-            name: _PIPELINE.format(rows=_EPOCHS * _EPOCH_ROWS, tables=tables, sql=sql)
-            for name, (tables, sql) in pipelines.items()
+            name: _PIPELINE.format(orders=orders, tables=tables, sql=sql) for name, (tables, sql) in pipelines.items()
         }
         took = _take_turns(texts, settings)
     plain = took["nothing"]
