@@ -19,7 +19,13 @@ from streamling import Session
 
 _PIPELINE = """\
 sources:
-  orders: {{type: file, path: '{orders}', format: csv, primary_key: id, schema: {{id: int64, customer: string}}}}
+  orders:
+    type: file
+    path: '{orders}'
+    format: csv
+    mode: {{type: bounded}}
+    primary_key: id
+    schema: {{id: int64, customer: string}}
 transforms:
   {tables}
   shouted: {{type: sql, primary_key: id, sql: "{sql}"}}

@@ -123,6 +123,7 @@ sources:
     path: orders.jsonl
     format: json
     primary_key: id
+    mode: {{type: bounded}}
     schema: {{id: int64, customer: int64, country: string}}
 transforms:
   customers: {{type: lookup, path: customers.csv, format: csv, primary_key: id}}
