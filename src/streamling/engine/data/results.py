@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from streamling.engine.data.tables import EpochTables
+    from streamling.engine.data.dynamic_tables import EpochTables
 
 
 class EpochTooLarge(Exception):
@@ -197,6 +197,11 @@ class NodeRows:
     @property
     def in_process(self) -> bool:
         return self._table is not None
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a partition of the frame, if it is made of a table."""
+        return self._chunk_rows
 
     def batches(self, *, limited: bool = True) -> Iterator[pa.RecordBatch]:
         """The rows in this process, in order. Raises EpochTooLarge, unless they need not be held: `limited=False`."""
