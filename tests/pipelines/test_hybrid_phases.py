@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from support.avro_frames import framed
 from support.clickhouse_server import ClickHouseServer
-from support.harness import Workspace
+from support.harness import Row, Workspace
 from support.hybrid_samples import History, source
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import PostgresServer
@@ -150,6 +154,45 @@ def test_latest_is_the_end_of_the_topic_before_the_backfill(place: Workspace, hi
     assert sorted(blocks(place)) == [*range(3000), 6000, 6001]
 
 
+def test_the_example_runs_with_the_tables_of_its_page(
+    place: Workspace,
+    clickhouse: ClickHouseServer,
+    kafka: KafkaBroker,
+    schema_registry: SchemaRegistry,
+    postgres: PostgresServer,
+) -> None:
+    """The statements are those of the page; only the topic has another name here."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "nodes" / "hybrid.md").read_text()
+    topic, source_database, database = kafka.topic("live"), clickhouse.database(), postgres.database()
+    statements = re.findall(r'^clickhouse "(.+?)"$', page, re.DOTALL | re.MULTILINE)
+    assert len(statements) == 4
+    for statement in statements:
+        clickhouse.execute(statement.replace("live_orders", topic), database=source_database)
+    schema = (root / "examples" / "data" / "order.avsc").read_text()
+    id_ = schema_registry.register(f"{topic}-value", schema)
+    events = [json.loads(line) for line in (root / "examples" / "data" / "order_events.jsonl").read_text().splitlines()]
+    kafka.produce(topic, (framed(id_, schema, order(event), event["_gs_op"].replace("i", "c")) for event in events))
+    place.write((root / "examples" / "backfill_then_live.yaml").read_text().replace("live_orders", topic))
+    run = place.start_warm(
+        KAFKA_SOURCE__BROKERS=kafka.brokers,
+        KAFKA_SOURCE__SCHEMA_REGISTRY_URL=schema_registry.url,
+        **clickhouse.settings(source_database),
+        **database.settings(),
+    )
+    run.until(lambda: database.rows("SELECT to_regclass('shop.order_history') IS NOT NULL") == [(True,)], "the table")
+    query = "SELECT customer, total FROM shop.order_history WHERE id = 4"
+    run.until(lambda: database.rows(query) == [("Dia", Decimal("77.77"))], "the topic")
+    assert run.stop().code == 0
+    ((count,),) = database.rows("SELECT count(*) FROM shop.order_history WHERE id > 10")
+    assert count == 99_990
+
+
+def order(event: Row) -> Row:
+    fields = {name: value for name, value in event.items() if name != "_gs_op"}
+    return fields | {"total": Decimal(event["total"]), "placed_at": datetime.fromisoformat(event["placed_at"])}
+
+
 def test_of_two_processes_one_reads_the_table_and_both_share_the_topic(
     place: Workspace,
     clickhouse: ClickHouseServer,
@@ -162,7 +205,8 @@ def test_of_two_processes_one_reads_the_table_and_both_share_the_topic(
     history.insert(0, 2000)
     place.write(source(history) + "sinks:\n  out: {type: postgres, from: s, schema: public, table: t}\n")
     settings = history.settings() | database.settings() | database.state_settings()
-    settings |= {"KAFKA_SOURCE__CONSUMER_GROUP_ID": history.topic, "EPOCH__ROWS": 300}
+    settings |= {"KAFKA_SOURCE__CONSUMER_GROUP_ID": history.topic, "KAFKA_SOURCE__SESSION_TIMEOUT_MS": 6000}
+    settings |= {"EPOCH__ROWS": 300}
     both = [place.start(spark=False, **settings) for _ in range(2)]
     for child in both:
         child.until(lambda child=child: "assigned partitions" in child.stderr, "partitions")
