@@ -328,7 +328,9 @@ class HybridSource(Source):
         return None if phase is None else phase.source.trouble()
 
     def count(self, counts: Mapping[str, int]) -> None:
-        if (phase := self._current) is not None:
+        # An epoch that is replayed is counted before anything is open.
+        phase = self._unbounded if self._in_unbounded else self._current
+        if phase is not None:
             phase.source.count(counts)
 
     def close(self) -> None:
