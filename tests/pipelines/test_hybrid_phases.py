@@ -61,7 +61,7 @@ def test_tables_and_files_come_in_order_and_each_keeps_its_own_position(place: W
     state = place.state()
     assert state["clickhouse_source:s:v1"]["args"][0]["value"] == 10
     assert state["clickhouse_source:s_bounded_2:v1"]["args"][0]["value"] == 110
-    assert "s_bounded_1:bounded_progress" in state
+    assert "\ns_bounded_1:bounded_progress\t" in place.run("state", "list").stdout
     assert state["hybrid_source_s_v1"]["completed_phases"] == [True, True, True]
     # A restart goes on with the topic, whatever the tables have got since.
     history.insert(500, 5)
@@ -94,7 +94,7 @@ def test_files_that_keep_coming_follow_the_table(place: Workspace, history: Hist
     run.until(lambda: place.count("out", "parquet") >= 7, "the second file")
     assert run.stop().code == 0
     assert blocks(place) == [0, 1, 2, 3, 10, 11, 12]
-    assert "s:watermark" in place.state()
+    assert "\ns:watermark\t" in place.run("state", "list").stdout
 
 
 @pytest.mark.parametrize(
