@@ -7,6 +7,8 @@ model. Exit code 1 if one is missing or doubled, or if a process ended in a way 
 With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
 With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
 With `--kafka` they write topics of the same broker; readers of committed messages see each change once, in order.
+With `--hybrid` one process reads a table and then the topic it is a copy of, while both grow; `--rows` says how many
+rows the table has at the start.
 
 `--mix restart_broker=10,crash=10,freeze_broker=2` instead of `--faults` chooses the faults and how often each happens.
 """
@@ -35,7 +37,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from streamling.dev.stack import Stack
 from streamling.errors import PermanentError
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Child, Workspace, workspace
+from support.hybrid_samples import INTO_FILES, History, source
+from support.hybrid_samples import differences as hybrid_differences
 from support.into_files import IntoFiles
 from support.into_tables import POINTS, TABLES, IntoTables
 from support.into_topics import POINTS as TOPIC_POINTS
@@ -43,6 +48,7 @@ from support.into_topics import IntoTopics
 from support.kafka_broker import KafkaBroker
 from support.local_stack import LocalServer, local_stack
 from support.postgres_server import PostgresServer
+from support.schema_registry import SchemaRegistry
 from support.two_instances import TwoInstances
 from support.two_sinks import differences, write
 
@@ -371,6 +377,38 @@ def soak_kafka(place: Workspace, choose: Choice) -> list[str]:
         return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(choose)
 
 
+# A table, then a topic
+
+# Enough to be in the topic for the last rounds.
+HYBRID_FAULTS: tuple[Callable[[Workspace, Child], str], ...] = (kill_driver, kill_driver, kill_jvm, terminate)
+
+
+def soak_hybrid(rows: int, place: Workspace, choose: Choice) -> list[str]:
+    """The first rounds are in the table, the others at the hand-over and in the topic."""
+    faults = choose(HYBRID_FAULTS)
+    with local_stack() as stack:
+        history = History(ClickHouseServer(stack), KafkaBroker(stack), SchemaRegistry(stack))
+        for _ in range(rows // 50_000):
+            history.copy(50_000)
+        history.copy(rows % 50_000 or 1)
+        place.write(source(history) + INTO_FILES)
+        epoch_rows = max(rows // (4 * len(faults)), 1000)
+        with history.copying(rows=50, pause=0.5):
+            for number, fault in enumerate(faults, 1):
+                large = {"EPOCH__DRIVER_ROWS": 0} if random.random() < 0.3 else {}
+                child = place.start(**history.settings(), EPOCH__ROWS=epoch_rows, **large)
+                if random.random() < 0.8:
+                    child.until_epochs(random.randint(1, 4))
+                time.sleep(random.uniform(0, 1))
+                told = fault(place, child)
+                print(f"{number:>3} {fault.__name__:<16}{'large ' if large else ''}{told}", flush=True)
+        child = place.start(**history.settings())
+        for sink in ("parquet", "json"):
+            child.until(lambda sink=sink: place.count(sink, sink) >= history.copied, f"all rows in {sink}", 1200)
+        print(terminate(place, child), flush=True)
+        return hybrid_differences(place, history)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
@@ -379,6 +417,8 @@ def main() -> int:
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
     parser.add_argument("--kafka", action="store_true", help="the same, into topics, with faults of the broker")
+    parser.add_argument("--hybrid", action="store_true", help="a ClickHouse table, and the topic it is a copy of")
+    parser.add_argument("--rows", type=int, default=200_000, help="with --hybrid: rows of the table (default: 200000)")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
@@ -392,6 +432,7 @@ def main() -> int:
         (options.instances, soak_instances),
         (options.postgres, soak_postgres),
         (options.kafka, soak_kafka),
+        (options.hybrid, partial(soak_hybrid, options.rows)),
     ):
         chosen = other if wanted else chosen
     try:
