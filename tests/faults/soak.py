@@ -7,6 +7,8 @@ model. Exit code 1 if one is missing or doubled, or if a process ended in a way 
 With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
 With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
 With `--kafka` they write topics of the same broker; readers of committed messages see each change once, in order.
+With `--clickhouse` one process reads a table of a million rows into Postgres and ClickHouse, and is killed in between.
+With `--clickhouse-sink` one process writes changes of a topic into ClickHouse; the server has faults, too.
 """
 
 from __future__ import annotations
@@ -24,11 +26,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.backfill import POINTS as BACKFILL_POINTS
+from support.backfill import Backfill
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Child, Workspace, workspace
+from support.into_clickhouse import POINTS as CLICKHOUSE_POINTS
+from support.into_clickhouse import IntoClickHouse
 from support.into_files import IntoFiles
 from support.into_tables import POINTS, TABLES, IntoTables
 from support.into_topics import POINTS as TOPIC_POINTS
@@ -112,7 +119,10 @@ def soak(place: Workspace, rounds: int) -> list[str]:
     return differences(place, rows)
 
 
-def shuffled(faults: Sequence[Callable[..., str]], rounds: int) -> list[Callable[..., str]]:
+Choice = TypeVar("Choice")
+
+
+def shuffled(faults: Sequence[Choice], rounds: int) -> list[Choice]:
     """Every fault at least once, if there are enough rounds."""
     chosen = list(itertools.islice(itertools.cycle(faults), rounds))
     random.shuffle(chosen)
@@ -325,6 +335,72 @@ def soak_kafka(place: Workspace, rounds: int) -> list[str]:
         return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(rounds)
 
 
+# ClickHouse
+
+BACKFILL_ROWS = 1_000_000
+# Each has two versions. A part is left for the run that is not killed.
+RAW_ROWS = int(2 * BACKFILL_ROWS * 0.8)
+CHANGES_PER_FAULT = 70
+
+
+def soak_backfill(place: Workspace, rounds: int) -> list[str]:
+    """Kills at a random moment or at a point of the protocol, so often that rows are left for each of them. An epoch that
+    executors have read needs Spark in the next process: the last quarter has it."""
+    with local_stack() as stack:
+        clickhouse, postgres = ClickHouseServer(stack), PostgresServer(stack)
+        backfill = Backfill(place, clickhouse, postgres.database(), BACKFILL_ROWS)
+        for number in range(1, rounds + 1):
+            _kill_backfill(backfill, number, RAW_ROWS // rounds, spark=number > rounds * 3 // 4)
+        backfill.start(spark=True).wait(600).succeeded()
+        return backfill.differences()
+
+
+def _kill_backfill(backfill: Backfill, number: int, share: int, *, spark: bool) -> None:
+    """Let it write about its share of the rows, then kill it."""
+    epoch_rows = random.choice([share // 10, share // 4, share // 2])
+    epochs = random.randint(1, 2 * share // epoch_rows - 1)
+    point = f"{random.choice(BACKFILL_POINTS)}@{epochs}" if random.random() < 0.5 else None
+    workers = {"EPOCH__DRIVER_ROWS": 0} if spark else {}
+    child = backfill.start(point, spark=spark, EPOCH__ROWS=epoch_rows, **workers)
+    if point is None:
+        child.until_epochs(epochs)
+        time.sleep(random.uniform(0, 0.3))
+        child.signal(signal.SIGKILL)
+    finished = child.wait(600)
+    assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
+    where = point or f"after {child.epochs} epochs"
+    print(
+        f"{number:>3} {'Spark, ' if spark else ''}{epoch_rows} rows per epoch, {where}: {backfill.written:,} rows",
+        flush=True,
+    )
+
+
+def soak_clickhouse_sink(place: Workspace, rounds: int) -> list[str]:
+    """Mostly kills of the process; the server is killed or frozen beside some of them."""
+    with local_stack() as stack:
+        kafka, clickhouse = KafkaBroker(stack), ClickHouseServer(stack)
+        into = IntoClickHouse(place, kafka, clickhouse.own_database(), seed=random.getrandbits(32))
+        points = shuffled(CLICKHOUSE_POINTS, rounds)
+        for number, point in enumerate(points, 1):
+            into.send(CHANGES_PER_FAULT)
+            child = into.start(f"{point}@{random.randint(1, 2)}")
+            told = random.choice([None, None, None, frozen, killed_and_back])
+            also = f"; server {told(clickhouse)}" if told else ""
+            finished = child.wait()
+            assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
+            print(f"{number:>3} {point}{also}", flush=True)
+        last = into.start()
+        last.until(lambda: not into.differences(), "each change once")
+        last.signal(signal.SIGTERM)
+        last.wait().succeeded()
+        return into.differences()
+
+
+def killed_and_back(server: LocalServer) -> str:
+    server.kill()
+    return back(server)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
@@ -332,6 +408,8 @@ def main() -> int:
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
     parser.add_argument("--kafka", action="store_true", help="the same, into topics, with faults of the broker")
+    parser.add_argument("--clickhouse", action="store_true", help="a backfill of a table of ClickHouse")
+    parser.add_argument("--clickhouse-sink", action="store_true", help="a topic into ClickHouse, with its faults")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
@@ -343,6 +421,8 @@ def main() -> int:
         (options.instances, soak_instances),
         (options.postgres, soak_postgres),
         (options.kafka, soak_kafka),
+        (options.clickhouse, soak_backfill),
+        (options.clickhouse_sink, soak_clickhouse_sink),
     ):
         chosen = other if wanted else chosen
     try:
