@@ -344,7 +344,7 @@ CHANGES_PER_FAULT = 70
 
 
 def soak_backfill(place: Workspace, rounds: int) -> list[str]:
-    """Kills at a random moment or at a point of the protocol, so often that rows are left for each of them. An epoch that
+    """Kills at a random moment or at a point of the protocol, so often that rows are left for each. An epoch that
     executors have read needs Spark in the next process: the last quarter has it."""
     with local_stack() as stack:
         clickhouse, postgres = ClickHouseServer(stack), PostgresServer(stack)
