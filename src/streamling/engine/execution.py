@@ -79,6 +79,11 @@ class _Troubled:
 class Execution:
     """One run of a pipeline. Other threads may read only the attributes that say so."""
 
+    open_budget_s = _OPEN_BUDGET_S
+    """How long targets and tables may take to answer at the start."""
+    needs_durable_state = True
+    """Whether to warn if positions are lost when the process ends."""
+
     def __init__(self, pipeline: Path | PipelineText, settings: Settings, progress: Progress | None = None) -> None:
         self._pipeline = pipeline
         self._settings = settings
@@ -173,7 +178,7 @@ class Execution:
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
-        if not store.durable:
+        if self.needs_durable_state and not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
@@ -320,12 +325,12 @@ class Execution:
         retry(
             lambda: outlet.sink.open(context),
             what=f"opening sink '{outlet.name}'",
-            budget_s=_OPEN_BUDGET_S,
+            budget_s=self.open_budget_s,
         )
 
     def _open_letters(self) -> None:
         for node, letters in self._letters.items():
-            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=_OPEN_BUDGET_S)
+            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=self.open_budget_s)
 
     def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
         """Read the lookups; their rows are stored if epochs are recorded, for replays."""
@@ -361,7 +366,7 @@ class Execution:
             retry(
                 prepared.tables[node.ref].open,
                 what=f"opening dynamic table '{node.spec.name}'",
-                budget_s=_OPEN_BUDGET_S,
+                budget_s=self.open_budget_s,
             )
 
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:

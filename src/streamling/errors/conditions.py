@@ -75,6 +75,11 @@ CONFIG_FILE = condition(
     "The application configuration file is missing or cannot be parsed.",
     "Check the name given with `--config` and the YAML in the file.",
 )
+PREVIEW_INCOMPLETE = condition(
+    "PREVIEW_INCOMPLETE",
+    "A node gave no rows while a preview ran, because the system that it reads did not answer.",
+    "Check the connection in the settings. `streamling preview --seconds` waits longer.",
+)
 PIPELINE_FILE = condition(
     "PIPELINE_FILE",
     "The pipeline file is missing or cannot be read.",

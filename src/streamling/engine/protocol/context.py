@@ -45,6 +45,8 @@ class RunContext:
     """The lookups of the run, if it has any."""
     same_rows: bool = False
     """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
+    acknowledges: bool = True
+    """Whether sources and transforms hear of finalized epochs. If not, nothing outside of the process moves on."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
     """The ids that this process has made, the latest last."""
 

@@ -43,6 +43,8 @@ class EpochLoop:
         self._recovery = Recovery(context, steps)
         self._last_epoch = 0.0
         """When the last epoch began."""
+        self.idle = False
+        """Whether it waits for rows, and none are buffered. Any thread may read it."""
 
     @property
     def epochs(self) -> int:
@@ -101,7 +103,9 @@ class EpochLoop:
                 return self._take(only_read=False)
             if all(source.finished for source in self._context.sources):
                 return None
+            self.idle = not buffered.rows
             self._context.stop.wakeup.wait(wait_seconds(buffered, policies, timing))
+            self.idle = False
 
     def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Intake]]:
         self._last_epoch = time.monotonic()

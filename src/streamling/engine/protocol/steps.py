@@ -147,16 +147,20 @@ class EpochSteps:
         self._bad_rows.finalized()
         crash_point("after-finalize")
         crash_point("before-group-commit")
-        for source in self._context.sources:  # 6
+        if self._context.acknowledges:
+            self._acknowledge(epoch)  # 6
+        if epoch.loose_rows and self._context.same_rows:
+            # After the sources have stored their positions: rows that they give again follow the same epoch.
+            ask_state(lambda: self._context.journal.set_last_loose(epoch.number))
+        self._count_epoch(epoch, rows, time.monotonic() - began)
+
+    def _acknowledge(self, epoch: Epoch) -> None:
+        for source in self._context.sources:
             slices = [s for s in epoch.slices if s.node == source.node]
             if slices:
                 self._notify_source(source, slices)
         for listener in self._listeners:
             listener.finalized(epoch.number)
-        if epoch.loose_rows and self._context.same_rows:
-            # After the sources have stored their positions: rows that they give again follow the same epoch.
-            ask_state(lambda: self._context.journal.set_last_loose(epoch.number))
-        self._count_epoch(epoch, rows, time.monotonic() - began)
 
     def _notify_source(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
         try:

@@ -97,6 +97,7 @@ class PostgresBackend(TableBackend):
         self.session = self.make_session(options.server)
         self._lock = threading.Lock()
         self._unique = True
+        self._is_missing = False
         fetched = "".join(f", {quote(field.name)}::text" for field in options.columns)
         self._selection = f"SELECT {quote(options.column)}::text{fetched}"
         self._rows = CopiedRows(options.name, options.columns)
@@ -114,6 +115,19 @@ class PostgresBackend(TableBackend):
                 rows = self.session.rows(_COLUMNS, (self.options.table.value,))
         self._check_columns({name: type_ for name, type_, _ in rows})
         self._unique = any(unique for name, _, unique in rows if name == self.options.column)
+
+    def open_existing(self) -> None:
+        """As `open`, but nothing is created: a table that does not exist has no values."""
+        with self.errors("read"), self._lock, self.session.transaction():
+            rows = self.session.rows(_COLUMNS, (self.options.table.value,))
+        self._is_missing = not rows
+        if rows:
+            self._check_columns({name: type_ for name, type_, _ in rows})
+
+    def for_preview(self) -> TableBackend:
+        from streamling.transforms.dynamic_table.overlay import OverlaidTable
+
+        return OverlaidTable(self)
 
     def _create(self) -> None:
         """Create the table if it is missing. An existing one is never altered."""
@@ -162,7 +176,7 @@ class PostgresBackend(TableBackend):
 
         # Postgres has no text with the character NUL, and rejects a statement with it.
         asked = keys.filter(pc.invert(pc.match_substring(keys, "\0")))
-        if not len(asked):
+        if self._is_missing or not len(asked):
             return self._rows.found(keys, ())
         with self.errors("check"), self._lock, self.session.transaction():
             if self._unique and len(asked) >= _MANY_KEYS:
