@@ -67,6 +67,8 @@ _CHECK_S = 0.05
 # longer if they had no row at all.
 _QUIET_S = 1.0
 _EMPTY_S = 3.0
+# How much longer the first rows may take: Spark compiles what computes them.
+_WARM_UP_S = 30.0
 
 
 class End(StrEnum):
@@ -341,7 +343,7 @@ class PreviewRun(Execution):
             patience = _QUIET_S if any(rows.count for rows in self._sinks.values()) else _EMPTY_S
             if all(rows.complete for rows in self._sinks.values()):
                 end = End.ROWS
-            elif now >= deadline:
+            elif now >= deadline + (_WARM_UP_S if self._is_warming_up() else 0.0):
                 end = End.TIME
             elif self._options.seconds is None and quiet_since is not None and now - quiet_since > patience:
                 end = End.CAUGHT_UP
@@ -351,6 +353,11 @@ class PreviewRun(Execution):
                 self._stopped_as = end
                 self.stop.request(drains=False)
                 return
+
+    def _is_warming_up(self) -> bool:
+        """Whether the first rows are still being computed: that takes seconds on a busy machine, and no node is slow."""
+        loop = self._loop
+        return loop is not None and not loop.epochs and not loop.idle and not self._progress.snapshot().troubles
 
     def _caught_up(self) -> bool:
         """Whether every source has read all rows that it knows of, and all of them have been computed."""

@@ -65,15 +65,14 @@ def preview_plan(pipeline: PipelineSpec, draft: Draft) -> PreviewPlan:
     for problem in problems:
         faulty.setdefault(problem.node or "", problem.message)
     reasons = {n.id: faulty[n.spec.name] for n in draft.nodes if n.spec.name in faulty}
-    for node in draft.nodes:
-        if node.columns is None and (is_stream(node.spec) or is_lookup(node.spec)):
-            reasons.setdefault(node.id, "its columns are not known")
     planned = {node.spec.ref for node in draft.nodes if is_stream(node.spec)}
     for node in draft.nodes:
         for ref in node.inputs:
             if ref not in planned:
                 reasons.setdefault(node.id, f"it reads '{ref}', which cannot be planned")
     reasons = _spread(draft.nodes, reasons)
+    unknown = [n for n in draft.nodes if n.columns is None and (is_stream(n.spec) or is_lookup(n.spec))]
+    reasons = _spread(draft.nodes, {n.id: "its columns are not known" for n in unknown} | reasons)
     left_out = {node.spec: reasons[node.id] for node in draft.nodes if node.id in reasons}
     known = {node.spec for node in draft.nodes}
     for spec in pipeline.nodes:
