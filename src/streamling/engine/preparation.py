@@ -75,6 +75,17 @@ class PreparedPipeline:
     def connectors(self) -> Sequence[Source | Transform | Sink]:
         return [*self.sources.values(), *self.transforms.values(), *self.sinks.values()]
 
+    @property
+    def needs_same_rows(self) -> bool:
+        """Whether a node needs interrupted epochs to be replayed with the same rows."""
+        nodes: list[Transform | Sink] = [*self.transforms.values(), *self.sinks.values()]
+        return any(node.capabilities.same_rows for node in nodes)
+
+    @property
+    def unreplayable(self) -> list[str]:
+        """The names of the sources whose rows cannot be replayed."""
+        return [node.spec.name for node in self.plan.sources if not self.sources[node.ref].capabilities.replayable]
+
 
 def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan:
     """Read, check and plan a pipeline. Raises InvalidPipeline with all problems.

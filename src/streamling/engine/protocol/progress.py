@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from streamling.connector import Extent
+from streamling.engine.protocol.activity import Activity
 from streamling.plan.pipeline import Plan
 from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
@@ -89,7 +90,11 @@ class Progress:
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._troubled: Mapping[str, HasTrouble] = {}
+        self._reading: Mapping[str, Callable[[], float | None]] = {}
         self._bounded = False
+        self._failure: BaseException | None = None
+        self.activity = Activity()
+        """What the run is doing now."""
         self._epochs = 0
         self._rows = 0
         self._last_epoch_ms: float | None = None
@@ -118,6 +123,26 @@ class Progress:
         """The plan of the run, once it is known."""
         return self._plan
 
+    @property
+    def lookups(self) -> frozenset[str]:
+        """The names of the lookups of the plan."""
+        return frozenset(node.spec.name for node in self._plan.lookups) if self._plan is not None else frozenset()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first error that has ended the run."""
+        return self._failure
+
+    def node_name(self, id_: str) -> str:
+        node = self._nodes.get(id_)
+        return node.name if node is not None else id_
+
+    def reading_since(self) -> dict[str, float]:
+        """The sources that are reading now, by name, and since when, on the monotonic clock."""
+        with self._lock:
+            since = {self.node_name(id_): began() for id_, began in self._reading.items()}
+        return {name: began for name, began in since.items() if began is not None}
+
     # The engine's side
 
     def set_plan(self, plan: Plan) -> None:
@@ -133,13 +158,21 @@ class Progress:
         troubled: Mapping[str, HasTrouble],
         *,
         bounded: bool,
+        reading: Mapping[str, Callable[[], float | None]] | None = None,
     ) -> None:
+        """`reading`: by source, since when it has been reading without a result; None if it is not reading now."""
         with self._lock:
+            self._reading = reading or {}
             self._phase = Phase.RUNNING
             self._started = time.monotonic()
             self._bounded = bounded
             self._extents = extents
             self._troubled = troubled
+
+    def set_failure(self, error: BaseException) -> None:
+        """Note an error that ends the run; only the first one counts."""
+        with self._lock:
+            self._failure = self._failure or error
 
     def set_stopping(self) -> None:
         with self._lock:
