@@ -126,6 +126,7 @@ def preview_settings(settings: Settings) -> Settings:
             "enforce_primary_keys": False,
             "num_records_before_stop": None,
             "checkpoint_interval_sec": 1,
+            "progress_exit_secs": None,
             "spark": spark,
         }
     )
@@ -251,6 +252,8 @@ class PreviewRun(Execution):
         self._sources: Mapping[str, Source] = {}
         self._watching = threading.Event()
         self._stopped_as: End | None = None
+        self.troubles: Mapping[str, StreamlingError] = {}
+        """By node: what kept it from giving any row until the time was up."""
 
     @property
     def first_rows(self) -> Sequence[FirstRows]:
@@ -272,16 +275,18 @@ class PreviewRun(Execution):
         )
         return {node.id: progress.rejected for node, progress in nodes if progress.rejected}
 
-    @property
-    def troubles(self) -> dict[str, StreamlingError]:
-        """By node: what kept it from giving any row until the time was up."""
-        if self._stopped_as is not End.TIME:
-            return {}
-        empty = {rows.node.spec.name for rows in self._sinks.values() if not rows.count}
-        troubled = (node for node in self._progress.snapshot().nodes if node.trouble and node.name in empty)
+    def _find_troubles(self) -> dict[str, StreamlingError]:
+        empty = {rows.node.spec.name: rows.node.spec for rows in self._sinks.values() if not rows.count}
+        troubles = {node.name: node.trouble for node in self._progress.snapshot().nodes if node.trouble}
+        for ref, source in self._sources.items():
+            if source.capabilities.shared and not source.assigned():
+                troubles.setdefault(self.planned.plan.node(ref).spec.name, "the system that it reads has not answered")
         return {
-            node.name: TransientError(PREVIEW_INCOMPLETE, f"no rows in this time: {node.trouble}", node=node.name)
-            for node in troubled
+            name: TransientError(
+                PREVIEW_INCOMPLETE, f"{spec.described()}: no rows yet: {troubles[name]}", node=name, where=spec.where
+            )
+            for name, spec in empty.items()
+            if name in troubles
         }
 
     def find(self, name: str | None) -> PlannedNode | None:
@@ -350,12 +355,13 @@ class PreviewRun(Execution):
             else:
                 continue
             if self.stop is not None and not self.stop.requested:
+                self.troubles = self._find_troubles() if end is End.TIME else {}
                 self._stopped_as = end
                 self.stop.request(drains=False)
                 return
 
     def _is_warming_up(self) -> bool:
-        """Whether the first rows are still being computed: that takes seconds on a busy machine, and no node is slow."""
+        """Whether the first rows are still being computed, which takes seconds on a busy machine."""
         loop = self._loop
         return loop is not None and not loop.epochs and not loop.idle and not self._progress.snapshot().troubles
 
