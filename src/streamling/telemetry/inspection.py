@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamling.spec.settings import Settings
+
 # Rows are shown to people. A longer one is stored with its long texts cut, so that samples need little memory.
 _MAX_ROW = 64 << 10
 _MAX_TEXT = 1000
@@ -63,6 +65,14 @@ class Subscription:
 
     def close(self) -> None:
         self._samples.unsubscribe(self)
+
+
+def samples_for(settings: Settings) -> Samples | None:
+    """The samples of a run; None if its settings do not ask for any."""
+    if not settings.live_data_inspect_enabled:
+        return None
+    block = settings.live_data_inspect
+    return Samples(per_node=block.records_per_topology_node, refresh_s=block.refresh_in_secs)
 
 
 class _NodeSamples:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from streamling.engine.protocol.progress import NodeProgress, Phase, Progress
 from streamling.errors import NO_PROGRESS, TransientError
-from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings
 
@@ -76,7 +75,7 @@ class Health:
         for node in snapshot.nodes:
             if (since := self._trouble_since(node, now)) is not None:
                 troubled.add(node.name)
-                yield Wait(node.name, mask_text(node.trouble or ""), now - since)
+                yield Wait(node.name, node.trouble or "", now - since)
         # A trouble says more than a step that waits because of it.
         waits = (*self._reading_waits(now), *self._step_waits(now))
         yield from (wait for wait in waits if wait.node not in troubled)

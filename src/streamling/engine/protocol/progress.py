@@ -14,6 +14,7 @@ from streamling.engine.protocol.activity import Activity
 from streamling.plan.pipeline import Plan
 from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
+from streamling.spec.places import place_of
 
 
 class HasTrouble(Protocol):
@@ -43,7 +44,7 @@ class NodeProgress:
     """Bad rows that were skipped or became dead letters."""
     extent: Extent | None = None
     trouble: str | None = None
-    """Why a source or a sink makes no progress now."""
+    """Why a source or a sink makes no progress now, without secrets."""
 
     @property
     def throughput(self) -> int | None:
@@ -74,7 +75,7 @@ class Snapshot:
     @property
     def troubles(self) -> tuple[str, ...]:
         """The current troubles, one line per node; empty if the run is healthy."""
-        return tuple(mask_text(f"{node.name}: {node.trouble}") for node in self.nodes if node.trouble)
+        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
 
 
 class Progress:
@@ -101,7 +102,7 @@ class Progress:
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            troubles = {id_: troubled.trouble for id_, troubled in self._troubled.items()}
+            troubles = {id_: mask_text(text) for id_, one in self._troubled.items() if (text := one.trouble)}
             nodes = tuple(
                 replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
                 for id_, node in self._nodes.items()
@@ -132,6 +133,10 @@ class Progress:
     def failure(self) -> BaseException | None:
         """The first error that has ended the run."""
         return self._failure
+
+    def places(self) -> dict[str, str]:
+        """Where the rows of a node come from or go to, by node name; empty where there is no such place."""
+        return {node.spec.name: place_of(node.spec) or "" for node in self._plan.nodes} if self._plan else {}
 
     def node_name(self, id_: str) -> str:
         node = self._nodes.get(id_)
