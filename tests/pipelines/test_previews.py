@@ -7,15 +7,17 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from streamling.clients.kafka import Broker
 from streamling.dev.topics import Message
+from streamling.errors import SOURCE_FAILED
+from streamling.spec.settings.blocks import KafkaSourceSettings
 from support.harness import Finished, Workspace
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import PostgresServer
@@ -274,9 +276,8 @@ def committed(group: Consumer, topic: str, partitions: int) -> list[int]:
     return [place.offset for place in places]
 
 
-def members(brokers: str, name: str) -> list[str]:
-    (described,) = AdminClient({"bootstrap.servers": brokers, "log_level": 0}).list_groups(name, timeout=20)
-    return [member.id for member in described.members]
+def members(brokers: str, topic: str, group: str) -> Sequence[object]:
+    return Broker(KafkaSourceSettings(brokers=brokers), topic, SOURCE_FAILED).members(group)
 
 
 @pytest.mark.servers
@@ -312,11 +313,13 @@ def test_a_preview_beside_a_run_leaves_its_group_its_offsets_and_its_state_alone
     running = place.start(**settings)
     full = f"{group}-events"
     watch = Consumer({"bootstrap.servers": kafka.brokers, "group.id": full, "log_level": 0})
+    running.until_epochs(1)
     running.until(lambda: committed(watch, topic, 2) == [5, 5], "committed offsets")
-    before, state = members(kafka.brokers, full), (place.directory / "state.db").read_bytes()
+    before, state = members(kafka.brokers, topic, full), (place.directory / "state.db").read_bytes()
     report = previewed(place, **settings)
     assert len(nodes(report)["events"]["rows"]) == 10
-    assert members(kafka.brokers, full) == before != []
+    assert members(kafka.brokers, topic, full) == before
+    assert len(before) == 1
     assert committed(watch, topic, 2) == [5, 5]
     watch.close()
     assert (place.directory / "state.db").read_bytes() == state

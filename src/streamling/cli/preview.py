@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +18,6 @@ from streamling.cli.options import (
     Common,
     Config,
     File,
-    Format,
-    OutputFormat,
     Quiet,
     Traceback,
     Verbose,
@@ -27,8 +28,12 @@ from streamling.cli.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamling.engine.preview import NodePreview, Preview
+    from streamling.engine.preview import End, LiveRows, NodePreview, Preview
     from streamling.errors import Caution
+    from streamling.plan.planned_node import PlannedNode
+    from streamling.plan.types import Schema
+    from streamling.spec.pipeline import NodeSpec
+    from streamling.telemetry.inspection import Sample
 
 EXAMPLES = """
 streamling preview orders.yaml                 10 rows of every node
@@ -36,9 +41,19 @@ streamling preview orders.yaml --node big      one node and what it needs
 streamling preview orders.yaml --rows 3        fewer rows
 streamling preview orders.yaml --format json   for programs
 """
+
+# More rows are read with a print sink.
 _MAX_ROWS = 1000
 _MAX_SECONDS = 600
+# As the preview server does.
+_EVENT_SECONDS = 180.0
 app = new_app()
+
+
+class PreviewFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    EVENTS = "events"
 
 
 @app.command(cls=Command, epilog=EXAMPLES)
@@ -59,7 +74,10 @@ def preview(
             show_default=False,
         ),
     ] = None,
-    format_: OutputFormat = Format.TEXT,
+    format_: Annotated[
+        PreviewFormat,
+        typer.Option("--format", help="Tables, one JSON document, or events: a JSON object per row while rows arrive."),
+    ] = PreviewFormat.TEXT,
     config: Config = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -77,14 +95,17 @@ def preview(
 
 
 def _preview(
-    file: str | None, common: Common, nodes: tuple[str, ...], rows: int, seconds: float | None, format_: Format
+    file: str | None, common: Common, nodes: tuple[str, ...], rows: int, seconds: float | None, format_: PreviewFormat
 ) -> int:
     from streamling.engine.preview import Preview, PreviewOptions, preview_settings
     from streamling.engine.run import Run
 
     loaded = settings_of(common, level="warn")
     path, settings = pipeline_file(file, loaded), preview_settings(loaded.settings)
-    made = Preview(path, settings, PreviewOptions(rows, seconds, nodes))
+    events = _Events() if format_ is PreviewFormat.EVENTS else None
+    if events is not None:
+        seconds = seconds or _EVENT_SECONDS
+    made = Preview(path, settings, PreviewOptions(rows, seconds, nodes, events.live() if events else None))
     failure: Exception | None = None
     with _waiting(path, common):
         try:
@@ -94,10 +115,14 @@ def _preview(
     shown = made.nodes()
     warnings: list[str | Caution] = [*loaded.warnings, *made.planned.cautions]
     problems = _problems(made, failure)
-    if format_ is Format.JSON:
+    if format_ is PreviewFormat.JSON:
         _print_json(path, made, shown, problems, warnings)
     else:
-        _print_text(path, made, shown, problems, warnings, common)
+        if events is not None:
+            events.end(made.end)
+        else:
+            _print_tables(made, shown)
+        _show_problems(problems, warnings, common)
     return 0 if any(node.columns is not None and node.problem is None for node in shown) and failure is None else 1
 
 
@@ -121,20 +146,44 @@ def _problems(made: Preview, failure: Exception | None) -> list[Exception]:
     return list(dict.fromkeys(problems))
 
 
-def _print_text(
-    path: Path,
-    made: Preview,
-    shown: list[NodePreview],
-    problems: list[Exception],
-    warnings: list[str | Caution],
-    common: Common,
-) -> None:
-    from streamling.cli.failure import show, show_caution
+class _Events:
+    """Prints rows while they arrive, a JSON object per line: first the nodes, then rows, then the end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def live(self) -> LiveRows:
+        from streamling.engine.preview import LiveRows
+
+        return LiveRows(self._start, self._emit)
+
+    def _start(self, nodes: Sequence[PlannedNode]) -> None:
+        described = [{**_identity(node.spec), "columns": _columns(node.columns)} for node in nodes]
+        self._print(json.dumps({"event": "start", "nodes": described}, ensure_ascii=False))
+
+    def _emit(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self._print(sample.event())
+
+    def end(self, end: End) -> None:
+        self._print(json.dumps({"event": "end", "reason": end.name.lower()}))
+
+    def _print(self, line: str) -> None:
+        with self._lock:  # nodes have threads of their own
+            print(line, flush=True)
+
+
+def _print_tables(made: Preview, shown: list[NodePreview]) -> None:
     from streamling.cli.preview_table import preview_lines
     from streamling.cli.terminal import print_styled, size
-    from streamling.errors import InvalidPipeline, StreamlingError
 
     print_styled(sys.stdout, preview_lines(shown, made.end, size(sys.stdout)[0]))
+
+
+def _show_problems(problems: list[Exception], warnings: list[str | Caution], common: Common) -> None:
+    from streamling.cli.failure import show, show_caution
+    from streamling.errors import InvalidPipeline, StreamlingError
+
     for problem in [p for p in problems if not isinstance(p, StreamlingError)]:
         show(problem, with_trace=common.traceback)
     ours: list[StreamlingError] = [p for p in problems if isinstance(p, StreamlingError)]
@@ -164,16 +213,21 @@ def _print_json(
 
 
 def _as_json(node: NodePreview) -> dict[str, Any]:
-    columns = None
-    if node.columns is not None:
-        columns = [{"name": c.name, "type": str(c.type), "nullable": c.nullable} for c in node.columns]
     return {
-        "name": node.spec.name,
-        "role": node.spec.role.value,
-        "type": node.spec.type,
-        "columns": columns,
+        **_identity(node.spec),
+        "columns": _columns(node.columns),
         "rows": list(node.rows),
         "rows_read": node.count,
         "rows_rejected": node.rejected,
         "problem": node.problem,
     }
+
+
+def _identity(spec: NodeSpec) -> dict[str, str]:
+    return {"name": spec.name, "role": spec.role.value, "type": spec.type}
+
+
+def _columns(columns: Schema | None) -> list[dict[str, object]] | None:
+    if columns is None:
+        return None
+    return [{"name": c.name, "type": str(c.type), "nullable": c.nullable} for c in columns]

@@ -53,12 +53,24 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the pipeline; do not run it. Exit code 1 if it is invalid.")
     ] = False,
+    preview_server: Annotated[
+        bool, typer.Option("--preview-server", help="Serve previews of pipelines that clients send; run none.")
+    ] = False,
+    preview_server_port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the preview server; 0 means any free port.")
+    ] = 3001,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
     """Run a pipeline."""
     common = Common(config, verbose, quiet, traceback)
+    if preview_server:
+        from streamling.cli.preview_server import serve
+
+        if file is not None:
+            raise typer.BadParameter("a preview server takes no file; clients send pipelines", param_hint="FILE")
+        return attempt(lambda: serve(preview_server_port, common), with_trace=traceback)
     if validate or dry_run:
         from streamling.cli import validate as checking
 

@@ -26,7 +26,7 @@ from streamling.engine.preparation import (
     check_unfinished,
     prepare_source,
 )
-from streamling.engine.preview_rows import FirstRows, add_first_rows
+from streamling.engine.preview_rows import Emit, FirstRows, PreviewSink, SampledRows, add_preview_sinks
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.launch import QUICK_JAVA
 from streamling.engine.process.stop import StopRequest
@@ -46,6 +46,7 @@ from streamling.spec.faults import nearest
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType, OpenTelemetryMetrics, StateBackend
+from streamling.telemetry.inspection import Samples
 
 if TYPE_CHECKING:
     from streamling.engine.data.capacity import Capacity
@@ -83,6 +84,14 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LiveRows:
+    """Who gets rows while a preview runs, instead of the first rows at its end. `start` is called with the nodes."""
+
+    start: Callable[[Sequence[PlannedNode]], object]
+    emit: Emit
+
+
+@dataclass(frozen=True, slots=True)
 class PreviewOptions:
     """`nodes`: which ones to show; empty = all. `seconds`: how long to read; None = until the sources have caught up,
     at most `DEFAULT_SECONDS`."""
@@ -90,6 +99,7 @@ class PreviewOptions:
     rows: int = 10
     seconds: float | None = None
     nodes: tuple[str, ...] = ()
+    live: LiveRows | None = None
 
 
 DEFAULT_SECONDS = 10.0
@@ -145,7 +155,7 @@ class Preview:
         self._options = options
         self._runs: list[PreviewRun] = []
         self._first: PreviewPlan | None = None
-        self._rows: dict[str, FirstRows] = {}
+        self._rows: dict[str, PreviewSink] = {}
         self._rejected: dict[str, int] = {}
         self.failures: dict[str, StreamlingError] = {}
         """By name: what happened to nodes that failed while rows were read."""
@@ -193,7 +203,7 @@ class Preview:
 
     def _keep(self, run: PreviewRun) -> None:
         """The rows of nodes that are left out of the next run stay those of this one."""
-        self._rows |= {rows.node.ref: rows for rows in run.first_rows}
+        self._rows |= {rows.node.ref: rows for rows in run.sinks}
         self._rejected |= run.rejected
         for name, trouble in run.troubles.items():
             self.failures.setdefault(name, trouble)
@@ -248,7 +258,7 @@ class PreviewRun(Execution):
         super().__init__(pipeline, settings, Progress())
         self.planned = planned
         self._options = options
-        self._sinks: dict[str, FirstRows] = {}
+        self._sinks: dict[str, PreviewSink] = {}
         self._sources: Mapping[str, Source] = {}
         self._watching = threading.Event()
         self._stopped_as: End | None = None
@@ -256,7 +266,7 @@ class PreviewRun(Execution):
         """By node: what kept it from giving any row until the time was up."""
 
     @property
-    def first_rows(self) -> Sequence[FirstRows]:
+    def sinks(self) -> Sequence[PreviewSink]:
         return tuple(self._sinks.values())
 
     @property
@@ -304,7 +314,7 @@ class PreviewRun(Execution):
         )
         wanted = {name.lower() for name in self._options.nodes}
         shown = [node for node in self.planned.streams if not wanted or node.ref in wanted]
-        plan, self._sinks = add_first_rows(Plan(nodes), shown, self._options.rows)
+        plan, self._sinks = add_preview_sinks(Plan(nodes), shown, self._make_sink(shown))
         self._sources = {node.ref: prepare_source(plan, node, settings) for node in plan.sources}
         return PreparedPipeline(
             plan,
@@ -315,6 +325,21 @@ class PreviewRun(Execution):
             letters={},
             lookups=build_lookups(plan, settings),
         )
+
+    def _make_sink(self, shown: Sequence[PlannedNode]) -> Callable[[PlannedNode], PreviewSink]:
+        live = self._options.live
+        if live is None:
+            return lambda node: FirstRows(node, self._options.rows)
+        live.start(shown)
+        block = self._settings.live_data_inspect
+        names = [node.spec.name for node in shown]
+        samples = Samples(names, block.records_per_topology_node, block.refresh_in_secs)
+
+        def pause() -> None:
+            while self.stop is not None and not self.stop.requested and not any(map(samples.wanted, names)):
+                self.stop.pause(_CHECK_S)
+
+        return lambda node: SampledRows(node, samples, live.emit, pause)
 
     def _make_capacity(self, session: Any, prepared: PreparedPipeline, workers: Any) -> Capacity:
         capacity = super()._make_capacity(session, prepared, workers)

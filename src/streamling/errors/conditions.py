@@ -80,6 +80,12 @@ PREVIEW_INCOMPLETE = condition(
     "A node gave no rows while a preview ran, because the system that it reads did not answer.",
     "Check the connection in the settings. `streamling preview --seconds` waits longer.",
 )
+PREVIEW_SERVER = condition(
+    "PREVIEW_SERVER",
+    "The preview server cannot listen on its address.",
+    "Another process has the port, or `STREAMLING__ADMIN_API_HOST` is not an address of this machine. Choose another "
+    "port with `--preview-server-port`.",
+)
 PIPELINE_FILE = condition(
     "PIPELINE_FILE",
     "The pipeline file is missing or cannot be read.",

@@ -155,7 +155,7 @@ def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) 
         problems += [problem for fault in faults(error, Settings) if (problem := tree.problem(fault)) is not None]
     else:
         if settings.wants_admin_api and limits.admin_api_is_open:
-            problems.append(_open_admin_api(limits))
+            problems.append(open_admin_api(limits))
     if problems:
         raise InvalidPipeline(problems)
     remember_secrets(settings)
@@ -172,7 +172,8 @@ def _limits(environ: Mapping[str, str], problems: list[UserError]) -> RuntimeLim
         return RuntimeLimits()
 
 
-def _open_admin_api(limits: RuntimeLimits) -> UserError:
+def open_admin_api(limits: RuntimeLimits) -> UserError:
+    """The problem of limits whose `admin_api_is_open`."""
     return UserError(
         SETTING_INVALID,
         f"{variable_of('admin_api_host')} is '{limits.admin_api_host}': other machines could read rows without a token",
