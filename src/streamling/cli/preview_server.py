@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamling.cli.failure import render
@@ -51,6 +54,13 @@ def serve(port: int, common: Common) -> int:
 async def _serve(server: PreviewServer, listener: socket.socket) -> None:
     import uvicorn
 
+    class _WithoutSignals(uvicorn.Server):
+        """uvicorn would raise the signals again after it has ended, and the exit code would not be 0."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
     config = uvicorn.Config(
         server.app(),
         http="h11",
@@ -63,9 +73,15 @@ async def _serve(server: PreviewServer, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=1,
     )
+    web = _WithoutSignals(config)
+
+    def stop() -> None:
+        server.terminate()  # so that its stream ends by itself
+        web.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        await uvicorn.Server(config).serve([listener])
-    except KeyboardInterrupt:  # raised again by uvicorn after it has ended in order
-        pass
+        await web.serve([listener])
     finally:
         await server.close()

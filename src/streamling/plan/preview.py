@@ -49,13 +49,11 @@ class PreviewPlan:
             needed |= more
         nodes = tuple(node for node in self.plan.nodes if node.id in needed)
         names |= {node.spec.name for node in nodes}
-        return PreviewPlan(
-            Plan(nodes),
-            # A node may be left out because of one that it needs.
-            tuple(p for p in self.problems if p.node is None or p.node in names or len(nodes) < len(refs)),
-            tuple(c for c in self.cautions if c.node is None or c.node in names),
-            {node: reason for node, reason in (self.left_out or {}).items() if node.ref in refs},
-        )
+        left_out = {node: reason for node, reason in (self.left_out or {}).items() if node.ref in refs}
+        # A node may be left out because of one that it needs.
+        problems = tuple(p for p in self.problems if left_out or p.node is None or p.node in names)
+        cautions = tuple(c for c in self.cautions if c.node is None or c.node in names)
+        return PreviewPlan(Plan(nodes), problems, cautions, left_out)
 
 
 def preview_plan(pipeline: PipelineSpec, draft: Draft) -> PreviewPlan:

@@ -84,6 +84,11 @@ class PreviewServer:
         handlers = {Refused: _refused}
         return Access(Starlette(routes=routes, exception_handlers=handlers), self._settings.runtime)  # type: ignore[arg-type]
 
+    def terminate(self) -> None:
+        """Ask the preview that runs to end."""
+        if self._current is not None:
+            self._current.terminate()
+
     async def close(self) -> None:
         if self._current is not None:
             await self._current.end()
