@@ -349,3 +349,61 @@ def test_ctrl_c_ends_a_preview_with_what_was_seen(place: Workspace) -> None:
     finished: Finished = running.wait().succeeded()
     assert "ticks  generator source" in finished.stdout
     assert "interrupted" in finished.stdout
+
+
+def test_an_endpoint_that_does_not_answer_hides_only_its_handler(place: Workspace) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]  # closed before the preview begins
+    asked = f'{{type: handler, from: numbers, url: "http://127.0.0.1:{port}/x"}}'
+    place.write(NUMBERS.replace("WHERE id % 700 = 5", "") + f"  asked: {asked}\n")
+    report = previewed(place, "--rows", "2", "--seconds", "3")
+    shown = nodes(report)
+    assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
+    assert "127.0.0.1" in shown["asked"]["problem"]
+    assert [p["node"] for p in report["problems"]] == ["asked"]
+
+
+QUEUE = """\
+from pathlib import Path
+import pyarrow as pa
+from streamling.plugin import SourcePlugin, register_source
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_gs_op", pa.string(), nullable=False)])
+
+@register_source("acme.queue")
+class Queue(SourcePlugin):
+    bounded = True
+    given = False
+
+    def output_schema(self):
+        return SCHEMA
+
+    def is_running(self):
+        return not self.given
+
+    def generate_batch(self):
+        self.given = True
+        return pa.RecordBatch.from_pydict({"id": [1, 2], "_gs_op": ["i", "i"]}, SCHEMA)
+
+    def process_checkpoint_finalizer(self, epoch):
+        Path("acknowledged").touch()
+"""
+
+
+def test_a_plugin_source_does_not_hear_that_rows_are_delivered(place: Workspace) -> None:
+    place.write("sources: {tasks: {type: acme.queue}}\nsinks: {out: {type: blackhole, from: tasks}}", plugin=QUEUE)
+    assert [row["id"] for row in nodes(previewed(place))["tasks"]["rows"]] == [1, 2]
+    assert "acknowledged" not in files(place)
+    place.run().succeeded()
+    assert "acknowledged" in files(place)
+
+
+def test_events_are_printed_while_rows_arrive(place: Workspace) -> None:
+    finished = place.write(NUMBERS.replace("5000", "4")).run("preview", "--format", "events").succeeded()
+    start, *rows, end = map(json.loads, finished.stdout.splitlines())
+    assert [node["name"] for node in start["nodes"]] == ["numbers", "rare"]
+    assert start["nodes"][1]["columns"][1] == {"name": "twice", "type": "int64", "nullable": False}
+    assert rows == [
+        {"topology_node_key": "numbers", "data": {"id": n, "name": f"n{n}", "_gs_op": "i"}} for n in range(4)
+    ]
+    assert end == {"event": "end", "reason": "input"}

@@ -43,7 +43,7 @@ from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.preview import PreviewPlan
 from streamling.spec.faults import nearest
-from streamling.spec.pipeline import NodeSpec, PipelineText
+from streamling.spec.pipeline import NodeSpec, PipelineText, Role
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType, OpenTelemetryMetrics, StateBackend
 from streamling.telemetry.inspection import Samples
@@ -199,7 +199,9 @@ class Preview:
             return None if run.interrupted else node
         self._keep(run)
         self.end = run.end
-        return None
+        # A source without rows does not keep others from giving some; a transform that waits stops its whole epoch.
+        waiting = (run.find(name) for name in run.troubles)
+        return next((node for node in waiting if node is not None and node.spec.role is not Role.SOURCE), None)
 
     def _keep(self, run: PreviewRun) -> None:
         """The rows of nodes that are left out of the next run stay those of this one."""
