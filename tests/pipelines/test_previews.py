@@ -338,7 +338,7 @@ def test_a_broker_that_does_not_answer_is_reported_and_other_sources_are_shown(p
     shown = nodes(report)
     assert len(shown["numbers"]["rows"]) == 2
     assert shown["events"]["problem"]
-    assert [p["code"] for p in report["problems"]] == ["PREVIEW_INCOMPLETE"]
+    assert [p["code"] for p in report["problems"]] == ["SOURCE_FAILED"]
 
 
 def test_ctrl_c_ends_a_preview_with_what_was_seen(place: Workspace) -> None:

@@ -24,7 +24,7 @@ def serve(port: int, common: Common) -> int:
     """Serve until SIGINT or SIGTERM."""
     from streamling.engine.preparation import check
     from streamling.engine.preview import preview_settings
-    from streamling.errors import PREVIEW_SERVER, PermanentError
+    from streamling.errors import SETTING_INVALID, UserError
     from streamling.spec.settings.application import open_admin_api
     from streamling.web.preview import PreviewServer, Tools
 
@@ -43,7 +43,8 @@ def serve(port: int, common: Common) -> int:
         listener = socket.create_server((limits.admin_api_host, port), family=family)
     except OSError as error:
         message = f"the preview server cannot listen on {limits.admin_api_host}:{port}: {error.strerror}"
-        raise PermanentError(PREVIEW_SERVER, message, cause=error) from error
+        hint = "choose another port with --preview-server-port"
+        raise UserError(SETTING_INVALID, message, hint=hint, cause=error) from error
     with listener:
         host = f"[{limits.admin_api_host}]" if ":" in limits.admin_api_host else limits.admin_api_host
         log.info("the preview server listens on http://%s:%d", host, listener.getsockname()[1])

@@ -55,8 +55,6 @@ log = logging.getLogger(__name__)
 
 # With an interval of 0 rows are read as soon as they arrive; polling without a pause would use a whole core.
 _SHORTEST_POLL_S = 0.005
-# A target that does not answer at the start may still be starting.
-_OPEN_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,9 @@ class _Troubled:
 class Execution:
     """One run of a pipeline. Other threads may read only the attributes that say so."""
 
-    open_budget_s = _OPEN_BUDGET_S
-    """How long targets and tables may take to answer at the start."""
-    needs_durable_state = True
-    """Whether to warn if positions are lost when the process ends."""
+    open_budget_s = 60.0
+    """How long targets and tables may take to answer at the start: they may still be starting."""
+    warns_of_lost_positions = True
 
     def __init__(
         self,
@@ -194,7 +191,7 @@ class Execution:
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
-        if self.needs_durable_state and not store.durable:
+        if self.warns_of_lost_positions and not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()

@@ -33,7 +33,7 @@ from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import (
     NODE_NOT_FOUND,
-    PREVIEW_INCOMPLETE,
+    SOURCE_FAILED,
     InvalidPipeline,
     StreamlingError,
     TransientError,
@@ -252,7 +252,7 @@ class PreviewRun(Execution):
     """One run of the nodes that can run."""
 
     open_budget_s = _OPEN_BUDGET_S
-    needs_durable_state = False
+    warns_of_lost_positions = False
 
     def __init__(
         self, pipeline: Path | PipelineText, settings: Settings, planned: PreviewPlan, options: PreviewOptions
@@ -295,7 +295,7 @@ class PreviewRun(Execution):
                 troubles.setdefault(self.planned.plan.node(ref).spec.name, "the system that it reads has not answered")
         return {
             name: TransientError(
-                PREVIEW_INCOMPLETE, f"{spec.described()}: no rows yet: {troubles[name]}", node=name, where=spec.where
+                SOURCE_FAILED, f"{spec.described()}: no rows yet: {troubles[name]}", node=name, where=spec.where
             )
             for name, spec in empty.items()
             if name in troubles

@@ -75,17 +75,6 @@ CONFIG_FILE = condition(
     "The application configuration file is missing or cannot be parsed.",
     "Check the name given with `--config` and the YAML in the file.",
 )
-PREVIEW_INCOMPLETE = condition(
-    "PREVIEW_INCOMPLETE",
-    "A node gave no rows while a preview ran, because the system that it reads did not answer.",
-    "Check the connection in the settings. `streamling preview --seconds` waits longer.",
-)
-PREVIEW_SERVER = condition(
-    "PREVIEW_SERVER",
-    "The preview server cannot listen on its address.",
-    "Another process has the port, or `STREAMLING__ADMIN_API_HOST` is not an address of this machine. Choose another "
-    "port with `--preview-server-port`.",
-)
 PIPELINE_FILE = condition(
     "PIPELINE_FILE",
     "The pipeline file is missing or cannot be read.",
