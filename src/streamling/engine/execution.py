@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
+from streamling.telemetry.inspection import Samples
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -47,13 +49,12 @@ if TYPE_CHECKING:
     from streamling.engine.protocol.context import RunContext
     from streamling.engine.protocol.delivery import Outlet
     from streamling.engine.protocol.loop import EpochLoop
+    from streamling.engine.protocol.pending import Journal
 
 log = logging.getLogger(__name__)
 
 # With an interval of 0 rows are read as soon as they arrive; polling without a pause would use a whole core.
 _SHORTEST_POLL_S = 0.005
-# A target that does not answer at the start may still be starting.
-_OPEN_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,25 @@ class _Troubled:
 class Execution:
     """One run of a pipeline. Other threads may read only the attributes that say so."""
 
-    def __init__(self, pipeline: Path | PipelineText, settings: Settings, progress: Progress | None = None) -> None:
+    open_budget_s = 60.0
+    """How long targets and tables may take to answer at the start: they may still be starting."""
+    warns_of_lost_positions = True
+
+    def __init__(
+        self,
+        pipeline: Path | PipelineText,
+        settings: Settings,
+        progress: Progress | None = None,
+        samples: Samples | None = None,
+    ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._progress = progress or Progress()
-        self._metrics = Metrics()
+        self._samples = samples
+        self.metrics = Metrics()
+        """Any thread may read it."""
+        self.journal: Journal | None = None
+        """The stored positions, while the state backend is open. Any thread may read it."""
         self._nodes: dict[str, NodeSpec] = {}
         self._loop: EpochLoop | None = None
         self._outlets: list[Outlet] = []
@@ -107,6 +122,7 @@ class Execution:
             cause = engine.cause(error)
             if isinstance(cause, StreamlingError):
                 self._locate(cause)
+            self._progress.set_failure(cause)
             if cause is error:
                 raise
             raise cause from error
@@ -130,7 +146,7 @@ class Execution:
         if not prepared.sinks:
             return
         self.bounded = any(source.drains for source in prepared.sources.values())
-        self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
+        self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
@@ -141,6 +157,7 @@ class Execution:
         finally:
             nodes = [*prepared.connectors, *prepared.lookups.values(), *prepared.tables.values()]
             close_all([*nodes, *self._letters.values()])
+            self.journal = None
             store.close()
 
     def _prepare(self) -> PreparedPipeline:
@@ -167,13 +184,14 @@ class Execution:
     ) -> None:
         # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.data.sampling import Sampler
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
-        if not store.durable:
+        if self.warns_of_lost_positions and not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
@@ -187,13 +205,17 @@ class Execution:
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
+        self.journal = context.journal
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self.metrics)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
-        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
+        dataflow = Dataflow(
+            session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables, context.activity
+        )
         delivery = Delivery(
             session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
         )
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        sampler = Sampler(plan, self._samples) if self._samples is not None else None
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, sampler)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
@@ -226,9 +248,10 @@ class Execution:
         from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.pending import Journal
 
-        same_rows = _needs_same_rows(prepared)
+        same_rows = prepared.needs_same_rows
         if self._is_exactly_once:
-            _log_unreplayable_sources(prepared)
+            for name in prepared.unreplayable:
+                log.info("rows of '%s' cannot be replayed: sinks receive them at least once", name)
         return RunContext(
             settings=self._settings,
             fingerprint=prepared.plan.fingerprint,
@@ -242,6 +265,7 @@ class Execution:
             transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
             lookups=lookups,
             same_rows=same_rows,
+            activity=self._progress.activity,
         )
 
     @property
@@ -257,7 +281,7 @@ class Execution:
                 Runtime(
                     self._settings.application_id,
                     store,
-                    self._metrics,
+                    self.metrics,
                     epoch_generation,
                     lambda: stop.ends_retries,
                     stop.pause_retries,
@@ -278,14 +302,16 @@ class Execution:
         troubled |= {prepared.plan.node(ref).id: _Troubled(t) for ref, t in prepared.transforms.items()}
         troubled |= lookups.all if lookups is not None else {}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
-        self._progress.set_running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
+        reading = {source.node: partial(getattr, source, "reading_since") for source in sources}
+        bounded = all(source.bounded for source in prepared.sources.values())
+        self._progress.set_running(extents, troubled, bounded=bounded, reading=reading)
 
     def _open_session(self, engine: Engine) -> SparkSession:
         from streamling.engine.process.shipping import ship_plugins
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf, meanwhile=self._metrics.start)
+        session = engine.session(conf, meanwhile=self.metrics.start)
         ship_plugins(session.sparkContext)
         return session
 
@@ -320,12 +346,12 @@ class Execution:
         retry(
             lambda: outlet.sink.open(context),
             what=f"opening sink '{outlet.name}'",
-            budget_s=_OPEN_BUDGET_S,
+            budget_s=self.open_budget_s,
         )
 
     def _open_letters(self) -> None:
         for node, letters in self._letters.items():
-            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=_OPEN_BUDGET_S)
+            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=self.open_budget_s)
 
     def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
         """Read the lookups; their rows are stored if epochs are recorded, for replays."""
@@ -334,7 +360,7 @@ class Execution:
         from streamling.engine.data.lookups.store import SnapshotStore, snapshot_directory
         from streamling.engine.data.lookups.tables import LookupTables
 
-        recording = self._is_exactly_once or _needs_same_rows(prepared)
+        recording = self._is_exactly_once or prepared.needs_same_rows
         directory = snapshot_directory(self._settings) if recording else None
         store = SnapshotStore(directory) if directory is not None else None
         lookups = LookupTables(prepared.plan.lookups, prepared.lookups, store)
@@ -361,7 +387,7 @@ class Execution:
             retry(
                 prepared.tables[node.ref].open,
                 what=f"opening dynamic table '{node.spec.name}'",
-                budget_s=_OPEN_BUDGET_S,
+                budget_s=self.open_budget_s,
             )
 
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
@@ -408,18 +434,6 @@ class Execution:
         if f"'{node.name}'" not in error.message:
             error.message = f"{node.described()}: {error.message}"
             error.args = (error.message,)
-
-
-def _needs_same_rows(prepared: PreparedPipeline) -> bool:
-    """Whether a node needs interrupted epochs to be replayed with the same rows."""
-    nodes: list[Transform | Sink] = [*prepared.transforms.values(), *prepared.sinks.values()]
-    return any(node.capabilities.same_rows for node in nodes)
-
-
-def _log_unreplayable_sources(prepared: PreparedPipeline) -> None:
-    for node in prepared.plan.sources:
-        if not prepared.sources[node.ref].capabilities.replayable:
-            log.info("rows of '%s' cannot be replayed: sinks receive them at least once", node.spec.name)
 
 
 def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:

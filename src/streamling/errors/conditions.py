@@ -249,6 +249,16 @@ NOT_RUNNABLE = condition(
     "The node is valid, but this version cannot run it yet.",
     "Use another type of node until this one is supported; `validate` and `plan` work.",
 )
+ADMIN_API = condition(
+    "ADMIN_API",
+    "The admin API of a running pipeline does not answer, or refuses the request.",
+    "Check the address in the log of the pipeline, that `admin_api_enabled` is set there, and the token.",
+)
+NO_PROGRESS = condition(
+    "NO_PROGRESS",
+    "The pipeline has made no progress for longer than `progress_exit_secs`, so the process has ended.",
+    "The message names the node and what it waits for. Rows in flight are read again after a restart.",
+)
 NOTHING_TO_DO = condition(
     "NOTHING_TO_DO",
     "The pipeline has no sinks: a run ends at once.",

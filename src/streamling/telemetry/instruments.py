@@ -21,24 +21,18 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
     Sum,
 )
-from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import Resource
 
-from streamling.telemetry.metrics import Labels, Measurement, MetricKind
-
-BOUNDS_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""Upper bounds of the latency buckets."""
+from streamling.telemetry.catalog import MetricInfo, find
+from streamling.telemetry.metrics import PREFIX, Labels, Measurement, MetricKind
 
 # By default the SDK adds up all series of a metric beyond the 2,000th: a topic may have more partitions.
 _SERIES = sys.maxsize
 _VIEWS = (
     View(instrument_type=Counter, aggregation_cardinality_limit=_SERIES),
     View(instrument_type=ObservableGauge, aggregation_cardinality_limit=_SERIES),
-    View(
-        instrument_type=Histogram,
-        aggregation=ExplicitBucketHistogramAggregation(BOUNDS_MS),
-        aggregation_cardinality_limit=_SERIES,
-    ),
+    View(instrument_type=Histogram, aggregation_cardinality_limit=_SERIES),
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,254}")
 
@@ -86,7 +80,7 @@ class Instruments:
     def _counter(self, name: str) -> metrics.Counter:
         counter = self._counters.get(name)
         if counter is None:
-            counter = self._meter.create_counter(_checked(name))
+            counter = self._meter.create_counter(_checked(name), **_described(name, MetricKind.COUNT))
             _keep_spelling(counter, name)
             self._counters[name] = counter
         return counter
@@ -94,7 +88,11 @@ class Instruments:
     def _histogram(self, name: str) -> metrics.Histogram:
         histogram = self._histograms.get(name)
         if histogram is None:
-            histogram = self._meter.create_histogram(_checked(name), unit="ms")
+            described = _described(name, MetricKind.LATENCY)
+            bounds = _info(name, MetricKind.LATENCY).bounds
+            histogram = self._meter.create_histogram(
+                _checked(name), **described, explicit_bucket_boundaries_advisory=bounds
+            )
             _keep_spelling(histogram, name)
             self._histograms[name] = histogram
         return histogram
@@ -105,7 +103,9 @@ class Instruments:
             with self._creating_gauge:
                 if key not in self._gauges:
                     values = _GaugeValues()
-                    gauge = self._meter.create_observable_gauge(_checked(name), [values.observe])
+                    gauge = self._meter.create_observable_gauge(
+                        _checked(name), [values.observe], **_described(name, MetricKind.GAUGE)
+                    )
                     _keep_spelling(gauge, name)
                     self._gauges[key] = values
         return self._gauges[key]
@@ -132,6 +132,15 @@ class _GaugeValues:
             return [Observation(value, dict(labels)) for labels, value in self._values.items()]
 
 
+def _info(name: str, kind: MetricKind) -> MetricInfo:
+    return find(name.removeprefix(PREFIX), kind)
+
+
+def _described(name: str, kind: MetricKind) -> dict[str, str]:
+    info = _info(name, kind)
+    return {"unit": info.unit, "description": info.help}
+
+
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError("a name consists of ASCII letters, digits and _ . / -, at most 255 with the prefix")
@@ -148,7 +157,8 @@ def _measurements(metric: Metric) -> Iterator[Measurement]:
     for point in metric.data.data_points:
         labels = _key(point.attributes or {})
         if isinstance(point, HistogramDataPoint):
-            yield Measurement(metric.name, MetricKind.LATENCY, labels, point.sum, tuple(point.bucket_counts))
+            buckets, bounds = tuple(point.bucket_counts), tuple(point.explicit_bounds)
+            yield Measurement(metric.name, MetricKind.LATENCY, labels, point.sum, buckets, bounds)
         elif isinstance(point, NumberDataPoint):
             kind = MetricKind.COUNT if isinstance(metric.data, Sum) else MetricKind.GAUGE
             yield Measurement(metric.name, kind, labels, point.value)

@@ -40,7 +40,8 @@ class Measurement:
     """One time series at one moment.
 
     value     the sum of a count, the last value of a gauge, the sum of a latency in ms
-    buckets   of a latency: samples per bucket, one more than `instruments.BOUNDS_MS`
+    buckets   of a latency: samples per bucket, one more than `bounds`
+    bounds    of a latency: the upper bounds of the buckets
     """
 
     name: str
@@ -48,6 +49,7 @@ class Measurement:
     labels: Labels
     value: float
     buckets: tuple[int, ...] = ()
+    bounds: tuple[float, ...] = ()
 
 
 class Recording(ABC):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from streamling.cli.logs import start_logging
-from streamling.cli.places import place_of
 from streamling.cli.summary import RunReport, block, log_report, report_of
 from streamling.engine.preparation import check
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.run import Summary
 from streamling.plan.pipeline import Plan
+from streamling.spec.places import place_of
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType, StateBackend
 

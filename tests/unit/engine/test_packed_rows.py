@@ -81,7 +81,9 @@ def node_rows(
     monkeypatch.setattr(results_module, "stream", stream)
     monkeypatch.setattr("pyspark.TaskContext.get", lambda: None)
     node = SimpleNamespace(id="events", schema=COLUMNS, spec=SimpleNamespace(name="events"))
-    results = SimpleNamespace(large=True, max_bytes=max_bytes, row_counts={}, collected_bytes=0, session=None)
+    results = SimpleNamespace(
+        large=True, max_bytes=max_bytes, row_counts={}, collected_bytes=0, session=None, advance=lambda: None
+    )
     stages = Stages(Frame(list(batches)), ())  # type: ignore[arg-type]
     return NodeRows(results, node, stages=stages), computed  # type: ignore[arg-type]
 

@@ -32,6 +32,7 @@ from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
+from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
 from streamling.plan.dynamic_tables import is_filled_after
@@ -63,7 +64,9 @@ class Dataflow:
         retry: Retry,
         lookups: LookupTables | None = None,
         backends: Mapping[str, TableBackend] = _NO_TABLES,
+        activity: Activity | None = None,
     ) -> None:
+        self._activity = activity or Activity()
         self._session = session
         self._plan = plan
         self._sources = sources
@@ -149,6 +152,7 @@ class Dataflow:
         self._reports.begin(epoch.id)
         results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
         results.intakes = intakes
+        results.advance = self._activity.advance
         results.dynamic_tables = EpochTables(self._tables, partial(self._compute_values, results))
         results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
@@ -157,7 +161,8 @@ class Dataflow:
                 if node.id in self._fills:
                     self._retry(partial(results.dynamic_tables.fill, node), f"node '{node.spec.name}'")
                 elif node.id in needed and node.spec.role is not Role.SINK:
-                    self._add_rows(node, results)
+                    with self._activity.step(f"computing epoch {epoch.number}", node.id):
+                        self._add_rows(node, results)
         except BaseException:
             results.release()
             raise

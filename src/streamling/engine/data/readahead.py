@@ -117,6 +117,8 @@ class ReadAhead:
         """An epoch is being taken: the thread does not ask for the next offer before that is done."""
         self._finished = False
         self._failure: BaseException | None = None
+        self.reading_since: float | None = None
+        """Since when the source has been asked for rows without an answer. Any thread may read it."""
 
     def _reset(self) -> None:
         self._buffer = _Buffer()
@@ -305,7 +307,7 @@ class ReadAhead:
             if paused or room is None:
                 self._changed.wait(_PAUSE_S if paused else None)
                 return True
-        offer = self._retry(lambda: self.source.offer(room))
+        offer = self._offer(room)
         if offer is None:
             with self._changed:
                 if self.source.ended:
@@ -321,8 +323,19 @@ class ReadAhead:
             self._stopped.wait(min(self._poll_s, _GATHER_S))
         return True
 
+    def _offer(self, room: Room) -> Offer | None:
+        self.reading_since = time.monotonic()
+        try:
+            return self._retry(lambda: self.source.offer(room))
+        finally:
+            self.reading_since = None
+
     def _buffer_offer(self, offer: Offer) -> None:
-        intake = self.read(offer, takes_back=self._capabilities.takes_back)
+        self.reading_since = time.monotonic()
+        try:
+            intake = self.read(offer, takes_back=self._capabilities.takes_back)
+        finally:
+            self.reading_since = None
         with self._changed:
             self._add(offer, intake)
 
@@ -382,6 +395,8 @@ class ReadAhead:
         """The rows of a slice, up to the first place that its reader reports after the room is used up."""
         batches: list[pa.RecordBatch] = []
         for part in slice_.parts:
+            if self.reading_since is not None:
+                self.reading_since = time.monotonic()
             batches.extend(rows.batches(self._reader.read(part), lambda: rows.held_bytes >= room))
             if rows.stopped:
                 break

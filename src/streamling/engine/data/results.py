@@ -53,6 +53,8 @@ class Results:
         self._rows: dict[str, NodeRows] = {}
         self.intakes: Mapping[str, Intake] = {}
         """What the sources give to the epoch."""
+        self.advance: Callable[[], object] = lambda: None
+        """Called for every batch that reaches this process."""
         self.build: Callable[[PlannedNode], NodeRows] | None = None
         """Makes the rows of a node anew, from those of its inputs."""
         self.locate: Callable[[PlannedNode, PlannedNode, Collection[int]], Mapping[int, Mapping[str, Json]]] | None = (
@@ -164,6 +166,8 @@ class NodeRows:
         self._frame = frame
         self._table = table
         self._chunk_rows = chunk_rows
+        self.last_batch: pa.RecordBatch | None = None
+        """The last batch that a reader in this process has got."""
         self._lock = threading.Lock()
         if table is not None:
             results.row_counts[node.id] = table.num_rows
@@ -212,7 +216,9 @@ class NodeRows:
             size += batch.nbytes
             if limited:
                 self._check(size)
-            yield cast_batch(batch, schema, name)
+            self._results.advance()
+            self.last_batch = cast_batch(batch, schema, name)
+            yield self.last_batch
         self._results.row_counts[self.node.id] = rows
         self._results.collected_bytes = max(self._results.collected_bytes, size)
 

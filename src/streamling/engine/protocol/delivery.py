@@ -190,9 +190,11 @@ class Delivery:
             context = self._session.sparkContext
             context.setLocalProperty("spark.scheduler.pool", node.id)
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
-        reports = self._write(outlet, results, exclusions, final=final)
+        with self._progress.activity.step(f"writing epoch {epoch.number}", node.id):
+            reports = self._write(outlet, results, exclusions, final=final)
         crash_point("before-commit", node.ref)
-        written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
+        with self._progress.activity.step(f"committing epoch {epoch.number}", node.id):
+            written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         self._streaks[node.id].add(arrived, outlet.bad_rows)
         outlet.written += written
         outlet.arrived += arrived

@@ -10,9 +10,11 @@ from enum import Enum
 from typing import Protocol
 
 from streamling.connector import Extent
+from streamling.engine.protocol.activity import Activity
 from streamling.plan.pipeline import Plan
 from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
+from streamling.spec.places import place_of
 
 
 class HasTrouble(Protocol):
@@ -42,7 +44,7 @@ class NodeProgress:
     """Bad rows that were skipped or became dead letters."""
     extent: Extent | None = None
     trouble: str | None = None
-    """Why a source or a sink makes no progress now."""
+    """Why a source or a sink makes no progress now, without secrets."""
 
     @property
     def throughput(self) -> int | None:
@@ -73,7 +75,7 @@ class Snapshot:
     @property
     def troubles(self) -> tuple[str, ...]:
         """The current troubles, one line per node; empty if the run is healthy."""
-        return tuple(mask_text(f"{node.name}: {node.trouble}") for node in self.nodes if node.trouble)
+        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
 
 
 class Progress:
@@ -89,14 +91,18 @@ class Progress:
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._troubled: Mapping[str, HasTrouble] = {}
+        self._reading: Mapping[str, Callable[[], float | None]] = {}
         self._bounded = False
+        self._failure: BaseException | None = None
+        self.activity = Activity()
+        """What the run is doing now."""
         self._epochs = 0
         self._rows = 0
         self._last_epoch_ms: float | None = None
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            troubles = {id_: troubled.trouble for id_, troubled in self._troubled.items()}
+            troubles = {id_: mask_text(text) for id_, one in self._troubled.items() if (text := one.trouble)}
             nodes = tuple(
                 replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
                 for id_, node in self._nodes.items()
@@ -118,6 +124,30 @@ class Progress:
         """The plan of the run, once it is known."""
         return self._plan
 
+    @property
+    def lookups(self) -> frozenset[str]:
+        """The names of the lookups of the plan."""
+        return frozenset(node.spec.name for node in self._plan.lookups) if self._plan is not None else frozenset()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first error that has ended the run."""
+        return self._failure
+
+    def places(self) -> dict[str, str]:
+        """Where the rows of a node come from or go to, by node name; empty where there is no such place."""
+        return {node.spec.name: place_of(node.spec) or "" for node in self._plan.nodes} if self._plan else {}
+
+    def node_name(self, id_: str) -> str:
+        node = self._nodes.get(id_)
+        return node.name if node is not None else id_
+
+    def reading_since(self) -> dict[str, float]:
+        """The sources that are reading now, by name, and since when, on the monotonic clock."""
+        with self._lock:
+            since = {self.node_name(id_): began() for id_, began in self._reading.items()}
+        return {name: began for name, began in since.items() if began is not None}
+
     # The engine's side
 
     def set_plan(self, plan: Plan) -> None:
@@ -133,13 +163,21 @@ class Progress:
         troubled: Mapping[str, HasTrouble],
         *,
         bounded: bool,
+        reading: Mapping[str, Callable[[], float | None]] | None = None,
     ) -> None:
+        """`reading`: by source, since when it has been reading without a result; None if it is not reading now."""
         with self._lock:
+            self._reading = reading or {}
             self._phase = Phase.RUNNING
             self._started = time.monotonic()
             self._bounded = bounded
             self._extents = extents
             self._troubled = troubled
+
+    def set_failure(self, error: BaseException) -> None:
+        """Note an error that ends the run; only the first one counts."""
+        with self._lock:
+            self._failure = self._failure or error
 
     def set_stopping(self) -> None:
         with self._lock:

@@ -14,6 +14,7 @@ from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import Results
+from streamling.engine.data.sampling import Sampler
 from streamling.engine.data.spark_errors import RowFailure
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
@@ -49,8 +50,10 @@ class EpochSteps:
         bad_rows: BadRows,
         listeners: Sequence[Source | Transform | Sink],
         progress: Progress,
+        sampler: Sampler | None = None,
     ) -> None:
         self._context = context
+        self._sampler = sampler
         self._dataflow = dataflow
         self._delivery = delivery
         self._bad_rows = bad_rows
@@ -73,7 +76,8 @@ class EpochSteps:
     def run(self, epoch: Epoch, intakes: Mapping[str, Intake], max_bytes: int | None) -> None:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process."""
         began = time.monotonic()
-        record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
+        with self._context.activity.step(f"recording epoch {epoch.number} in the state backend"):
+            record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
         crash_point("after-record")
         rows = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes)
         self._finish(record, rows, began)
@@ -97,6 +101,8 @@ class EpochSteps:
             row_counts, collected_bytes = dict(results.row_counts), results.collected_bytes
             additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
+            if self._sampler is not None:
+                self._sampler.take(results)
         finally:
             results.release()
         self._handle_rejects(epoch, rejects, intakes, outlets)
@@ -143,20 +149,26 @@ class EpochSteps:
     def _finish(self, record: Pending, rows: int, began: float) -> None:
         epoch = record.epoch
         crash_point("before-finalize")
-        ask_state(lambda: self._context.journal.finalize(record))  # 5
+        with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend"):
+            ask_state(lambda: self._context.journal.finalize(record))  # 5
         self._bad_rows.finalized()
         crash_point("after-finalize")
         crash_point("before-group-commit")
-        for source in self._context.sources:  # 6
-            slices = [s for s in epoch.slices if s.node == source.node]
-            if slices:
-                self._notify_source(source, slices)
-        for listener in self._listeners:
-            listener.finalized(epoch.number)
+        if self._context.acknowledges:
+            self._acknowledge(epoch)  # 6
         if epoch.loose_rows and self._context.same_rows:
             # After the sources have stored their positions: rows that they give again follow the same epoch.
             ask_state(lambda: self._context.journal.set_last_loose(epoch.number))
         self._count_epoch(epoch, rows, time.monotonic() - began)
+
+    def _acknowledge(self, epoch: Epoch) -> None:
+        for source in self._context.sources:
+            slices = [s for s in epoch.slices if s.node == source.node]
+            if slices:
+                with self._context.activity.step(f"committing epoch {epoch.number}", source.node):
+                    self._notify_source(source, slices)
+        for listener in self._listeners:
+            listener.finalized(epoch.number)
 
     def _notify_source(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
         try:

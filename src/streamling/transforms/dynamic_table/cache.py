@@ -65,6 +65,10 @@ class CachedTable(TableBackend):
             hint="name a column of type TIMESTAMPTZ in 'time_column', or set 'cache: false'",
         )
 
+    def for_preview(self) -> TableBackend:
+        """Without the cache: a preview asks for few values."""
+        return self._backend.for_preview()
+
     def look_up(self, keys: pa.StringArray) -> Found:
         with self._lock:
             if self._rows is None:

@@ -98,6 +98,7 @@ class PostgresBackend(TableBackend):
         self.session = self.make_session(options.server)
         self._lock = threading.Lock()
         self._unique = True
+        self._is_missing = False
         self._texts = [f"{quote(name)}::text" for name in (options.column, *options.columns.names)]
         self._rows = CopiedRows(options.name, options.columns)
 
@@ -112,8 +113,20 @@ class PostgresBackend(TableBackend):
             create_once(self.session, self._create)
             with self.session.transaction():
                 rows = self.session.rows(_COLUMNS, (self.options.table.value,))
-        self._check_columns({name: type_ for name, type_, _ in rows})
-        self._unique = any(unique for name, _, unique in rows if name == self.options.column)
+        self._check_columns(rows)
+
+    def open_existing(self) -> None:
+        """As `open`, but nothing is created: a table that does not exist has no values."""
+        with self.errors("read"), self._lock, self.session.transaction():
+            rows = self.session.rows(_COLUMNS, (self.options.table.value,))
+        self._is_missing = not rows
+        if rows:
+            self._check_columns(rows)
+
+    def for_preview(self) -> TableBackend:
+        from streamling.transforms.dynamic_table.overlay import OverlaidTable
+
+        return OverlaidTable(self)
 
     def _create(self) -> None:
         """Create the table if it is missing. An existing one is never altered."""
@@ -136,11 +149,14 @@ class PostgresBackend(TableBackend):
         index = quote(index_name(options.table.name, time_column))
         session.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {options.table.sql} ({quote(time_column)})")
 
-    def _check_columns(self, types: Mapping[str, str]) -> None:
+    def _check_columns(self, rows: Sequence[Sequence[Any]]) -> None:
+        """`rows`: name and type of each column, and whether no value can be in it twice."""
         options = self.options
+        types = {name: type_ for name, type_, _ in rows}
         self._check_column(types, options.column, _TEXTS)
         for field in options.columns:
             self._check_column(types, field.name, fitting_types(field.type), str(field.type))
+        self._unique = any(unique for name, _, unique in rows if name == options.column)
 
     def _check_column(
         self, types: Mapping[str, str], name: str, fitting: Sequence[str] | None, declared: str = "text"
@@ -162,7 +178,7 @@ class PostgresBackend(TableBackend):
 
         # Postgres has no text with the character NUL, and rejects a statement with it.
         asked = keys.filter(pc.invert(pc.match_substring(keys, "\0")))
-        if not len(asked):
+        if self._is_missing or not len(asked):
             return self._rows.found(keys, ())
         with self.errors("check"), self._lock, self.session.transaction():
             if self._unique and len(asked) >= _MANY_KEYS:
