@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -35,7 +36,6 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
     """The admin API of a run. Streams of rows end when `closing` is set."""
     from streamling.telemetry.prometheus import CONTENT_TYPE
 
-    document = openapi()
     # Whatever reads files, databases or many series runs in a thread, a few at a time: probes must be answered quickly.
     slow = asyncio.Semaphore(2)
 
@@ -58,7 +58,7 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
         return PlainTextResponse(text, headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
     async def describe(request: Request) -> Response:
-        return JSONResponse(document, headers=_NO_STORE)
+        return JSONResponse(openapi(), headers=_NO_STORE)
 
     def slowly(make: Callable[[], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -86,8 +86,14 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
 
 def _json(document: Any, status: int = 200) -> Response:
     """`document`: an instance of one of the classes in documents.py."""
-    text = TypeAdapter(type(document)).dump_json(document)
+    text = _adapter(type(document)).dump_json(document)
     return Response(text, status, {**_NO_STORE, "content-type": "application/json"})
+
+
+@cache
+def _adapter(model: type) -> TypeAdapter[Any]:
+    """Made when it is first used: that takes milliseconds, and most runs need few of them."""
+    return TypeAdapter(model)
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -83,6 +84,7 @@ class _Schemas:
         return {"$ref": _REFS.format(model=model.__name__)}
 
 
+@cache
 def openapi() -> dict[str, Any]:
     schemas = _Schemas()
     paths = {operation.path: {"get": _describe(operation, schemas)} for operation in OPERATIONS}
