@@ -84,7 +84,7 @@ def test_rows_of_every_node_are_shown_also_of_queries_that_spark_computes_togeth
 
 
 def test_rows_of_epochs_that_workers_read_are_shown(place: Workspace) -> None:
-    place.write(FUSED.replace("rate: 200, ", "").replace("last}", "scripted}"))
+    place.write(FUSED.replace("rows: 1000000, rate: 200", "rows: 1000000000").replace("from: last}", "from: scripted}"))
     run = place.start_warm(**INSPECT, EPOCH__DRIVER_ROWS=100, EPOCH__ROWS=20_000)
     with client_of(run) as client:
         rows = rows_by_node(client, {"numbers", "even", "doubled", "scripted"})
