@@ -131,7 +131,7 @@ class Execution:
             return
         self.bounded = any(source.bounded for source in prepared.sources.values())
         self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
-        self._progress.set_plan(prepared.plan)
+        self._progress.set_plan(prepared.plan, self._metrics)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -169,6 +169,7 @@ class Execution:
         from streamling.engine.data.dataflow import Dataflow
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.epoch_metrics import EpochMetrics
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
@@ -187,13 +188,12 @@ class Execution:
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
-        delivery = Delivery(
-            session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
-        )
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, settings.epoch.max_same_rejects)
+        metrics = EpochMetrics(plan, self._progress.meter, self._metrics, settings.application_id)
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, metrics)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
