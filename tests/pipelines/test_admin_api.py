@@ -79,12 +79,18 @@ def test_rows_of_every_node_are_shown_also_of_queries_that_spark_computes_togeth
         assert [column["name"] for column in nodes_of_plan["even"]["columns"]] == ["id", "_gs_op"]
         progress = client.get("/admin/progress").json()["snapshot"]
         assert (progress["phase"], progress["nodes"][0]["name"]) == ("running", "numbers")
+        (*_, epoch) = client.get("/admin/epochs").json()["epochs"]
+        assert epoch["rows"] > 0
+        assert epoch["total_ms"] >= epoch["sinks"]["out"] > 0
+        assert 'streamling_output_rows_total{id="doubled"' in client.get("/metrics").text
         assert "numbers:generator" in client.get("/admin/state").json()["positions"]
     run.stop().succeeded()
 
 
 def test_rows_of_epochs_that_workers_read_are_shown(place: Workspace) -> None:
-    place.write(FUSED.replace("rows: 1000000, rate: 200", "rows: 1000000000").replace("from: last}", "from: scripted}"))
+    last = "  last: {type: sql, primary_key: id, sql: SELECT id FROM scripted}\n"
+    pipeline = FUSED.replace(last, "").replace("from: last", "from: scripted")
+    place.write(pipeline.replace("rows: 1000000, rate: 200", "rows: 1000000000"))
     run = place.start_warm(**INSPECT, EPOCH__DRIVER_ROWS=100, EPOCH__ROWS=20_000)
     with client_of(run) as client:
         rows = rows_by_node(client, {"numbers", "even", "doubled", "scripted"})

@@ -145,7 +145,7 @@ class Execution:
             return
         self.bounded = any(source.bounded for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
-        self._progress.set_plan(prepared.plan)
+        self._progress.set_plan(prepared.plan, self.metrics)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -185,6 +185,7 @@ class Execution:
         from streamling.engine.data.sampling import Sampler
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.epoch_metrics import EpochMetrics
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
@@ -204,16 +205,15 @@ class Execution:
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         self.journal = context.journal
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self.metrics)
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
-        dataflow = Dataflow(
-            session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables, context.activity
-        )
-        delivery = Delivery(
-            session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
-        )
+        activity, tables = self._progress.activity, prepared.tables
+        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
+        most_rejects = settings.epoch.max_same_rejects
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, most_rejects, activity)
+        metrics = EpochMetrics(plan, self._progress.meter, self.metrics, settings.application_id)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, sampler)
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, metrics, sampler)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)

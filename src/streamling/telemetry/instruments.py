@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -64,6 +64,9 @@ class Instruments:
         else:
             self._gauge(name).set(value, labels)
 
+    def watch(self, name: str, read: Callable[[], float], labels: dict[str, str]) -> None:
+        self._gauge(name).set(read, labels)
+
     def forget(self, name: str, labels: dict[str, str]) -> None:
         gauge = self._gauges.get(name.lower())
         if gauge is not None:
@@ -117,9 +120,9 @@ class _GaugeValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[Labels, float] = {}
+        self._values: dict[Labels, float | Callable[[], float]] = {}
 
-    def set(self, value: float, labels: dict[str, str]) -> None:
+    def set(self, value: float | Callable[[], float], labels: dict[str, str]) -> None:
         with self._lock:
             self._values[_key(labels)] = value
 
@@ -129,7 +132,8 @@ class _GaugeValues:
 
     def observe(self, _: CallbackOptions) -> list[Observation]:
         with self._lock:
-            return [Observation(value, dict(labels)) for labels, value in self._values.items()]
+            values = list(self._values.items())
+        return [Observation(value() if callable(value) else value, dict(labels)) for labels, value in values]
 
 
 def _info(name: str, kind: MetricKind) -> MetricInfo:

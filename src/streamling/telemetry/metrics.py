@@ -108,6 +108,10 @@ class Metrics(Recording):
         """Import and set up the SDK now, so that the first recording need not wait for it."""
         self._started()
 
+    def watch(self, name: str, read: Callable[[], float], labels: Mapping[str, str]) -> None:
+        """A gauge whose value is read whenever metrics are exported or shown. `read` must not block."""
+        self._started().watch(f"{PREFIX}{name}", read, _as_text(labels))
+
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
         """Remove a gauge of something that this process no longer owns."""
         if self._instruments is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -53,6 +52,9 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
     async def progress(request: Request) -> Response:
         return _json(view.run_progress())
 
+    async def epochs(request: Request) -> Response:
+        return _json(view.epochs())
+
     async def metrics(request: Request) -> Response:
         text = await run_in_threadpool(view.metrics)
         return PlainTextResponse(text, headers={**_NO_STORE, "content-type": CONTENT_TYPE})
@@ -76,6 +78,7 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
         Route("/admin/error", error),
         Route("/admin/pipeline", slowly(view.pipeline)),
         Route("/admin/progress", progress),
+        Route("/admin/epochs", epochs),
         Route("/admin/state", slowly(view.state)),
         Route("/admin/dlq", slowly(view.dead_letters)),
         Route("/admin/live-data", LiveData(view, closing), methods=["GET"]),
@@ -90,10 +93,14 @@ def _json(document: Any, status: int = 200) -> Response:
     return Response(text, status, {**_NO_STORE, "content-type": "application/json"})
 
 
-@cache
 def _adapter(model: type) -> TypeAdapter[Any]:
     """Made when it is first used: that takes milliseconds, and most runs need few of them."""
-    return TypeAdapter(model)
+    if model.__name__ not in _ADAPTERS:
+        _ADAPTERS[model.__name__] = TypeAdapter(model)
+    return _ADAPTERS[model.__name__]
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

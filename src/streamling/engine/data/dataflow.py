@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.connector.table import TableBackend
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.lookups.tables import LookupTables
@@ -23,6 +24,7 @@ from streamling.engine.data.origins import Origins, Place
 from streamling.engine.data.reading import find_bad_rows
 from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.row_accounts import RowAccounts
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.data.steps.fill import FillStep
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
@@ -41,6 +43,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.retry import Retry
 from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.meters import RowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +85,8 @@ class Dataflow:
         self._tables = Tables(plan, backends)
         for node in plan.nodes:
             self._add_step(node, sinks)
+        filtered = [id_ for id_, read in self._reads.items() if read.filters]
+        self._accounts = RowAccounts(plan, filtered, self._processes)
         self._origins = Origins(plan, sources, self._queries, self._reports)
 
     def _add_step(self, node: PlannedNode, sinks: Mapping[str, Sink]) -> None:
@@ -137,6 +142,7 @@ class Dataflow:
         *,
         wanted: Sequence[PlannedNode],
         max_bytes: int | None = None,
+        clock: EpochClock | None = None,
     ) -> Results:
         """The rows of all nodes that the wanted sinks need. On return queries are analysed but not computed, and
         processors of this process have run. A step that fails transiently is retried alone. Raises EpochTooLarge."""
@@ -146,9 +152,10 @@ class Dataflow:
         needed = self._upstream([*wanted, *storing, *self._tables.filled])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
-        results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
+        results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes, clock=clock)
         results.intakes = intakes
         results.advance = self._activity.advance
+        results.uncounted = self._accounts.uncounted(needed, large=large)
         results.dynamic_tables = EpochTables(self._tables, partial(self._compute_values, results))
         results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
@@ -296,6 +303,19 @@ class Dataflow:
                     report = replace(report, rows=results.row_counts.get(node.id, 0))
                 rejects[node.id] = Rejects(report)
         return rejects
+
+    def row_counts(
+        self, results: Results, rejects: Mapping[str, Rejects], sinks: Mapping[str, int]
+    ) -> dict[str, RowCounts]:
+        """The rows of sources and transforms in an epoch that every sink has. `sinks`: the rows that sinks got."""
+        results.read_observed()
+        out = {self._plan.node(self._plan.node_by_id(id_).inputs[0]).id: rows for id_, rows in sinks.items() if rows}
+        out |= results.row_counts
+        out |= {id_: rejects[id_].report.rows for id_ in self._processes if id_ in rejects}
+        read = {id_: rejects[id_].report.rows for id_ in self._reads if id_ in rejects}
+        out |= {id_: rows for id_, rows in read.items() if not self._reads[id_].filters}
+        rejected = {id_: one.report.rejected for id_, one in rejects.items()}
+        return self._accounts.counts(read, out, rejected)
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         """Give the transforms the counts of their processors."""

@@ -52,6 +52,7 @@ class _Buffer:
         self.reports: list[Report] = []
         self.rows = 0
         self.bytes = 0
+        self.read_s = 0.0
         self.large: Offer | None = None
         """An offer that the executors will read."""
         self.oldest: float | None = None
@@ -65,6 +66,7 @@ class _Buffer:
             self.reports.append(intake.report)
             self.rows += intake.report.rows
             self.bytes += intake.report.held_bytes
+            self.read_s += intake.read_s
         else:
             self.large = offer
         if self.oldest is None:
@@ -209,7 +211,7 @@ class ReadAhead:
             elif buffer.reports:
                 report = combine(buffer.reports)
                 slices, batches = _join_slices(buffer.slices, buffer.batches)
-                intake = Intake(slices, batches, report, chunk_rows(report))
+                intake = Intake(slices, batches, report, chunk_rows(report), read_s=buffer.read_s)
             self._buffer = _Buffer()
             self._taking = False
             self._changed.notify_all()
@@ -287,6 +289,7 @@ class ReadAhead:
         except BaseException as error:  # the loop raises it
             with self._changed:
                 self._failure = error
+        self.reading_since = None
         self._wake()
 
     def _step(self) -> bool:
@@ -302,7 +305,9 @@ class ReadAhead:
             if paused or room is None:
                 self._changed.wait(_PAUSE_S if paused else None)
                 return True
-        offer = self._offer(room)
+        self.reading_since = time.monotonic()
+        offer = self._retry(lambda: self.source.offer(room))
+        self.reading_since = None
         if offer is None:
             with self._changed:
                 if self.source.ended:
@@ -318,19 +323,10 @@ class ReadAhead:
             self._stopped.wait(min(self._poll_s, _GATHER_S))
         return True
 
-    def _offer(self, room: Room) -> Offer | None:
-        self.reading_since = time.monotonic()
-        try:
-            return self._retry(lambda: self.source.offer(room))
-        finally:
-            self.reading_since = None
-
     def _buffer_offer(self, offer: Offer) -> None:
         self.reading_since = time.monotonic()
-        try:
-            intake = self.read(offer, takes_back=self._capabilities.takes_back)
-        finally:
-            self.reading_since = None
+        intake = self.read(offer, takes_back=self._capabilities.takes_back)
+        self.reading_since = None
         with self._changed:
             self._add(offer, intake)
 
@@ -365,6 +361,7 @@ class ReadAhead:
         return self._retry(lambda: self._read(offer.slices, takes_back=takes_back))
 
     def _read(self, slices: tuple[Slice, ...], *, takes_back: bool) -> Intake:
+        began = time.perf_counter()
         kept_slices: list[Slice] = []
         batches: list[pa.RecordBatch] = []
         counts: list[int] = []
@@ -384,7 +381,8 @@ class ReadAhead:
                 kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
         self.source.check_read(kept_slices)
         report = combine(reports)
-        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts))
+        read_s = time.perf_counter() - began
+        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts), read_s)
 
     def _read_slice(self, slice_: Slice, rows: BadRowFilter, room: float) -> list[pa.RecordBatch]:
         """The rows of a slice, up to the first place that its reader reports after the room is used up."""

@@ -31,7 +31,7 @@ from streamling.plan.sql.functions import Function
 from streamling.plan.sql.joins import JoinedRows, Joiner, LookupJoin, LookupTable
 from streamling.plan.sql.lookups import Lookups, LookupStage
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
-from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
+from streamling.plan.sql.projections import Column, missing_commas, multiplies_rows, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, drops_rows, table_name, unparenthesized
 from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
@@ -56,6 +56,8 @@ class Query:
     copied     the column of the input that is its only column besides the operation, unchanged in every row
     joins      its joins with lookups
     cautions   warnings about probable mistakes, with their positions
+    filters    whether it may drop rows
+    multiplies whether it may make several rows of one, or ignore an input
     """
 
     text: str
@@ -68,6 +70,13 @@ class Query:
     copied: str | None = None
     cautions: tuple[tuple[str, Where | None], ...] = ()
     joins: tuple[LookupJoin, ...] = ()
+    filters: bool = False
+    multiplies: bool = False
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it gives exactly one row per row that it gets."""
+        return not self.filters and not self.multiplies
 
     @property
     def all_text(self) -> str:
@@ -153,6 +162,8 @@ def compile_query(
         compiler.copied if statement.flat else None,
         tuple(compiler.cautions),
         branch.needs.joins,
+        filters=drops_rows(statement._tree) and not aligned,
+        multiplies=multiplies_rows(statement._tree),
     )
 
 

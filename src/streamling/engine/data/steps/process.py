@@ -72,7 +72,8 @@ class ProcessStep:
         if not self._capabilities.deterministic:
             results.max_bytes = None  # for the same reason the epoch cannot be abandoned from here on
         batches: list[pa.RecordBatch] = []
-        for batch in rows.batches(self._processor.process(results.epoch, iter(input_batches))):
+        output = rows.batches(self._processor.process(results.epoch, iter(input_batches)))
+        for batch in results.clock.while_computed(self.node.id, output):
             batches.append(batch)
             if results.max_bytes is not None and rows.held_bytes > results.max_bytes:
                 raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.max_bytes >> 20} MB")

@@ -45,6 +45,7 @@ class ReadStep:
         read = self._read(results, intake, shared=self.read_unfiltered)
         results.rows_as_read[self.node.id] = read
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
+        frame = results.observe(self.node.id, frame)
         if shared and intake is not None and intake.large:
             frame = results.persist(frame)
         return NodeRows(results, self.node, schema=self._selected, frame=frame, shared=shared)
@@ -102,10 +103,18 @@ class ReadStep:
         columns = self._source.columns
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
-            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
+            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.filters)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
-        return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
+        return NodeRows(
+            results,
+            self.node,
+            schema=columns,
+            table=table,
+            chunk_rows=chunk_rows,
+            shared=shared,
+            counted=not self.filters,
+        )
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:
         """One Spark partition per part, in order; fewer if the source limits its readers."""

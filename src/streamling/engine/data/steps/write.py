@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Epoch, Placement, Report, Sink, Task, Writer
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import spark_errors
+from streamling.engine.data.spark_rows import count_rows
 from streamling.engine.data.steps.stages import Stages
 from streamling.errors import SPARK_FAILED, TransientError
 from streamling.formats.arrow import arrow_schema, cast_batch
@@ -34,10 +35,11 @@ class WriteStep:
         rows, capabilities = results.rows(self._input.id), self._sink.capabilities
         if results.large and not rows.in_process and not exclusions:
             if capabilities.discards:
-                return [Report(self._count(results, rows))]
+                with results.clock.waiting(self.node.id):
+                    return [Report(self._count(results, rows))]
             if capabilities.placement is Placement.ANY:
                 return self._write_on_executors(results, rows)
-        batches: Iterable[pa.RecordBatch] = rows.batches()
+        batches = results.clock.while_pulled(self.node.id, rows.batches())
         return [self._sink.writer().write(results.epoch, Task(0, 0, final), exclusions.filter(batches))]
 
     def _write_on_executors(self, results: Results, rows: NodeRows) -> list[Report]:
@@ -47,7 +49,9 @@ class WriteStep:
         stage = WriteStage(self._sink.writer(), epoch, self._input.schema, self.node.id, name, sender)
         with spark_errors(self._input.spec.name):
             start = rows.stages or Stages(rows.frame, ())
-            attempts = start.then(stage).run(_ATTEMPT_SCHEMA).toArrow().to_pylist()
+            frame = start.then(stage).run(_ATTEMPT_SCHEMA)
+            attempts = frame.toArrow().to_pylist()
+            results.note_execution(frame)
         reports = []
         for attempt in sorted(attempts, key=lambda one: one["partition"]):
             report = results.reports.attempt(epoch.id, self.node.id, attempt["partition"], attempt["attempt"])
@@ -60,15 +64,11 @@ class WriteStep:
 
     def _count(self, results: Results, rows: NodeRows) -> int:
         """Let the executors compute all columns of the rows, and drop them."""
-        from pyspark.sql import Observation
-        from pyspark.sql.functions import count, lit
-
-        observation = Observation()
-        with spark_errors(self._input.spec.name):
-            frame = rows.frame.observe(observation, count(lit(1)).alias("rows"))
-            frame.write.format("noop").mode("overwrite").save()
-            results.row_counts[self._input.id] = int(observation.get["rows"])
-        return results.row_counts[self._input.id]
+        with spark_errors(self._input.spec.name), results.clock.computing(self._input.id):
+            counted = count_rows(rows.frame)
+        results.note_execution(rows.frame)
+        results.row_counts[self._input.id] = counted
+        return counted
 
 
 @dataclass(frozen=True, slots=True)
