@@ -35,7 +35,8 @@ from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
-from streamling.telemetry.metrics import Metrics
+from streamling.telemetry.event_time import event_time_of
+from streamling.telemetry.run_telemetry import Telemetry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.context import RunContext
     from streamling.engine.protocol.delivery import Outlet
+    from streamling.engine.protocol.epoch_metrics import EpochMetrics
     from streamling.engine.protocol.loop import EpochLoop
 
 log = logging.getLogger(__name__)
@@ -83,7 +85,9 @@ class Execution:
         self._pipeline = pipeline
         self._settings = settings
         self._progress = progress or Progress()
-        self._metrics = Metrics()
+        self._telemetry = Telemetry(settings)
+        self._metrics = self._telemetry.metrics
+        self._epoch_metrics: EpochMetrics | None = None
         self._nodes: dict[str, NodeSpec] = {}
         self._loop: EpochLoop | None = None
         self._outlets: list[Outlet] = []
@@ -110,7 +114,15 @@ class Execution:
             if cause is error:
                 raise
             raise cause from error
+        finally:
+            self._telemetry.close()
         return self.summary()
+
+    def abandon(self) -> None:
+        """The process ends without the last epoch: send the last metrics. Any thread may call it."""
+        if self._epoch_metrics is not None and not self.delivered:
+            self._epoch_metrics.skipped_last()
+        self._telemetry.close()
 
     def summary(self) -> Summary:
         loop = self._loop
@@ -192,7 +204,7 @@ class Execution:
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
         delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, settings.epoch.max_same_rejects)
-        metrics = EpochMetrics(plan, self._progress.meter, self._metrics, settings.application_id)
+        self._epoch_metrics = metrics = EpochMetrics(plan, self._progress.meter, self._metrics, settings.application_id)
         steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, metrics)
         loop = EpochLoop(context, steps)
         self._loop = loop
@@ -285,7 +297,8 @@ class Execution:
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf, meanwhile=self._metrics.start)
+        session = engine.session(conf, meanwhile=self._telemetry.start)
+        self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
         return session
 
@@ -395,6 +408,7 @@ class Execution:
                 on_error=node.spec.options.on_error,
                 note_waiting=capacity.note_waiting,
                 is_paused=lambda: capacity.starting_workers,
+                event_time=event_time_of(node.spec, prepared.sources[node.ref].columns),
             )
             for node in prepared.plan.sources
         ]

@@ -26,6 +26,7 @@ from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema
 from streamling.retry import retry
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +88,7 @@ class ReadAhead:
         on_error: OnError = OnError.FAIL,
         note_waiting: Callable[[int], None] = lambda _: None,
         is_paused: Callable[[], bool] = lambda: False,
+        event_time: EventTimeColumn | None = None,
     ) -> None:
         """`note_waiting` gets the number of rows that the source could give immediately after an offer. Nothing is read
         while `is_paused` returns True."""
@@ -96,6 +98,7 @@ class ReadAhead:
         self._owned: frozenset[str] | None = frozenset() if source.capabilities.shared else None
         self._retry_trouble: str | None = None
         self._on_error = on_error
+        self._event_time = event_time
         self._caps = caps
         self._poll_s = poll_s
         self._wake = wake
@@ -346,7 +349,7 @@ class ReadAhead:
         for which there is no room."""
         if not offer.slices:
             # All bad rows are kept: the source cannot read them again.
-            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None, event_time=self._event_time)
             batches = tuple(rows.batches(chain(offer.bad_rows, offer.batches)))
             return Intake((), batches, rows.report, chunk_rows(rows.report))
         if offer.rows > self._caps().driver_rows:
@@ -361,7 +364,7 @@ class ReadAhead:
         reports: list[Report] = []
         room = self._caps().bytes - self._buffer.bytes if takes_back else math.inf
         for slice_ in slices:
-            rows = BadRowFilter(self.node, self._schema, self._on_error)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, event_time=self._event_time)
             begun = room > 0
             slice_batches = self._read_slice(slice_, rows, room) if begun else []
             room -= rows.held_bytes

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Report, Sink, WaitsForOthers
+from streamling.connector.reports import sum_event_times
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
@@ -23,6 +24,7 @@ from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, Trans
 from streamling.letters.letter import RejectStage
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
+from streamling.telemetry.event_time import EventTimes
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Flushed:
     """Rows that the target has refused and that were dropped."""
     rejected: int = 0
     """Rows that the sink rejects."""
+    event_times: EventTimes | None = None
 
     @property
     def rows_in(self) -> int:
@@ -225,7 +228,8 @@ class Delivery:
         written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         self._streaks[node.id].add(arrived, outlet.bad_rows)
         skipped = sum(report.skipped for report in reports)
-        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows))
+        event_times = sum_event_times(report.event_times for report in reports)
+        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows), event_times)
         outlet.delivered = epoch.id
         results.clock.note_commit(node.id)
         crash_point("after-commit", node.ref)

@@ -24,6 +24,7 @@ from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
 from streamling.letters.letter import RejectStage
+from streamling.telemetry.event_time import EventTimes
 from streamling.telemetry.meters import RowCounts
 from streamling.testing.crash import crash_point
 
@@ -50,6 +51,7 @@ class _Delivered:
 
     rows: int = 0
     counts: Mapping[str, RowCounts] = field(default_factory=dict)
+    event_times: Mapping[str, EventTimes] = field(default_factory=dict)
 
 
 def sink_counts(flushed: Flushed, given: int | None) -> RowCounts:
@@ -135,6 +137,7 @@ class EpochSteps:
             rejects = self._dataflow.rejects(results, intakes)
             arrived = {outlet.node.id: outlet.flushed.rows_in for outlet in outlets if outlet.flushed is not None}
             counts, collected_bytes = self._dataflow.row_counts(results, rejects, arrived), results.collected_bytes
+            event_times = self._dataflow.event_times(results, rejects)
             additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
         finally:
@@ -147,7 +150,9 @@ class EpochSteps:
             if source.node in intakes:
                 source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
         self._dataflow.count(rejects)
-        return _Delivered(rows, counts)
+        for node, one in rejects.items():
+            clock.add_computed(node, one.report.compute_ms / 1000)
+        return _Delivered(rows, counts, event_times)
 
     def _flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
         """Rows that a query cannot compute may become known here: then the sinks that lack the epoch get it without
@@ -183,7 +188,7 @@ class EpochSteps:
         crash_point("before-finalize")
         ask_state(lambda: self._context.journal.finalize(record))  # 5
         self._bad_rows.finalized()
-        self._count_rows(epoch, delivered.counts)
+        self._count_rows(epoch, delivered)
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._context.sources:  # 6
@@ -203,17 +208,22 @@ class EpochSteps:
         except Exception as error:  # the epoch is delivered and recorded, whatever the source does
             log.warning("source %s could not commit the delivered positions on its side: %s", source.node, error)
 
-    def _count_rows(self, epoch: Epoch, counts: Mapping[str, RowCounts]) -> None:
+    def _count_rows(self, epoch: Epoch, delivered: _Delivered) -> None:
         """Count the rows of a finalized epoch, at all nodes."""
-        all_counts = dict(counts)
+        counts, event_times = dict(delivered.counts), dict(delivered.event_times)
         for outlet in self._context.outlets:
-            flushed, input_ = outlet.finalized(), counts.get(outlet.node.inputs[0])
-            if flushed is not None:
-                all_counts[outlet.node.id] = sink_counts(flushed, input_.rows_out if input_ is not None else None)
-            if flushed is not None and flushed.skipped:
+            flushed, input_ = outlet.finalized(), delivered.counts.get(outlet.node.inputs[0])
+            if flushed is None:
+                continue
+            counts[outlet.node.id] = sink_counts(flushed, input_.rows_out if input_ is not None else None)
+            if flushed.event_times is not None:
+                event_times[outlet.node.id] = flushed.event_times
+            if flushed.skipped:
                 meter = self._progress.meter(outlet.node.id)
                 meter.reject("rows_skipped", flushed.skipped, stage=RejectStage.WRITE.value, reason=REFUSED)
-        for node, rows in all_counts.items():
+        for node, times in event_times.items():
+            self._progress.meter(node).note_event_times(times)
+        for node, rows in counts.items():
             self._progress.meter(node).count(rows)
             if rows.unaccounted:
                 log.error(
