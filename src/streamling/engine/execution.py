@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from streamling.connector import (
     Transform,
     TransformContext,
 )
-from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.session import spark_conf
@@ -179,9 +179,11 @@ class Execution:
     ) -> None:
         # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.data.functions import open_functions
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.epoch_metrics import EpochMetrics
+        from streamling.engine.protocol.epoch_trace import trace_epoch
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
@@ -196,16 +198,19 @@ class Execution:
         ask_state(lambda: check_names(store, self._outlets))
         session = self._open_session(engine)
         workers = PythonWorkers(session)
-        self._open_functions(session, prepared, workers)
+        open_functions(session, plan, prepared.sources.values(), workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
-        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, settings.epoch.max_same_rejects)
-        self._epoch_metrics = metrics = EpochMetrics(plan, self._progress.meter, self._metrics, settings.application_id)
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, metrics)
+        metrics = EpochMetrics(plan, self._progress.meter, self._metrics, settings.application_id)
+        self._epoch_metrics = metrics
+        max_same = settings.epoch.max_same_rejects
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue)
+        trace = partial(trace_epoch, self._telemetry)
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, metrics, trace)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
@@ -264,7 +269,7 @@ class Execution:
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
-        for node in prepared.connectors:
+        for id_, node in prepared.connectors_by_id.items():
             node.attach(
                 Runtime(
                     self._settings.application_id,
@@ -273,6 +278,7 @@ class Execution:
                     epoch_generation,
                     lambda: stop.ends_retries,
                     stop.pause_retries,
+                    self._progress.meter(id_).set_labels,
                 )
             )
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
@@ -301,17 +307,6 @@ class Execution:
         self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
         return session
-
-    def _open_functions(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> None:
-        """Register the plugin functions that queries call, and start the workers that will compute them."""
-        from streamling.engine.data.functions import register_functions, used_functions
-
-        projections = [source.select for source in prepared.sources.values() if source.select is not None]
-        functions = used_functions(prepared.plan, projections)
-        with spark_errors(None):
-            register_functions(session, functions)
-        if functions:
-            workers.start_in_background()  # if that fails, the first epoch fails too, and its error says why
 
     def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:
         from streamling.engine.protocol.delivery import Outlet

@@ -96,5 +96,9 @@ def parse_deny_list(text: str) -> DenyList:
     return DenyList(tuple(patterns))
 
 
+def traces_destination(settings: OpenTelemetryMetrics) -> Destination | None:
+    return find_destination(settings.traces_endpoint, settings.endpoint_protocol, "traces")
+
+
 def metrics_destination(settings: OpenTelemetryMetrics) -> Destination | None:
     return find_destination(settings.ingestion_endpoint, settings.endpoint_protocol, "metrics")

@@ -6,9 +6,11 @@ An export that fails is logged; the next one sends the same cumulative values, s
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +19,6 @@ from streamling.telemetry.destination import Destination
 from streamling.telemetry.metrics import PREFIX, Metrics
 
 if TYPE_CHECKING:
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData, NumberDataPoint
 
 log = logging.getLogger(__name__)
@@ -168,32 +169,36 @@ class JsonSender:
     """OTLP/JSON: the protobuf message as JSON, with enums as numbers."""
 
     def __init__(self, endpoint: str) -> None:
+        self._client = JsonClient(endpoint, "METRICS")
+
+    def send(self, data: MetricsData) -> bool:
+        from google.protobuf import json_format  # type: ignore[import-untyped]
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+
+        self._client.post(json_format.MessageToDict(encode_metrics(data), use_integers_for_enums=True))
+        return True
+
+
+class JsonClient:
+    """Posts messages as JSON, with the headers that the environment has for a `signal`, as for the other clients."""
+
+    def __init__(self, endpoint: str, signal: str) -> None:
         import httpx
 
         self._endpoint = endpoint
-        self._client = httpx.Client(timeout=REQUEST_S, headers={**_headers(), "Content-Type": "application/json"})
+        headers = {**_headers(signal), "Content-Type": "application/json"}
+        self._client = httpx.Client(timeout=REQUEST_S, headers=headers)
 
-    def send(self, data: MetricsData) -> bool:
-        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-
-        return self.post(encode_metrics(data))
-
-    def post(self, request: ExportMetricsServiceRequest) -> bool:
-        from google.protobuf import json_format  # type: ignore[import-untyped]
-
-        text: str = json_format.MessageToJson(request, use_integers_for_enums=True, indent=None)
-        answer = self._client.post(self._endpoint, content=text.encode())
-        if answer.is_success:
-            return True
-        raise ValueError(f"the receiver answered {answer.status_code} {answer.text[:200]}")
+    def post(self, message: Mapping[str, object]) -> None:
+        """Raises if the receiver does not accept it."""
+        answer = self._client.post(self._endpoint, content=json.dumps(message))
+        if not answer.is_success:
+            raise ValueError(f"the receiver answered {answer.status_code} {answer.text[:200]}")
 
 
-def _headers() -> dict[str, str]:
-    """The headers that the other clients read from the environment too."""
-    import os
-
+def _headers(signal: str) -> dict[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
-    names = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
     text = next((os.environ[name] for name in names if name in os.environ), "")
     return dict(parse_env_headers(text, liberal=True))

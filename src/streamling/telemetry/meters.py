@@ -36,6 +36,9 @@ class NodeMeter:
         """Bad rows that were skipped or became dead letters."""
         self._watermark_ms = 0
 
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        self.labels = labels
+
     def count(self, rows: RowCounts) -> None:
         with self._lock:
             self.rows_in = _sum(self.rows_in, rows.rows_in)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
 from streamling.spec.settings import Settings
-from streamling.telemetry.destination import metrics_destination, parse_deny_list, parse_tags
+from streamling.telemetry.destination import metrics_destination, parse_deny_list, parse_tags, traces_destination
 from streamling.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from streamling.telemetry.destination import Destination
     from streamling.telemetry.export import MetricExport
+    from streamling.telemetry.tracing import Tracer
+
+log = logging.getLogger(__name__)
 
 SERVICE = "streamling"
 
@@ -21,15 +26,19 @@ class Telemetry:
     def __init__(self, settings: Settings) -> None:
         options = settings.open_telemetry_metrics
         self._receiver = metrics_destination(options)
+        self._trace_receiver = traces_destination(options)
+        self._resource = resource_of(settings)
         self._interval_s = options.batch_interval_secs
         self.metrics = Metrics(
-            resource=resource_of(settings),
+            resource=self._resource,
             tags=parse_tags(options.global_tags),
             denies=parse_deny_list(options.metric_deny_list).denies,
         )
         self._lock = threading.Lock()
         self._started = False
         self._export: MetricExport | None = None
+        self.tracer: Tracer | None = None
+        """Set by `start`, if traces are exported."""
 
     def start(self) -> None:
         """Import the SDK; begin to export, if that is configured. Calls after the first do nothing."""
@@ -43,12 +52,25 @@ class Telemetry:
 
             self._export = MetricExport(self.metrics, self._receiver, self._interval_s)
             self._export.start()
+        if self._trace_receiver is not None:
+            self._start_tracing(self._trace_receiver)
+
+    def _start_tracing(self, receiver: Destination) -> None:
+        try:
+            from streamling.telemetry.tracing import Tracer
+
+            self.tracer = Tracer(receiver, self._resource)
+        except Exception as error:  # whatever is wrong, the pipeline runs
+            log.warning("traces are not exported: the client did not start: %s", error)
 
     def close(self) -> None:
         """Send what was not sent yet, for at most 5 s. Calls after the first do nothing."""
         with self._lock:
             self._started = True
             export, self._export = self._export, None
+            tracer, self.tracer = self.tracer, None
+        if tracer is not None:
+            tracer.close()
         if export is not None:
             export.close()
 

@@ -35,6 +35,7 @@ from streamling.engine.data.steps.write import WriteStep
 from streamling.engine.data.tables import EpochTables, Tables, add_values
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
+from streamling.log_context import log_fields
 from streamling.plan.dynamic_tables import is_filled_after
 from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
@@ -267,9 +268,10 @@ class Dataflow:
     ) -> NodeRows:
         losses = Losses(node.spec.name)
         step = partial(self._rows, node, results, intakes, needed)
-        return self._retry(
-            lambda: losses.guard(step, divisible=results.max_bytes is not None), f"node '{node.spec.name}'"
-        )
+        with log_fields(node=node.spec.name):
+            return self._retry(
+                lambda: losses.guard(step, divisible=results.max_bytes is not None), f"node '{node.spec.name}'"
+            )
 
     def _rows(self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]) -> NodeRows:
         readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]

@@ -24,6 +24,7 @@ from streamling.engine.data.row_size import RowSize
 from streamling.engine.protocol.closing import Buffered, seconds_to_gather
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema
+from streamling.log_context import log_fields
 from streamling.retry import retry
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.event_time import EventTimeColumn
@@ -285,8 +286,9 @@ class ReadAhead:
 
     def _run(self) -> None:
         try:
-            while self._step():
-                pass
+            with log_fields(node=self.node):
+                while self._step():
+                    pass
         except BaseException as error:  # the loop raises it
             with self._changed:
                 self._failure = error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from streamling.engine.protocol.lanes import make_lanes
 from streamling.engine.protocol.losses import Losses
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
 from streamling.letters.letter import RejectStage
+from streamling.log_context import log_fields
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
 from streamling.telemetry.event_time import EventTimes
@@ -121,10 +122,12 @@ class Delivery:
         stop: StopRequest,
         bad_rows: BadRows,
         max_same_rejects: int,
+        note_overdue: Callable[[], object] = lambda: None,
     ) -> None:
         self._session = session
         self._dataflow = dataflow
         self._stop = stop
+        self._note_overdue = note_overdue
         self._bad_rows = bad_rows
         self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
         self._lanes = make_lanes(outlets)
@@ -162,6 +165,7 @@ class Delivery:
                 log.warning("epoch %d is waiting for sinks: %s", epoch.number, names)
             if not overdue and time.monotonic() - began > _OVERDUE_S:
                 overdue = True
+                self._note_overdue()
                 log.warning("epoch %d has been open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
             raise gravest(failures)
@@ -178,7 +182,8 @@ class Delivery:
             postponed: list[Outlet] = []
             for outlet in waiting:
                 try:
-                    with results.clock.flushing(outlet.node.id):
+                    fields = log_fields(node=outlet.name, epoch=results.epoch.number)
+                    with fields, results.clock.flushing(outlet.node.id):
                         self._deliver_one(outlet, results, final=final and not failures)
                 except WaitsForOthers as error:
                     log.debug("sink %s waits for other sinks: %s", outlet.name, error)

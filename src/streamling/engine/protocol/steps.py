@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +24,7 @@ from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
 from streamling.letters.letter import RejectStage
+from streamling.log_context import log_fields
 from streamling.telemetry.event_time import EventTimes
 from streamling.telemetry.meters import RowCounts
 from streamling.testing.crash import crash_point
@@ -73,7 +74,9 @@ class EpochSteps:
         listeners: Sequence[Source | Transform | Sink],
         progress: Progress,
         metrics: EpochMetrics | None = None,
+        trace: Callable[[EpochTimes], object] = lambda times: None,
     ) -> None:
+        """`trace` gets every finalized epoch."""
         self._context = context
         self._dataflow = dataflow
         self._delivery = delivery
@@ -81,6 +84,7 @@ class EpochSteps:
         self._listeners = listeners
         self._progress = progress
         self._metrics = metrics
+        self._trace = trace
         self._sink_names = {outlet.node.id: outlet.name for outlet in context.outlets}
         self._uncollected_bytes = 0
         self.epochs = 0
@@ -100,16 +104,18 @@ class EpochSteps:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process. `waited_s`: how
         long the run has waited for it."""
         watch = self._begin(intakes, waited_s)
-        record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
-        crash_point("after-record")
-        delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
-        self._finish(record, delivered, watch)
+        with log_fields(epoch=epoch.number):
+            record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
+            crash_point("after-record")
+            delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
+            self._finish(record, delivered, watch)
 
     def replay(self, record: Pending, intakes: Mapping[str, Intake], outlets: Sequence[Outlet]) -> None:
         """Steps 3 to 6 of a recorded epoch, for the sinks that lack it. Without intakes: steps 5 and 6."""
         watch = self._begin(intakes, 0.0, replayed=True)
-        delivered = self._deliver(record.epoch, intakes, outlets, None, watch) if intakes else _Delivered()
-        self._finish(record, delivered, watch)
+        with log_fields(epoch=record.epoch.number):
+            delivered = self._deliver(record.epoch, intakes, outlets, None, watch) if intakes else _Delivered()
+            self._finish(record, delivered, watch)
 
     def _begin(self, intakes: Mapping[str, Intake], waited_s: float, *, replayed: bool = False) -> EpochWatch:
         if self._metrics is not None:
@@ -238,6 +244,7 @@ class EpochSteps:
         self._progress.count_epoch(times)
         if self._metrics is not None:
             self._metrics.finalized(times)
+        self._trace(times)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, times.total_ms)
         self._uncollected_bytes += epoch.bytes
         if self.epochs % _COLLECT_EVERY == 0 or self._uncollected_bytes >= _COLLECT_BYTES:
