@@ -96,7 +96,7 @@ class Execution:
         self.stop: StopRequest | None = None
         """Set once rows may be in flight, so that a stop has something to wait for. Any thread may read it."""
         self.bounded = False
-        """Whether a source ends by itself. Any thread may read it."""
+        """Whether a source is bounded, or begins with a bounded phase. Any thread may read it."""
         self.unreplayable = False
         """Whether a source gives rows that cannot be replayed. Any thread may read it."""
         self.delivered = False
@@ -141,7 +141,7 @@ class Execution:
             log.warning("%s", caution.message)
         if not prepared.sinks:
             return
-        self.bounded = any(source.bounded for source in prepared.sources.values())
+        self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
         self._progress.set_plan(prepared.plan, self._metrics)
         self._nodes = _nodes_by_name(prepared.plan)
