@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from support.harness import Workspace
-from support.otlp_receiver import Receiver, grpc_receiver, http_receiver
+from support.otlp_receiver import Receiver, http_receiver
 
 pytestmark = pytest.mark.spark
 

@@ -1,9 +1,9 @@
-"""OTLP receivers on this machine: HTTP with protobuf or JSON, and gRPC. They decode what arrives with OTLP's own classes."""
+"""OTLP receivers on this machine: HTTP with protobuf or JSON, and gRPC. OTLP's own classes decode what arrives."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,13 +108,16 @@ def _labels(attributes: Any) -> Labels:
 
 
 @contextmanager
-def http_receiver(answer: Answer | None = None) -> Iterator[Receiver]:
-    """Takes metrics at /v1/metrics and traces at /v1/traces, or gives an `answer` to everything."""
+def http_receiver(answers: Sequence[Answer] = ()) -> Iterator[Receiver]:
+    """Takes metrics at /v1/metrics and traces at /v1/traces. The first requests get these `answers`; those that are
+    not accepted are not decoded."""
     receiver = Receiver()
+    left = list(answers)
 
     def respond(request: Request) -> Answer:
         receiver.headers.append(request.headers)
-        if answer is not None:
+        answer = left.pop(0) if left else Answer(body=b"")
+        if answer.status >= 400 or answer.fault:
             return answer
         message = ExportTraceServiceRequest() if request.path == "/v1/traces" else ExportMetricsServiceRequest()
         body = request.body
@@ -130,7 +133,7 @@ def http_receiver(answer: Answer | None = None) -> Iterator[Receiver]:
             receiver.traces.append(message)
         else:
             receiver.accept(message)
-        return Answer(body=b"")
+        return answer
 
     with recording_server(respond) as server:
         receiver.endpoint = f"{server.url}/v1/metrics"
