@@ -341,6 +341,12 @@ OFFSETS_GONE = condition(
     "A topic no longer has the offset to continue from.",
     "Set `on_missing_offsets` to decide where to continue.",
 )
+OFFSETS_UNKNOWN = condition(
+    "OFFSETS_UNKNOWN",
+    "No table says up to which offset the topic of a hybrid source is in ClickHouse.",
+    "Name the table in `offset_table`. Without one the topic is read from `start_at` on, and rows that are in both the "
+    "tables and the topic come twice.",
+)
 GROUP_SHARED = condition(
     "GROUP_SHARED",
     "Processes of another application are members of the consumer group of a Kafka source, and read the same topic: "

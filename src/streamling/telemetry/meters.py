@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamling.telemetry.metrics import Recording
+from streamling.telemetry.event_time import EventTimes
+from streamling.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class RowCounts:
 class NodeMeter:
     """The counts of one node since the start of the run. Any thread may read and add."""
 
-    def __init__(self, labels: Mapping[str, str], metrics: Recording | None = None) -> None:
+    def __init__(self, labels: Mapping[str, str], metrics: Metrics | None = None) -> None:
         self.labels = labels
         """The labels of all its metrics. A plugin adds its own once it is open."""
         self._metrics = metrics
@@ -33,6 +34,10 @@ class NodeMeter:
         self.rows_out: int | None = None
         self.rejected = 0
         """Bad rows that were skipped or became dead letters."""
+        self._watermark_ms = 0
+
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        self.labels = labels
 
     def count(self, rows: RowCounts) -> None:
         with self._lock:
@@ -53,6 +58,14 @@ class NodeMeter:
     def latency(self, name: str, milliseconds: float) -> None:
         if self._metrics is not None:
             self._metrics.latency(name, round(milliseconds), self.labels)
+
+    def note_event_times(self, times: EventTimes) -> None:
+        if self._metrics is None or times.watermark_ms is None:
+            return
+        with self._lock:
+            self._watermark_ms = max(self._watermark_ms, times.watermark_ms)
+        self._metrics.gauge("event_time_watermark", self._watermark_ms, self.labels)
+        self._metrics.merge("event_time_lag", times.lag, self.labels)
 
     def wait(self, state: str, milliseconds: float, **downstream: str) -> None:
         """Add to the time in which the node was `blocked` or `starved`."""

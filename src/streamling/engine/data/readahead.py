@@ -24,8 +24,10 @@ from streamling.engine.data.row_size import RowSize
 from streamling.engine.protocol.closing import Buffered, seconds_to_gather
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema
+from streamling.log_context import log_fields
 from streamling.retry import retry
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +89,7 @@ class ReadAhead:
         on_error: OnError = OnError.FAIL,
         note_waiting: Callable[[int], None] = lambda _: None,
         is_paused: Callable[[], bool] = lambda: False,
+        event_time: EventTimeColumn | None = None,
     ) -> None:
         """`note_waiting` gets the number of rows that the source could give immediately after an offer. Nothing is read
         while `is_paused` returns True."""
@@ -96,6 +99,7 @@ class ReadAhead:
         self._owned: frozenset[str] | None = frozenset() if source.capabilities.shared else None
         self._retry_trouble: str | None = None
         self._on_error = on_error
+        self._event_time = event_time
         self._caps = caps
         self._poll_s = poll_s
         self._wake = wake
@@ -284,8 +288,9 @@ class ReadAhead:
 
     def _run(self) -> None:
         try:
-            while self._step():
-                pass
+            with log_fields(node=self.node):
+                while self._step():
+                    pass
         except BaseException as error:  # the loop raises it
             with self._changed:
                 self._failure = error
@@ -353,7 +358,7 @@ class ReadAhead:
         for which there is no room."""
         if not offer.slices:
             # All bad rows are kept: the source cannot read them again.
-            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None, event_time=self._event_time)
             batches = tuple(rows.batches(chain(offer.bad_rows, offer.batches)))
             return Intake((), batches, rows.report, chunk_rows(rows.report))
         if offer.rows > self._caps().driver_rows:
@@ -368,7 +373,7 @@ class ReadAhead:
         reports: list[Report] = []
         room = self._caps().bytes - self._buffer.bytes if takes_back else math.inf
         for slice_ in slices:
-            rows = BadRowFilter(self.node, self._schema, self._on_error)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, event_time=self._event_time)
             begun = room > 0
             slice_batches = self._read_slice(slice_, rows, room) if begun else []
             room -= rows.held_bytes

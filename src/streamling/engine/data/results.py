@@ -19,6 +19,7 @@ from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
+from streamling.telemetry.event_time import EventTimeColumn, EventTimes, from_row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +81,9 @@ class Results:
         self.uncounted: frozenset[str] = frozenset()
         """The nodes whose rows Spark has to count."""
         self._executed: list[DataFrame] = []
+        self.event_columns: Mapping[str, EventTimeColumn] = {}
+        """By node: the columns with event times that are measured here, not by a reader or a processor."""
+        self.event_times: dict[str, EventTimes] = {}
 
     @property
     def dynamic_tables(self) -> EpochTables:
@@ -125,7 +129,12 @@ class Results:
         )
 
     def observe(self, node: str, frame: DataFrame) -> DataFrame:
-        """The frame; Spark counts its rows if nothing else does."""
+        """The frame; Spark counts its rows and measures their event times if nothing else does."""
+        column = self.event_columns.get(node)
+        if column is not None and self.large:
+            times = frame.schema[column.name].dataType.typeName().startswith("timestamp")
+            first, *more = column.aggregates(times)
+            frame = frame.observe(f"event time of {node}", first, *more)
         if node not in self.uncounted:
             return frame
         from pyspark.sql.functions import count, lit
@@ -134,7 +143,7 @@ class Results:
 
     def note_execution(self, frame: DataFrame) -> None:
         """A frame has been computed: it knows what was counted on the way."""
-        if self.uncounted:
+        if self.uncounted or (self.large and self.event_columns):
             self._executed.append(frame)
 
     def read_observed(self) -> None:
@@ -145,6 +154,10 @@ class Results:
                 found = observed.get(f"rows of {node}")
                 if found.isDefined():
                     self.row_counts[node] = int(found.get().getLong(0))
+            for node in self.event_columns:
+                found = observed.get(f"event time of {node}")
+                if found.isDefined():
+                    self.event_times[node] = from_row(found.get())
 
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
@@ -277,7 +290,13 @@ class NodeRows:
                     (self._table,) = self._check_result(lambda: iter([collect(frame)]))
                 self._results.note_execution(frame)
                 self._note_rows(self._table.num_rows)
+                self._measure(self._table)
             return self._table
+
+    def _measure(self, table: pa.Table) -> None:
+        column = self._results.event_columns.get(self.node.id)
+        if column is not None and self._counted and not self._results.large:
+            self._results.event_times[self.node.id] = column.measure(table)
 
     def _note_rows(self, rows: int) -> None:
         if self._counted:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Report, Sink, WaitsForOthers
+from streamling.connector.reports import sum_event_times
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
@@ -22,8 +23,11 @@ from streamling.engine.protocol.lanes import make_lanes
 from streamling.engine.protocol.losses import Losses
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
 from streamling.letters.letter import RejectStage
+from streamling.log_context import log_fields
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
+from streamling.spec.settings import Settings
+from streamling.telemetry.event_time import EventTimes
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ class Flushed:
     """Rows that the target has refused and that were dropped."""
     rejected: int = 0
     """Rows that the sink rejects."""
+    event_times: EventTimes | None = None
 
     @property
     def rows_in(self) -> int:
@@ -119,12 +124,14 @@ class Delivery:
         stop: StopRequest,
         bad_rows: BadRows,
         max_same_rejects: int,
+        note_overdue: Callable[[], object] = lambda: None,
         activity: Activity | None = None,
     ) -> None:
         self._session = session
         self._activity = activity or Activity()
         self._dataflow = dataflow
         self._stop = stop
+        self._note_overdue = note_overdue
         self._bad_rows = bad_rows
         self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
         self._lanes = make_lanes(outlets)
@@ -162,6 +169,7 @@ class Delivery:
                 log.warning("epoch %d is waiting for sinks: %s", epoch.number, names)
             if not overdue and time.monotonic() - began > _OVERDUE_S:
                 overdue = True
+                self._note_overdue()
                 log.warning("epoch %d has been open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
             raise gravest(failures)
@@ -178,7 +186,8 @@ class Delivery:
             postponed: list[Outlet] = []
             for outlet in waiting:
                 try:
-                    with results.clock.flushing(outlet.node.id):
+                    fields = log_fields(node=outlet.name, epoch=results.epoch.number)
+                    with fields, results.clock.flushing(outlet.node.id):
                         self._deliver_one(outlet, results, final=final and not failures)
                 except WaitsForOthers as error:
                     log.debug("sink %s waits for other sinks: %s", outlet.name, error)
@@ -230,7 +239,8 @@ class Delivery:
             written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         self._streaks[node.id].add(arrived, outlet.bad_rows)
         skipped = sum(report.skipped for report in reports)
-        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows))
+        event_times = sum_event_times(report.event_times for report in reports)
+        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows), event_times)
         outlet.delivered = epoch.id
         results.clock.note_commit(node.id)
         crash_point("after-commit", node.ref)
@@ -273,3 +283,11 @@ def gravest(failures: Sequence[BaseException]) -> BaseException:
     too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
     permanent = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
     return ([error for error in permanent if error not in too_large] or too_large or list(failures))[0]
+
+
+def record_limit(sink: Sink, settings: Settings) -> int | None:
+    """The record limit: the sink's own, else the application's."""
+    capabilities = sink.capabilities
+    if capabilities.observer:
+        return None
+    return capabilities.record_limit if capabilities.record_limit is not None else settings.num_records_before_stop

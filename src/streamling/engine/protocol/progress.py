@@ -20,7 +20,7 @@ from streamling.spec.pipeline import Role
 from streamling.spec.places import place_of
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.meters import NodeMeter
-from streamling.telemetry.metrics import Recording
+from streamling.telemetry.metrics import Metrics
 
 # Enough for a dashboard to show where time goes.
 _KEPT_EPOCHS = 100
@@ -168,7 +168,7 @@ class Progress:
 
     # The engine's side
 
-    def set_plan(self, plan: Plan, metrics: Recording | None = None) -> None:
+    def set_plan(self, plan: Plan, metrics: Metrics | None = None) -> None:
         """Set the nodes; all counts start at zero."""
         with self._lock:
             self._plan = plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,8 @@ from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
 from streamling.letters.letter import RejectStage
+from streamling.log_context import log_fields
+from streamling.telemetry.event_time import EventTimes
 from streamling.telemetry.meters import RowCounts
 from streamling.testing.crash import crash_point
 
@@ -51,6 +53,7 @@ class _Delivered:
 
     rows: int = 0
     counts: Mapping[str, RowCounts] = field(default_factory=dict)
+    event_times: Mapping[str, EventTimes] = field(default_factory=dict)
 
 
 def sink_counts(flushed: Flushed, given: int | None) -> RowCounts:
@@ -72,8 +75,10 @@ class EpochSteps:
         listeners: Sequence[Source | Transform | Sink],
         progress: Progress,
         metrics: EpochMetrics | None = None,
+        trace: Callable[[EpochTimes], object] = lambda times: None,
         sampler: Sampler | None = None,
     ) -> None:
+        """`trace` gets every finalized epoch."""
         self._context = context
         self._sampler = sampler
         self._dataflow = dataflow
@@ -82,6 +87,7 @@ class EpochSteps:
         self._listeners = listeners
         self._progress = progress
         self._metrics = metrics
+        self._trace = trace
         self._sink_names = {outlet.node.id: outlet.name for outlet in context.outlets}
         self._uncollected_bytes = 0
         self.epochs = 0
@@ -101,17 +107,19 @@ class EpochSteps:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process. `waited_s`: how
         long the run has waited for it."""
         watch = self._begin(intakes, waited_s)
-        with self._context.activity.step(f"recording epoch {epoch.number} in the state backend"):
-            record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
-        crash_point("after-record")
-        delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
-        self._finish(record, delivered, watch)
+        with log_fields(epoch=epoch.number):
+            with self._context.activity.step(f"recording epoch {epoch.number} in the state backend"):
+                record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
+            crash_point("after-record")
+            delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
+            self._finish(record, delivered, watch)
 
     def replay(self, record: Pending, intakes: Mapping[str, Intake], outlets: Sequence[Outlet]) -> None:
         """Steps 3 to 6 of a recorded epoch, for the sinks that lack it. Without intakes: steps 5 and 6."""
         watch = self._begin(intakes, 0.0, replayed=True)
-        delivered = self._deliver(record.epoch, intakes, outlets, None, watch) if intakes else _Delivered()
-        self._finish(record, delivered, watch)
+        with log_fields(epoch=record.epoch.number):
+            delivered = self._deliver(record.epoch, intakes, outlets, None, watch) if intakes else _Delivered()
+            self._finish(record, delivered, watch)
 
     def _begin(self, intakes: Mapping[str, Intake], waited_s: float, *, replayed: bool = False) -> EpochWatch:
         if self._metrics is not None:
@@ -139,6 +147,7 @@ class EpochSteps:
             rejects = self._dataflow.rejects(results, intakes)
             arrived = {outlet.node.id: outlet.flushed.rows_in for outlet in outlets if outlet.flushed is not None}
             counts, collected_bytes = self._dataflow.row_counts(results, rejects, arrived), results.collected_bytes
+            event_times = self._dataflow.event_times(results, rejects)
             additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
             if self._sampler is not None:
@@ -153,7 +162,9 @@ class EpochSteps:
             if source.node in intakes:
                 source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
         self._dataflow.count(rejects)
-        return _Delivered(rows, counts)
+        for node, one in rejects.items():
+            clock.add_computed(node, one.report.compute_ms / 1000)
+        return _Delivered(rows, counts, event_times)
 
     def _flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
         """Rows that a query cannot compute may become known here: then the sinks that lack the epoch get it without
@@ -190,7 +201,7 @@ class EpochSteps:
         with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend"):
             ask_state(lambda: self._context.journal.finalize(record))  # 5
         self._bad_rows.finalized()
-        self._count_rows(epoch, delivered.counts)
+        self._count_rows(epoch, delivered)
         crash_point("after-finalize")
         crash_point("before-group-commit")
         for source in self._context.sources:  # 6
@@ -211,17 +222,22 @@ class EpochSteps:
         except Exception as error:  # the epoch is delivered and recorded, whatever the source does
             log.warning("source %s could not commit the delivered positions on its side: %s", source.node, error)
 
-    def _count_rows(self, epoch: Epoch, counts: Mapping[str, RowCounts]) -> None:
+    def _count_rows(self, epoch: Epoch, delivered: _Delivered) -> None:
         """Count the rows of a finalized epoch, at all nodes."""
-        all_counts = dict(counts)
+        counts, event_times = dict(delivered.counts), dict(delivered.event_times)
         for outlet in self._context.outlets:
-            flushed, input_ = outlet.finalized(), counts.get(outlet.node.inputs[0])
-            if flushed is not None:
-                all_counts[outlet.node.id] = sink_counts(flushed, input_.rows_out if input_ is not None else None)
-            if flushed is not None and flushed.skipped:
+            flushed, input_ = outlet.finalized(), delivered.counts.get(outlet.node.inputs[0])
+            if flushed is None:
+                continue
+            counts[outlet.node.id] = sink_counts(flushed, input_.rows_out if input_ is not None else None)
+            if flushed.event_times is not None:
+                event_times[outlet.node.id] = flushed.event_times
+            if flushed.skipped:
                 meter = self._progress.meter(outlet.node.id)
                 meter.reject("rows_skipped", flushed.skipped, stage=RejectStage.WRITE.value, reason=REFUSED)
-        for node, rows in all_counts.items():
+        for node, times in event_times.items():
+            self._progress.meter(node).note_event_times(times)
+        for node, rows in counts.items():
             self._progress.meter(node).count(rows)
             if rows.unaccounted:
                 log.error(
@@ -236,6 +252,7 @@ class EpochSteps:
         self._progress.count_epoch(times)
         if self._metrics is not None:
             self._metrics.finalized(times)
+        self._trace(times)
         log.info("Epoch finalized: number=%d rows=%d ms=%.0f", epoch.number, rows, times.total_ms)
         self._uncollected_bytes += epoch.bytes
         if self.epochs % _COLLECT_EVERY == 0 or self._uncollected_bytes >= _COLLECT_BYTES:
