@@ -7,6 +7,8 @@ model. Exit code 1 if one is missing or doubled, or if a process ended in a way 
 With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
 With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
 With `--kafka` they write topics of the same broker; readers of committed messages see each change once, in order.
+
+`--mix restart_broker=10,crash=10,freeze_broker=2` instead of `--faults` chooses the faults and how often each happens.
 """
 
 from __future__ import annotations
@@ -16,18 +18,23 @@ import itertools
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from streamling.dev.stack import Stack
+from streamling.errors import PermanentError
 from support.harness import Child, Workspace, workspace
 from support.into_files import IntoFiles
 from support.into_tables import POINTS, TABLES, IntoTables
@@ -43,7 +50,10 @@ from support.two_sinks import differences, write
 ROWS_PER_FAULT = 6000
 RATE = 300
 DISK_BYTES = 1 << 30
+# A server that has not answered in its time is stopped; on a busy machine the next start may be quick enough.
+START_ATTEMPTS = 3
 Fault = Callable[[], str]
+Choice = Callable[[Sequence[Callable[..., str]]], list[Callable[..., str]]]
 
 
 # One process
@@ -95,11 +105,12 @@ def _ended(child: Child, code: int) -> str:
     return f"exit {finished.code} after {child.epochs} epochs"
 
 
-def soak(place: Workspace, rounds: int) -> list[str]:
+def soak(place: Workspace, choose: Choice) -> list[str]:
     """The differences at the end."""
-    rows = rounds * ROWS_PER_FAULT
+    faults = choose(FAULTS)
+    rows = len(faults) * ROWS_PER_FAULT
     write(place, rows, rate=RATE)
-    for number, fault in enumerate(shuffled(FAULTS, rounds), 1):
+    for number, fault in enumerate(faults, 1):
         large = random.random() < 0.3
         child = place.start(**({"EPOCH__DRIVER_ROWS": 0} if large else {}))
         if random.random() < 0.8:
@@ -112,11 +123,27 @@ def soak(place: Workspace, rounds: int) -> list[str]:
     return differences(place, rows)
 
 
-def shuffled(faults: Sequence[Callable[..., str]], rounds: int) -> list[Callable[..., str]]:
+def shuffled(rounds: int, faults: Sequence[Callable[..., str]]) -> list[Callable[..., str]]:
     """Every fault at least once, if there are enough rounds."""
     chosen = list(itertools.islice(itertools.cycle(faults), rounds))
     random.shuffle(chosen)
     return chosen
+
+
+def mixed(counts: Mapping[str, int], faults: Sequence[Callable[..., str]]) -> list[Callable[..., str]]:
+    """Each of these faults so many times, in any order."""
+    named = {fault.__name__: fault for fault in faults}
+    if unknown := counts.keys() - named.keys():
+        raise SystemExit(f"no such fault: {', '.join(sorted(unknown))}. There are: {', '.join(sorted(named))}")
+    chosen = [named[name] for name, count in counts.items() for _ in range(count)]
+    random.shuffle(chosen)
+    return chosen
+
+
+def counts_of(text: str) -> dict[str, int]:
+    """`a=2,b` is two times a and once b."""
+    pairs = [item.partition("=") for item in text.split(",")]
+    return {name: int(count or 1) for name, _, count in pairs}
 
 
 # Two processes
@@ -177,11 +204,12 @@ class Instances:
         assert "test_app" in finished.stderr, f"the first application is not named\n{finished.stderr[-4000:]}"
         return "refused"
 
-    def soak(self, rounds: int) -> list[str]:
+    def soak(self, choose: Choice) -> list[str]:
+        faults = choose(self.faults)
         with self._pair.running():
             for number in (0, 1):
                 self._pair.at_work(number)
-            for number, fault in enumerate(shuffled(self.faults, rounds), 1):
+            for number, fault in enumerate(faults, 1):
                 began = time.monotonic()
                 told = fault()
                 if hurried := random.random() < 0.25:
@@ -190,6 +218,8 @@ class Instances:
                     self._pair.progress()
                 after = "at once the next" if hurried else f"all there after {time.monotonic() - began:.0f} s"
                 print(f"{number:>3} {fault.__name__:<18}{told}; {after}", flush=True)
+        totals = Counter(fault.__name__ for fault in faults)
+        print(f"done: {', '.join(f'{count} {name}' for name, count in totals.items())}", flush=True)
         problems: list[str] = self._pair.target.differences()
         return problems
 
@@ -281,7 +311,12 @@ class InstancesIntoTopics(Instances):
 def back(server: LocalServer) -> str:
     seconds = random.uniform(0, 5)
     time.sleep(seconds)
-    server.start()
+    for _ in range(START_ATTEMPTS - 1):
+        with suppress(PermanentError):
+            server.start()
+            break
+    else:
+        server.start()
     return f"{seconds:.1f} s away"
 
 
@@ -291,6 +326,17 @@ def frozen(server: LocalServer) -> str:
     time.sleep(seconds)
     server.resume()
     return f"{seconds:.1f} s"
+
+
+@contextmanager
+def logs_kept(stack: Stack, place: Workspace) -> Iterator[None]:
+    """After a failure the logs of the servers are beside those of the processes."""
+    try:
+        yield
+    except AssertionError:
+        for log in stack.directory.glob("*/server.log"):
+            shutil.copy(log, place.directory / f"{log.parent.name}.log")
+        raise
 
 
 @contextmanager
@@ -305,29 +351,30 @@ def small_disk(place: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def soak_instances(place: Workspace, rounds: int) -> list[str]:
-    with local_stack() as stack, small_disk(place.directory / "disk"):
+def soak_instances(place: Workspace, choose: Choice) -> list[str]:
+    with local_stack() as stack, logs_kept(stack, place), small_disk(place.directory / "disk"):
         kafka = KafkaBroker(stack)
-        return InstancesIntoFiles(TwoInstances(place, IntoFiles(place, kafka)), kafka).soak(rounds)
+        return InstancesIntoFiles(TwoInstances(place, IntoFiles(place, kafka)), kafka).soak(choose)
 
 
-def soak_postgres(place: Workspace, rounds: int) -> list[str]:
-    with local_stack() as stack:
+def soak_postgres(place: Workspace, choose: Choice) -> list[str]:
+    with local_stack() as stack, logs_kept(stack, place):
         kafka, postgres = KafkaBroker(stack), PostgresServer(stack)
         tables = IntoTables(place, kafka, postgres.database(), seed=random.getrandbits(32))
-        return InstancesIntoTables(TwoInstances(place, tables), kafka, postgres).soak(rounds)
+        return InstancesIntoTables(TwoInstances(place, tables), kafka, postgres).soak(choose)
 
 
-def soak_kafka(place: Workspace, rounds: int) -> list[str]:
-    with local_stack() as stack:
+def soak_kafka(place: Workspace, choose: Choice) -> list[str]:
+    with local_stack() as stack, logs_kept(stack, place):
         kafka = KafkaBroker(stack)
         topics = IntoTopics(place, kafka, seed=random.getrandbits(32), spark=True)
-        return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(rounds)
+        return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(choose)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
+    parser.add_argument("--mix", type=counts_of, help="faults and how often each happens, such as crash=10,kill=2")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of an earlier soak")
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
@@ -336,6 +383,8 @@ def main() -> int:
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     random.seed(seed)
+    choose: Choice = partial(mixed, options.mix) if options.mix else partial(shuffled, options.faults)
+    rounds = sum(options.mix.values()) if options.mix else options.faults
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="streamling-soak-"))
     chosen = soak
@@ -347,13 +396,13 @@ def main() -> int:
         chosen = other if wanted else chosen
     try:
         with workspace(directory) as place:
-            problems = chosen(place, options.faults)
+            problems = chosen(place, choose)
     except AssertionError as error:
         problems = [str(error)]
     for line in problems:
         print(line)
     verdict = f"DIFFERENT, see {directory}" if problems else "exact: every row once in both sinks"
-    print(f"{verdict}; {options.faults} faults, {time.monotonic() - began:.0f} s, seed {seed}")
+    print(f"{verdict}; {rounds} faults, {time.monotonic() - began:.0f} s, seed {seed}")
     return 1 if problems else 0
 
 

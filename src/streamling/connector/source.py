@@ -123,6 +123,12 @@ class Source(ABC):
     def bounded(self) -> bool:
         """True for a source that ends by itself."""
 
+    @property
+    def drains(self) -> bool:
+        """Whether rows that were read are written and recorded when the run is stopped, unless the settings say
+        otherwise. True for sources that are expensive to read again."""
+        return self.bounded
+
     @abstractmethod
     def reader(self) -> Reader: ...
 

@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One thing that can go wrong. `code` is stable: tools and tests match on it, never on the texts."""
-
-    code: str
-    explanation: str
-    remedy: str
-
-
-CONDITIONS: dict[str, Condition] = {}
-
-
-def condition(code: str, explanation: str, remedy: str) -> Condition:
-    """Declare a condition. Each code may be declared once."""
-    if code in CONDITIONS:
-        raise AssertionError(f"condition {code} is declared twice")
-    CONDITIONS[code] = Condition(code, explanation, remedy)
-    return CONDITIONS[code]
-
+from streamling.errors.condition import condition
 
 INTERNAL = condition(
     "INTERNAL",
@@ -361,6 +340,12 @@ OFFSETS_GONE = condition(
     "OFFSETS_GONE",
     "A topic no longer has the offset to continue from.",
     "Set `on_missing_offsets` to decide where to continue.",
+)
+OFFSETS_UNKNOWN = condition(
+    "OFFSETS_UNKNOWN",
+    "No table says up to which offset the topic of a hybrid source is in ClickHouse.",
+    "Name the table in `offset_table`. Without one the topic is read from `start_at` on, and rows that are in both the "
+    "tables and the topic come twice.",
 )
 GROUP_SHARED = condition(
     "GROUP_SHARED",

@@ -11,7 +11,7 @@ from streamling.plan.contract import ChecksColumns, DeclaresColumns
 from streamling.plan.types import INT32, INT64, STRING, DataType, Schema, decimal, list_of
 from streamling.sources.clickhouse import ClickHouseSourceOptions
 from streamling.sources.file import Bounded, Continuous, FileSourceOptions
-from streamling.sources.hybrid import HybridOptions
+from streamling.sources.hybrid import BoundedFiles, HybridOptions, UnboundedFiles, UnboundedTopic
 from streamling.sources.kafka import DataFormat, KafkaSourceOptions, MissingOffsets, Tombstones
 from support.node_samples import columns, node, problem, problems
 
@@ -306,7 +306,8 @@ unbounded_source: {source_type: kafka, topic: t, start_at: latest}
 def test_a_hybrid_source_has_phases() -> None:
     options = node("source", HYBRID + "offset_table: {topic_name: t_v1}").options
     assert isinstance(options, HybridOptions)
-    assert [phase.table_name for phase in options.bounded_sources] == ["old", "new"]
+    assert [getattr(phase, "table_name", None) for phase in options.bounded_sources] == ["old", "new"]
+    assert isinstance(options.unbounded_source, UnboundedTopic)
     assert options.unbounded_source.start_at == "latest"
     table = options.offset_table
     assert table is not None and table.topic_name == "t_v1"
@@ -322,7 +323,8 @@ def test_a_hybrid_source_has_phases() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "line"),
     [
-        ("source_type: kafka", "source_type: file", "INVALID_VALUE", 7),
+        ("source_type: kafka", "source_type: kinesis", "INVALID_VALUE", 7),
+        ("source_type: kafka, topic: t, start_at: latest", "source_type: file, path: in", "MISSING_FIELD", 7),
         ("source_type: clickhouse, table_name: new", "source_type: postgres, table_name: new", "INVALID_VALUE", 6),
         ("source_type: clickhouse, table_name: new", "table_name: new", "MISSING_FIELD", 6),
         ("topic: t, ", "", "MISSING_FIELD", 7),
@@ -338,6 +340,22 @@ def test_the_maps_of_a_hybrid_source_are_strict(old: str, new: str, code: str, l
     assert problem("source", HYBRID.replace(old, new, 1))[:2] == (code, line)
 
 
+def test_the_phases_of_a_hybrid_source_may_be_files() -> None:
+    fields = """\
+type: hybrid
+bounded_sources:
+  - {source_type: file, path: old, format: parquet}
+unbounded_source: {source_type: file, path: new, format: jsonl, poll_interval: 1s, schema: {a: int64}}
+"""
+    options = node("source", fields).options
+    assert isinstance(options, HybridOptions)
+    assert isinstance(options.bounded_sources[0], BoundedFiles)
+    assert isinstance(options.unbounded_source, UnboundedFiles)
+    assert (options.unbounded_source.poll_interval, options.row_filter) == (timedelta(seconds=1), None)
+    assert problem("source", fields + "offset_table: {topic_name: t}")[:2] == ("INVALID_VALUE", 7)
+    assert problem("source", fields.replace("parquet", "parquet, schema: {a: int64}"))[:2] == ("UNKNOWN_FIELD", 5)
+
+
 def test_a_hybrid_source_needs_a_bounded_phase() -> None:
     fields = "type: hybrid\nbounded_sources: []\nunbounded_source: {source_type: kafka, topic: t}"
     assert problem("source", fields)[:2] == ("INVALID_VALUE", 4)
@@ -346,6 +364,7 @@ def test_a_hybrid_source_needs_a_bounded_phase() -> None:
 def test_a_hybrid_source_with_a_key_may_delete_by_tombstones() -> None:
     options = node("source", HYBRID.replace("start_at: latest", "tombstones: delete") + "primary_key: a").options
     assert isinstance(options, HybridOptions)
+    assert isinstance(options.unbounded_source, UnboundedTopic)
     assert (options.unbounded_source.tombstones, options.primary_key) == (Tombstones.DELETE, ("a",))
 
 

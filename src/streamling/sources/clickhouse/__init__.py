@@ -59,16 +59,22 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             table.keys[0].parse(options.start_at.split(",")[0].strip())
         except WrongKeyValue as error:
             raise node.error(INVALID_VALUE, f"'start_at' {error}", "start_at") from error
-    _tables[_place(options, settings)] = table
+    note_table(table, settings)
     return Discovery(columns, options.primary_key or table.primary_key)
 
 
 def _build(node: NodeSpec, settings: Settings) -> ClickHouseSource:
-    options = _options(node)
+    return make_source(node, _options(node), settings)
+
+
+def make_source(
+    node: NodeSpec, options: ReadsTable, settings: Settings, *path: str | int, cursor: str | None = None
+) -> ClickHouseSource:
+    """`path`: where the options are in the node. `cursor`: the name in the state key, by default that of the node."""
 
     def look_up() -> ClickHouseTable:
-        known = _tables.get(_place(options, settings))
-        return known or look_up_table(node, options.table_name, settings, _LOOK_UP_SECONDS, "table_name")
+        known = _tables.get(_place(options.table_name, settings))
+        return known or look_up_table(node, options.table_name, settings, _LOOK_UP_SECONDS, *path, "table_name")
 
     return ClickHouseSource(
         node=node.ref,
@@ -79,7 +85,13 @@ def _build(node: NodeSpec, settings: Settings) -> ClickHouseSource:
         connection=settings.clickhouse_source,
         application_id=settings.application_id,
         query_timeout=settings.runtime.query_timeout_sec,
+        cursor=cursor,
     )
+
+
+def note_table(table: ClickHouseTable, settings: Settings) -> None:
+    """Remember what a probe has found, for the sources of this process."""
+    _tables[_place(table.name, settings)] = table
 
 
 def _options(node: NodeSpec) -> ClickHouseSourceOptions:
@@ -88,9 +100,9 @@ def _options(node: NodeSpec) -> ClickHouseSourceOptions:
     return node.options
 
 
-def _place(options: ClickHouseSourceOptions, settings: Settings) -> tuple[str, str, str, str]:
+def _place(table: str, settings: Settings) -> tuple[str, str, str, str]:
     connection = settings.clickhouse_source
-    return connection.url, connection.user, connection.database, options.table_name
+    return connection.url, connection.user, connection.database, table
 
 
 register(Kind(Role.SOURCE, "clickhouse", ClickHouseSourceOptions, _build, probe=_probe))

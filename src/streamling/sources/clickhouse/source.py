@@ -9,7 +9,7 @@ from typing import TypeVar
 from streamling.clients.clickhouse import ClickHouse, is_local
 from streamling.connector import Extent, Json, Offer, Room, Slice, Source, SourceCapabilities
 from streamling.errors import INVALID_VALUE, SOURCE_FAILED, PermanentError, StreamlingError, UserError
-from streamling.formats.clickhouse_wire import wire_expression
+from streamling.formats.clickhouse_casts import cast_expression
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.clickhouse.columns import ClickHouseTable
 from streamling.sources.clickhouse.keys import WrongKeyValue
@@ -41,7 +41,9 @@ class ClickHouseSource(Source):
         connection: ClickHouseSourceSettings,
         application_id: str,
         query_timeout: float,
+        cursor: str | None = None,
     ) -> None:
+        """`cursor`: the name in the state key, by default that of the node."""
         self._node = node
         self._name = name
         self._look_up = look_up
@@ -50,7 +52,9 @@ class ClickHouseSource(Source):
         self._connection = connection
         self._application_id = application_id
         self._query_timeout = query_timeout
-        self._key = f"clickhouse_source:{node}:v1"
+        self._key = f"clickhouse_source:{cursor or node}:v1"
+        self.until: str | None = None
+        """The largest value to read of the first column of the key; None: the one that the table has at the start."""
         self._table: ClickHouseTable | None = None
         self._reader: ClickHouseReader | None = None
         self._planner: Planner | None = None
@@ -158,9 +162,14 @@ class ClickHouseSource(Source):
         self._ended = True
         return None
 
+    def last_key(self) -> str | None:
+        """The largest value of the first column of the key at the moment; None if the table is empty."""
+        self._server = self._server or _prepared(self._reader).server()
+        return _prepared(self._planner).last_key(self._server)
+
     def _start(self, server: ClickHouse) -> None:
         planner = _prepared(self._planner)
-        self._last = planner.last_key(server)
+        self._last = self.until if self.until is not None else planner.last_key(server)
         if self._last is not None:
             self._rows = (0, planner.count(server, self._cursor, self._last))
         self._started = True
@@ -222,7 +231,7 @@ def table_queries(
     # Between processes of one machine bytes cost less than compression.
     method = "none" if is_local(connection) else "lz4_frame"
     arrow = (("output_format_arrow_compression_method", f"'{method}'"),) if table.settable else ()
-    expressions = {name: wire_expression(name, table.types[name]) for name in names}
+    expressions = {f.name: cast_expression(f, table.types[f.name]) for f in columns if f.name in names}
     return TableQueries(
         table.name,
         table.database,

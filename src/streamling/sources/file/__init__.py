@@ -62,20 +62,26 @@ def _as_map(value: object) -> object:
 FileMode = Annotated[Annotated[Bounded | Continuous, Field(discriminator="type")], BeforeValidator(_as_map)]
 
 
-class FileSourceOptions(Parallel, Keyed, SourceOptions):
-    """Reads files. Columns come from the files that exist at the start; `key=value` directories become columns too."""
-
-    identity_labels = ("path",)
+class ReadsFiles(Options):
+    """Mix-in: which files are read, and how."""
 
     path: str = Field(min_length=1, description="File, directory or pattern: local, `s3://`, `s3a://` or `gs://`.")
     format: Literal["parquet", "csv", "json", "ndjson", "jsonl", "avro"] = Field(
         description="Format of the files. The three JSON names mean the same: one object per line."
     )
-    mode: FileMode = Field(
-        default=Continuous(type="continuous"),
-        description="`{type: bounded}` reads the files that exist and ends; `{type: continuous}` lists again every "
-        "`poll_interval`.",
-    )
+
+    @field_validator("path")
+    @classmethod
+    def _check_scheme(cls, path: str) -> str:
+        scheme = _SCHEME.match(path)
+        if scheme is not None and scheme[1] not in SCHEMES:
+            accepted = ", ".join(f"{name}://" for name in SCHEMES)
+            raise invalid_value(f"has the unsupported scheme '{scheme[1]}'; accepted: {accepted} and local paths")
+        return path
+
+
+class InfersColumns(ReadsFiles):
+    """Mix-in: the columns are those of the files."""
 
     schema_: DeclaredColumns | None = Field(
         default=None,
@@ -93,20 +99,22 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         for name, type_ in (columns or {}).items():
             if format_ == "csv" and type_.kind in ("list", "map", "struct"):
                 raise invalid_value(f"is {type_}, which csv files cannot contain; use string", field=name)
-            for leaf in _leaves(type_):
-                if leaf.kind not in _IN_TEXT:
-                    inside = "" if leaf is type_ else f", which has {leaf}"
-                    raise invalid_value(f"is {type_}{inside}, which text files cannot contain; use string", field=name)
+            for leaf in leaves_not_in_text(type_):
+                inside = "" if leaf is type_ else f", which has {leaf}"
+                raise invalid_value(f"is {type_}{inside}, which text files cannot contain; use string", field=name)
         return columns
 
-    @field_validator("path")
-    @classmethod
-    def _check_scheme(cls, path: str) -> str:
-        scheme = _SCHEME.match(path)
-        if scheme is not None and scheme[1] not in SCHEMES:
-            accepted = ", ".join(f"{name}://" for name in SCHEMES)
-            raise invalid_value(f"has the unsupported scheme '{scheme[1]}'; accepted: {accepted} and local paths")
-        return path
+
+class FileSourceOptions(InfersColumns, Parallel, Keyed, SourceOptions):
+    """Reads files. Columns come from the files that exist at the start; `key=value` directories become columns too."""
+
+    identity_labels = ("path",)
+
+    mode: FileMode = Field(
+        default=Continuous(type="continuous"),
+        description="`{type: bounded}` reads the files that exist and ends; `{type: continuous}` lists again every "
+        "`poll_interval`.",
+    )
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
         inferred = self.format not in ("parquet", "avro")
@@ -130,6 +138,11 @@ class FileSourceOptions(Parallel, Keyed, SourceOptions):
         return matches(self.path, self.format, file)
 
 
+def leaves_not_in_text(type_: DataType) -> Iterator[DataType]:
+    """The types inside of a type that text files cannot contain."""
+    return (leaf for leaf in _leaves(type_) if leaf.kind not in _IN_TEXT)
+
+
 def _leaves(type_: DataType) -> Iterator[DataType]:
     """The types inside of structs and lists. A map is not looked into: it cannot be read from a file."""
     inner = [f.type for f in type_.fields] if type_.kind == "struct" else [type_.item] if type_.kind == "list" else []
@@ -144,6 +157,11 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
     options = node.options
     if not isinstance(options, FileSourceOptions):
         raise TypeError(options)
+    return probe_files(node, options)
+
+
+def probe_files(node: NodeSpec, options: InfersColumns, *path: str | int) -> Discovery:
+    """The columns of the files. `path`: where the options are in the node."""
     from streamling.sources.file.columns import look_up_columns
 
     changes: list[Change] = []
@@ -154,7 +172,7 @@ def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
             error.condition,
             f"{node.described()}: {error.message}",
             node=node.name,
-            where=node.locate("path"),
+            where=node.locate(*path, "path"),
             hint=error.hint,
         ) from error
     cautions = tuple(inferred_caution(node, change) for change in changes)

@@ -64,8 +64,11 @@ class FileSource(Source):
         format_: str,
         poll_s: float | None,
         parallelism: int | None,
-        declared: frozenset[str] = frozenset(),
+        declared: frozenset[str] | None = frozenset(),
+        cursor: str | None = None,
     ) -> None:
+        """`declared`: the columns whose types are not inferred, None for all of them. `cursor`: the name in the state
+        key, by default that of the node."""
         self._node = node
         self._name = name
         self._path = path
@@ -73,7 +76,7 @@ class FileSource(Source):
         self._poll_s = poll_s
         self._declared = declared
         self._parallelism = parallelism if parallelism or self.bounded else 1
-        self._key = f"{node}:{'bounded_progress' if self.bounded else 'watermark'}"
+        self._key = f"{cursor or node}:{'bounded_progress' if self.bounded else 'watermark'}"
         self._planned = Schema(())
         self._shape: RowShape | None = None
         self._stored: Json = None
@@ -351,7 +354,8 @@ class FileSource(Source):
         return Extent(done + (cutter.bytes_done if cutter else 0), total, "bytes") if total else None
 
     def reader(self) -> FileReader:
-        return FileReader(self._name, self._path, self._format, self.columns, self._declared)
+        declared = frozenset(self.columns.names) if self._declared is None else self._declared
+        return FileReader(self._name, self._path, self._format, self.columns, declared)
 
     def count(self, counts: Mapping[str, int]) -> None:
         from streamling.sources.file.text_rows import parse_unread_fields

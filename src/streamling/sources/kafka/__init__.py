@@ -13,7 +13,7 @@ not stored. Without a group id a process reads all partitions.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Self
@@ -338,6 +338,11 @@ _START_S = 10.0
 
 
 def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
+    return make_source(node, settings, node_labels(node))
+
+
+def make_source(node: NodeSpec, settings: Settings, labels: Mapping[str, str]) -> KafkaSource:
+    """`labels`: of its metrics."""
     options = node.options
     if not isinstance(options, KafkaSourceOptions):
         raise TypeError(options)
@@ -360,7 +365,7 @@ def _build(node: NodeSpec, settings: Settings) -> KafkaSource:
         name=node.name,
         topic=options.topic,
         group=reading.group if group else None,
-        labels=node_labels(node),
+        labels=labels,
         report_every=connection.lag_report_interval_ms / 1000,
         stalled_after=settings.runtime.stall_watchdog_timeout_sec,
     )

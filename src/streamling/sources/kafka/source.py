@@ -107,6 +107,19 @@ class KafkaSource(Source):
         # All columns are decoded: a bad value makes a message bad. Columns that no node reads do not go to Spark.
         self.columns = Schema(tuple(f for f in columns if f.name in needed))
 
+    def start_at(self, offsets: Mapping[int, int]) -> None:
+        """Partitions without a stored position start at these offsets. Called before `open`."""
+        self._starts.offsets = dict(offsets)
+
+    def record_start(self) -> bool:
+        """Record where partitions without an offset will start; False if the broker has not been found yet."""
+        broker = self._control.broker
+        if self._reading.start == "earliest":
+            return True
+        if broker is not None:
+            self._starts.record(broker)
+        return broker is not None
+
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
         self._starts.state = runtime.state
@@ -273,6 +286,7 @@ class KafkaSource(Source):
         """Stores the start with the next offer, unless it is `earliest`: the next owner must not start elsewhere."""
         if self._reading.start != "earliest":
             self._unstored_starts.update(partitions)
+        self._unstored_starts.update(self._starts.offsets.keys() & set(partitions))
 
     def _check_readers(self, partitions: int) -> None:
         readers = self._reading.readers

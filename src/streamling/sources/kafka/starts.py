@@ -36,6 +36,8 @@ class Starts:
         """The recorded start by partition, once it is known."""
         self.state: KeyValues | None = None
         """Shared by all processes of the application; set before anything is read."""
+        self.offsets: dict[int, int] = {}
+        """By partition: the last offset whose message is known already. These partitions start there."""
 
     @property
     def _key(self) -> str:
@@ -45,14 +47,27 @@ class Starts:
         self, broker: Broker, partitions: Collection[int], first: Mapping[int, int], *, has_positions: bool
     ) -> dict[int, Position]:
         """The starts of partitions without a stored position. `has_positions`: others of the topic have one."""
-        beginning = {number: Position(first[number]) for number in partitions}
-        if self._reading.start == "earliest" or not partitions:
+        beginning = {number: self._beginning(number, first[number]) for number in partitions}
+        if self._reading.start == "earliest" or self.offsets.keys() >= set(partitions):
             return beginning
         record = self._record or self._load()
         if record is None and has_positions:
             return beginning
         self._record = self._make(broker) if record is None else record
-        return {number: self._record.get(number, begin) for number, begin in beginning.items()}
+        starts = self._record | {number: beginning[number] for number in self.offsets.keys() & beginning.keys()}
+        return {number: starts.get(number, begin) for number, begin in beginning.items()}
+
+    def _beginning(self, number: int, first: int) -> Position:
+        """The given offset, or the first one of the log. A log that begins right after the given offset has lost
+        nothing: that message is known."""
+        if number not in self.offsets:
+            return Position(first)
+        return Position(max(self.offsets[number], min(first, self.offsets[number] + 1)))
+
+    def record(self, broker: Broker) -> None:
+        """Record where the partitions of the topic start, unless that is recorded already."""
+        if self._record is None:
+            self._record = self._load() or self._make(broker)
 
     def _load(self) -> dict[int, Position] | None:
         stored = self.state.get(self._key) if self.state is not None else None

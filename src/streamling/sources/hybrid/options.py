@@ -1,40 +1,35 @@
-"""`hybrid`: the history of a topic from ClickHouse, then the topic itself from the end of that history."""
+"""What the YAML of a hybrid source may say."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamling.connector import Discovery, Kind, register
-from streamling.errors import SCHEMA_UNUSABLE, InvalidPipeline, StreamlingError, TransientError
 from streamling.plan.contract import Finding, Key
 from streamling.plan.types import Schema
 from streamling.sources.clickhouse import ReadsTable
-from streamling.sources.clickhouse.columns import look_up_table
+from streamling.sources.file import InfersColumns, ReadsFiles
 from streamling.sources.kafka import (
     ReadsTopic,
     StartingOffsets,
     Tombstones,
     filter_problems,
-    topic_columns,
     untyped_filter_problems,
 )
+from streamling.spec.duration import Duration, parse_duration
 from streamling.spec.faults import invalid_value, missing_field
-from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import Keyed, Options, SourceOptions, TopicName
-from streamling.spec.settings import Settings
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
-# Time for a table if a slow schema registry has used up the rest.
-_LEAST_SECONDS = 1.0
 
 
-class BoundedSource(ReadsTable):
-    """A phase that reads a table and ends. `columns` is accepted but not used: the columns are those of the topic."""
+class BoundedTable(ReadsTable):
+    """A phase that reads a table and ends. `columns` is accepted but not used: the columns are those of the unbounded
+    phase."""
 
     source_type: Literal["clickhouse"] = Field(description="Kind of the phase.")
 
@@ -47,7 +42,13 @@ class BoundedSource(ReadsTable):
         return start
 
 
-class UnboundedSource(ReadsTopic):
+class BoundedFiles(ReadsFiles):
+    """A phase that reads the files that exist when it begins, each of them once, and ends."""
+
+    source_type: Literal["file"] = Field(description="Kind of the phase.")
+
+
+class UnboundedTopic(ReadsTopic):
     """The last phase, which reads an Avro topic and does not end."""
 
     source_type: Literal["kafka"] = Field(description="Kind of the phase.")
@@ -58,6 +59,19 @@ class UnboundedSource(ReadsTopic):
     start_at: StartingOffsets = Field(
         default="earliest", description="Where reading starts if the offset table has no offset."
     )
+
+
+class UnboundedFiles(InfersColumns):
+    """The last phase, which reads new and changed files and does not end. Their columns are those of the source."""
+
+    source_type: Literal["file"] = Field(description="Kind of the phase.")
+    poll_interval: Duration = Field(
+        default=parse_duration("5s"), description="Pause after a listing without new or changed files."
+    )
+
+
+BoundedSource = Annotated[BoundedTable | BoundedFiles, Field(discriminator="source_type")]
+UnboundedSource = Annotated[UnboundedTopic | UnboundedFiles, Field(discriminator="source_type")]
 
 
 class OffsetTable(Options):
@@ -76,10 +90,14 @@ class HybridOptions(Keyed, SourceOptions):
 
     identity_labels = ("table", "topic")
 
-    bounded_sources: tuple[BoundedSource, ...] = Field(description="Tables to read, in this order; at least one.")
-    unbounded_source: UnboundedSource = Field(description="Topic to read after them.")
+    bounded_sources: tuple[BoundedSource, ...] = Field(
+        description="Tables and files to read, in this order; at least one."
+    )
+    unbounded_source: UnboundedSource = Field(description="Topic or files to read after them.")
     offset_table: OffsetTable | None = Field(
-        default=None, description="Table with the first offsets of the topic; by default derived from its name."
+        default=None,
+        description="Table with the first offsets of the topic. By default `kafka_offsets`, if there is one, with the "
+        "name of the topic in which every dot is an underscore.",
     )
 
     @field_validator("bounded_sources")
@@ -94,56 +112,29 @@ class HybridOptions(Keyed, SourceOptions):
     def _check_tombstones(cls, unbounded: UnboundedSource, info: ValidationInfo) -> UnboundedSource:
         # Unlike a kafka source, a hybrid source takes no key from the Avro schema.
         keyless = "primary_key" in info.data and info.data["primary_key"] is None
-        if keyless and unbounded.tombstones is Tombstones.DELETE:
+        if keyless and isinstance(unbounded, UnboundedTopic) and unbounded.tombstones is Tombstones.DELETE:
             raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
         return unbounded
 
+    @field_validator("offset_table")
+    @classmethod
+    def _check_offsets(cls, table: OffsetTable | None, info: ValidationInfo) -> OffsetTable | None:
+        if table is not None and isinstance(info.data.get("unbounded_source"), UnboundedFiles):
+            raise invalid_value("is not allowed with an unbounded source of files: only topics have offsets")
+        return table
+
+    @property
+    def _filter(self) -> str | None:
+        return self.unbounded_source.filter if isinstance(self.unbounded_source, UnboundedTopic) else None
+
     @property
     def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
-        condition = self.unbounded_source.filter
-        return None if condition is None else (condition, ("unbounded_source", "filter"))
+        return None if self._filter is None else (self._filter, ("unbounded_source", "filter"))
 
     def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
-        if self.unbounded_source.filter is not None:
-            yield from filter_problems(node, self.unbounded_source.filter, columns, "unbounded_source", "filter")
+        if self._filter is not None:
+            yield from filter_problems(node, self._filter, columns, "unbounded_source", "filter")
 
     def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
-        if self.unbounded_source.filter is not None:
-            yield from untyped_filter_problems(node, self.unbounded_source.filter, "unbounded_source", "filter")
-
-
-def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
-    options = node.options
-    if not isinstance(options, HybridOptions):
-        raise TypeError(options)
-    deadline = time.monotonic() + seconds
-    topic = options.unbounded_source
-    discovery = topic_columns(node, topic.topic, topic, options.primary_key, settings, seconds)
-    problems: list[StreamlingError] = []
-    for number, phase in enumerate(options.bounded_sources):
-        left = max(deadline - time.monotonic(), _LEAST_SECONDS)
-        try:
-            _check_table(
-                node, phase.table_name, discovery.schema, settings, left, "bounded_sources", number, "table_name"
-            )
-        except TransientError:
-            raise  # the other tables are on the same server
-        except StreamlingError as error:
-            problems.append(error)
-    if problems:
-        raise InvalidPipeline(problems)
-    # The key is never taken from the schema: tables and topic together may have another one.
-    return Discovery(discovery.schema, options.primary_key or ())
-
-
-def _check_table(
-    node: NodeSpec, name: str, columns: Schema, settings: Settings, seconds: float, *path: str | int
-) -> None:
-    """Every table must have the columns of the topic. Their types may differ: values are cast."""
-    table = look_up_table(node, name, settings, seconds, *path)
-    if missing := table.missing(columns.names):
-        message = f"table '{name}' lacks columns of the topic: [{', '.join(missing)}]"
-        raise node.error(SCHEMA_UNUSABLE, message, *path, hint=f"columns of the table: {', '.join(table.types)}")
-
-
-register(Kind(Role.SOURCE, "hybrid", HybridOptions, probe=_probe))
+        if self._filter is not None:
+            yield from untyped_filter_problems(node, self._filter, "unbounded_source", "filter")
