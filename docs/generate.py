@@ -130,6 +130,16 @@ SETTINGS = {
         "http_secret_header",
         "http_secret_value",
     ),
+    "admin": (
+        "live_data_inspect_enabled",
+        "admin_api_enabled",
+        "admin_api_port",
+        "live_data_inspect.records_per_topology_node",
+        "live_data_inspect.refresh_in_secs",
+        "progress_deadline_secs",
+        "progress_exit_secs",
+        "preview_tolerant_mode",
+    ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
 LIMITS = ("shutdown_budget_secs", "log_filter")

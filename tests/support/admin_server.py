@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,13 @@ def served(*, host: str = "127.0.0.1", token: str | None = None, running: bool =
 
 
 def events(lines: Iterator[str], count: int) -> list[Any]:
-    """The next so many events of a stream, without comments."""
-    found: list[Any] = []
+    """The next so many events of a stream, without comments; fewer if it ends."""
+    return list(islice(stream_events(lines), count))
+
+
+def stream_events(lines: Iterator[str]) -> Iterator[Any]:
     for line in lines:
         if line.startswith("data: "):
-            found.append(json.loads(line.removeprefix("data: ")))
+            yield json.loads(line.removeprefix("data: "))
         else:
             assert line == "" or line.startswith(":"), line
-        if len(found) == count:
-            break
-    return found

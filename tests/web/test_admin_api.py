@@ -7,12 +7,13 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from itertools import islice
 
 import httpx
 import pytest
 
 from streamling.errors import DATA_ERROR, INTERNAL, BugError, InvalidPipeline, PermanentError, TransientError, UserError
-from support.admin_server import Served, events, served
+from support.admin_server import Served, events, served, stream_events
 from support.doubles import until
 
 TOKEN = "a-token-of-32-characters-or-more"
@@ -142,7 +143,7 @@ def test_other_paths_and_methods_are_refused() -> None:
     with served() as api:
         assert (api.get("/nothing").status_code, api.get("/nothing").json()) == (404, {"error": "Not Found"})
         refused = api.client.post("/admin/error", content=b"x" * 100_000)
-        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+        assert (refused.status_code, {*refused.headers["allow"].split(", ")}) == (405, {"GET", "HEAD"})
         assert api.client.head("/admin/live-data").status_code == 200
 
 
@@ -187,7 +188,7 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
         streams = [stack.enter_context(api.client.stream("GET", "/admin/live-data")) for _ in got]
 
         def read(stream: httpx.Response, into: list[int]) -> None:
-            for event in events(stream.iter_lines(), 400):
+            for event in islice(stream_events(stream.iter_lines()), 400):
                 into.append(event["data"]["id"])
 
         threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in zip(streams, got, strict=True)]
@@ -212,9 +213,7 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
         assert all(numbers == list(range(400)) for numbers in got)
         until(lambda: len(api.samples._subscriptions) <= 20)  # type: ignore[union-attr]
         assert longest < 1
-        with pytest.raises(ConnectionError):
-            while stuck.recv(1 << 20):
-                pass
+        _read_all(stuck)  # it ends
         assert api.get("/healthz").status_code == 200
 
 

@@ -14,12 +14,10 @@ from streamling.connector import (
     Guarantee,
     Placement,
     Runtime,
-    Sink,
     SinkContext,
     Transform,
     TransformContext,
 )
-from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.session import spark_conf
@@ -36,8 +34,9 @@ from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
+from streamling.telemetry.event_time import event_time_of
 from streamling.telemetry.inspection import Samples
-from streamling.telemetry.metrics import Metrics
+from streamling.telemetry.run_telemetry import Telemetry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.context import RunContext
     from streamling.engine.protocol.delivery import Outlet
+    from streamling.engine.protocol.epoch_metrics import EpochMetrics
     from streamling.engine.protocol.loop import EpochLoop
     from streamling.engine.protocol.pending import Journal
 
@@ -95,8 +95,10 @@ class Execution:
         self._settings = settings
         self._progress = progress or Progress()
         self._samples = samples
-        self.metrics = Metrics()
+        self._telemetry = Telemetry(settings)
+        self.metrics = self._telemetry.metrics
         """Any thread may read it."""
+        self._epoch_metrics: EpochMetrics | None = None
         self.journal: Journal | None = None
         """The stored positions, while the state backend is open. Any thread may read it."""
         self._nodes: dict[str, NodeSpec] = {}
@@ -126,7 +128,15 @@ class Execution:
             if cause is error:
                 raise
             raise cause from error
+        finally:
+            self._telemetry.close()
         return self.summary()
+
+    def abandon(self) -> None:
+        """The process ends without the last epoch: send the last metrics. Any thread may call it."""
+        if self._epoch_metrics is not None and not self.delivered:
+            self._epoch_metrics.skipped_last()
+        self._telemetry.close()
 
     def summary(self) -> Summary:
         loop = self._loop
@@ -147,7 +157,7 @@ class Execution:
             return
         self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
-        self._progress.set_plan(prepared.plan)
+        self._progress.set_plan(prepared.plan, self.metrics)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -184,9 +194,12 @@ class Execution:
     ) -> None:
         # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.data.functions import open_functions
         from streamling.engine.data.sampling import Sampler
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.epoch_metrics import EpochMetrics
+        from streamling.engine.protocol.epoch_trace import trace_epoch
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
@@ -201,21 +214,22 @@ class Execution:
         ask_state(lambda: check_names(store, self._outlets))
         session = self._open_session(engine)
         workers = PythonWorkers(session)
-        self._open_functions(session, prepared, workers)
+        open_functions(session, plan, prepared.sources.values(), workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         self.journal = context.journal
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self.metrics)
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
-        dataflow = Dataflow(
-            session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables, context.activity
-        )
-        delivery = Delivery(
-            session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
-        )
+        activity, tables = self._progress.activity, prepared.tables
+        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
+        metrics = EpochMetrics(plan, self._progress.meter, self.metrics, settings.application_id)
+        self._epoch_metrics = metrics
+        max_same = settings.epoch.max_same_rejects
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress, sampler)
+        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
@@ -276,7 +290,7 @@ class Execution:
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
-        for node in prepared.connectors:
+        for id_, node in prepared.connectors_by_id.items():
             node.attach(
                 Runtime(
                     self._settings.application_id,
@@ -285,6 +299,7 @@ class Execution:
                     epoch_generation,
                     lambda: stop.ends_retries,
                     stop.pause_retries,
+                    self._progress.meter(id_).set_labels,
                 )
             )
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
@@ -311,27 +326,17 @@ class Execution:
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf, meanwhile=self.metrics.start)
+        session = engine.session(conf, meanwhile=self._telemetry.start)
+        self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
         return session
 
-    def _open_functions(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> None:
-        """Register the plugin functions that queries call, and start the workers that will compute them."""
-        from streamling.engine.data.functions import register_functions, used_functions
-
-        projections = [source.select for source in prepared.sources.values() if source.select is not None]
-        functions = used_functions(prepared.plan, projections)
-        with spark_errors(None):
-            register_functions(session, functions)
-        if functions:
-            workers.start_in_background()  # if that fails, the first epoch fails too, and its error says why
-
     def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:
-        from streamling.engine.protocol.delivery import Outlet
+        from streamling.engine.protocol.delivery import Outlet, record_limit
 
         settings = self._settings
         outlets = [
-            Outlet(node, prepared.sinks[node.ref], _limit(prepared.sinks[node.ref], settings))
+            Outlet(node, prepared.sinks[node.ref], record_limit(prepared.sinks[node.ref], settings))
             for node in prepared.plan.sinks
         ]
         for outlet in outlets:
@@ -421,6 +426,7 @@ class Execution:
                 on_error=node.spec.options.on_error,
                 note_waiting=capacity.note_waiting,
                 is_paused=lambda: capacity.starting_workers,
+                event_time=event_time_of(node.spec, prepared.sources[node.ref].columns),
             )
             for node in prepared.plan.sources
         ]
@@ -440,11 +446,3 @@ def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     """Nodes by the names that errors use. If a dynamic table and another node share a name, it means the other node."""
     tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
-
-
-def _limit(sink: Sink, settings: Settings) -> int | None:
-    """The record limit: the sink's own, else the application's."""
-    capabilities = sink.capabilities
-    if capabilities.observer:
-        return None
-    return capabilities.record_limit if capabilities.record_limit is not None else settings.num_records_before_stop

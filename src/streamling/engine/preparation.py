@@ -73,7 +73,14 @@ class PreparedPipeline:
 
     @property
     def connectors(self) -> Sequence[Source | Transform | Sink]:
-        return [*self.sources.values(), *self.transforms.values(), *self.sinks.values()]
+        return list(self.connectors_by_id.values())
+
+    @property
+    def connectors_by_id(self) -> dict[str, Source | Transform | Sink]:
+        """By the ids of their nodes in the plan."""
+        sources = {self.plan.node(ref).id: source for ref, source in self.sources.items()}
+        transforms = {self.plan.node(ref).id: transform for ref, transform in self.transforms.items()}
+        return {**sources, **transforms, **{node.id: self.sinks[node.ref] for node in self.plan.sinks}}
 
     @property
     def needs_same_rows(self) -> bool:

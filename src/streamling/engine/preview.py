@@ -221,6 +221,10 @@ class Preview:
                 raise UserError(NODE_NOT_FOUND, f"there is no source or transform named '{name}'", hint=hint)
         return [name.lower() for name in self._options.nodes]
 
+    def abandon(self) -> None:
+        if self._runs:
+            self._runs[-1].abandon()
+
     def summary(self) -> Summary:
         return self._runs[-1].summary() if self._runs else Summary(0, 0, {}, 0.0)
 

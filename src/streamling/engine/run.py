@@ -46,6 +46,8 @@ class Executable(Protocol):
 
     def summary(self) -> Summary: ...
 
+    def abandon(self) -> None: ...
+
 
 class Run:
     """One run in this process, which then ends."""
@@ -91,6 +93,7 @@ class Run:
             engine.close()
         else:
             engine.kill()
+            self._execution.abandon()
         if self._failure is not None and finished:
             if signals.received is None or not isinstance(self._failure, TransientError):
                 raise self._failure

@@ -103,12 +103,14 @@ class Plan:
         return self._consumers.get(ref, ())
 
     def columns_read(self, ref: str) -> frozenset[str]:
-        """The columns of a node that its readers use; all of them if a reader is not a query."""
+        """The columns of a node that its readers or its metrics use; all of them if a reader is not a query."""
         columns = self.node(ref).schema.names
         queries = [reader.query for reader in self.nodes if ref in reader.inputs]
         if not queries or None in queries:
             return frozenset(columns)
-        return frozenset[str]().union(*(query.reads[ref] for query in queries if query is not None))
+        event_time = self.node(ref).spec.options.telemetry.event_time
+        measured = {event_time.column} if event_time is not None and event_time.column in columns else set[str]()
+        return frozenset(measured).union(*(query.reads[ref] for query in queries if query is not None))
 
     @cached_property
     def _by_id(self) -> dict[str, PlannedNode]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -18,13 +18,19 @@ from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
     Metric,
     MetricReader,
+    MetricsData,
     NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
     Sum,
 )
 from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from streamling.telemetry.buckets import BucketCounts
 from streamling.telemetry.catalog import MetricInfo, find
+from streamling.telemetry.merged_histograms import MergedHistograms
 from streamling.telemetry.metrics import PREFIX, Labels, Measurement, MetricKind
 
 # By default the SDK adds up all series of a metric beyond the 2,000th: a topic may have more partitions.
@@ -40,11 +46,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,254}")
 class Instruments:
     """Made with the first recording of their names, which the SDK compares without case; the first spelling stays."""
 
-    def __init__(self, readers: Sequence[MetricReader]) -> None:
+    def __init__(self, readers: Sequence[MetricReader], resource: Mapping[str, str]) -> None:
         self._reader = InMemoryMetricReader()
+        self._resource = Resource(dict(resource))
+        self._merged = MergedHistograms()
         self._provider = MeterProvider(
             [self._reader, *readers],
-            resource=Resource.get_empty(),
+            resource=self._resource,
             exemplar_filter=AlwaysOffExemplarFilter(),
             shutdown_on_exit=False,  # it would keep the metrics of every run until the process ends
             views=_VIEWS,
@@ -64,14 +72,30 @@ class Instruments:
         else:
             self._gauge(name).set(value, labels)
 
+    def watch(self, name: str, read: Callable[[], float], labels: dict[str, str]) -> None:
+        self._gauge(name).set(read, labels)
+
     def forget(self, name: str, labels: dict[str, str]) -> None:
         gauge = self._gauges.get(name.lower())
         if gauge is not None:
             gauge.forget(labels)
 
+    def merge(self, name: str, histogram: BucketCounts, labels: dict[str, str]) -> None:
+        """Add many samples of a latency at once."""
+        self._merged.add(name, histogram, labels)
+
+    def data(self) -> MetricsData | None:
+        """Every series now, for exporters; None if there is none."""
+        data, merged = self._reader.get_metrics_data(), self._merged.metrics()
+        found = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+        if not found and not merged:
+            return None
+        scope = ScopeMetrics(InstrumentationScope("streamling"), [*found, *merged], "")
+        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
+
     def read(self) -> Iterator[Measurement]:
         """Every series now."""
-        data = self._reader.get_metrics_data()
+        data = self.data()
         for resource in data.resource_metrics if data else ():
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
@@ -117,9 +141,9 @@ class _GaugeValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[Labels, float] = {}
+        self._values: dict[Labels, float | Callable[[], float]] = {}
 
-    def set(self, value: float, labels: dict[str, str]) -> None:
+    def set(self, value: float | Callable[[], float], labels: dict[str, str]) -> None:
         with self._lock:
             self._values[_key(labels)] = value
 
@@ -129,7 +153,8 @@ class _GaugeValues:
 
     def observe(self, _: CallbackOptions) -> list[Observation]:
         with self._lock:
-            return [Observation(value, dict(labels)) for labels, value in self._values.items()]
+            values = list(self._values.items())
+        return [Observation(value() if callable(value) else value, dict(labels)) for labels, value in values]
 
 
 def _info(name: str, kind: MetricKind) -> MetricInfo:

@@ -35,7 +35,6 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
     """The admin API of a run. Streams of rows end when `closing` is set."""
     from streamling.telemetry.prometheus import CONTENT_TYPE
 
-    document = openapi()
     # Whatever reads files, databases or many series runs in a thread, a few at a time: probes must be answered quickly.
     slow = asyncio.Semaphore(2)
 
@@ -53,12 +52,15 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
     async def progress(request: Request) -> Response:
         return _json(view.run_progress())
 
+    async def epochs(request: Request) -> Response:
+        return _json(view.epochs())
+
     async def metrics(request: Request) -> Response:
         text = await run_in_threadpool(view.metrics)
         return PlainTextResponse(text, headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
     async def describe(request: Request) -> Response:
-        return JSONResponse(document, headers=_NO_STORE)
+        return JSONResponse(openapi(), headers=_NO_STORE)
 
     def slowly(make: Callable[[], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -76,6 +78,7 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
         Route("/admin/error", error),
         Route("/admin/pipeline", slowly(view.pipeline)),
         Route("/admin/progress", progress),
+        Route("/admin/epochs", epochs),
         Route("/admin/state", slowly(view.state)),
         Route("/admin/dlq", slowly(view.dead_letters)),
         Route("/admin/live-data", LiveData(view, closing), methods=["GET"]),
@@ -86,8 +89,18 @@ def make_app(view: RunView, limits: RuntimeLimits, closing: asyncio.Event) -> AS
 
 def _json(document: Any, status: int = 200) -> Response:
     """`document`: an instance of one of the classes in documents.py."""
-    text = TypeAdapter(type(document)).dump_json(document)
+    text = _adapter(type(document)).dump_json(document)
     return Response(text, status, {**_NO_STORE, "content-type": "application/json"})
+
+
+def _adapter(model: type) -> TypeAdapter[Any]:
+    """Made when it is first used: that takes milliseconds, and most runs need few of them."""
+    if model.__name__ not in _ADAPTERS:
+        _ADAPTERS[model.__name__] = TypeAdapter(model)
+    return _ADAPTERS[model.__name__]
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

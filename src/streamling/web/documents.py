@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamling.engine.protocol.epoch_times import EpochTimes
 from streamling.engine.protocol.progress import Phase, Snapshot
 
 
@@ -88,6 +89,13 @@ class RunProgress:
     places: dict[str, str]
     """Where the rows of a node come from or go to, by node."""
     snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The last hundred finalized epochs, the newest last, and where their time went, in milliseconds."""
+
+    epochs: list[EpochTimes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,9 @@ class LiveData:
         try:
             await send(_start())
             await send(_body(stored) if stored else _body_of(b": connected\n\n"))
-            while not client.over:
-                samples_taken = subscription.take()
-                if samples_taken:
-                    await send(_body(samples_taken))
+            while (taken := subscription.take()) or not client.over:
+                if taken:
+                    await send(_body(taken))
                 elif not await client.woken_within(_KEEP_ALIVE_S):
                     await send(_body_of(b": keep-alive\n\n"))
             with suppress(Exception):  # the client may be gone

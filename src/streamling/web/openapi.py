@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter
 from streamling import __version__
 from streamling.web.documents import (
     DeadLetters,
+    Epochs,
     FatalError,
     Liveness,
     Pipeline,
@@ -56,6 +58,7 @@ OPERATIONS = (
     Operation("/admin/error", "The first fatal error; 204 while there is none", {200: FatalError, 204: None}),
     Operation("/admin/pipeline", "The graph, with columns, options and guarantees", {200: Pipeline, **_LATER}),
     Operation("/admin/progress", "The numbers of the live table", {200: RunProgress}),
+    Operation("/admin/epochs", "The last hundred epochs, and where their time went", {200: Epochs}),
     Operation("/admin/state", "The stored positions", {200: State, **_LATER}),
     Operation("/admin/dlq", "The dead letters, counted and listed", {200: DeadLetters, **_LATER}),
     Operation(
@@ -83,6 +86,7 @@ class _Schemas:
         return {"$ref": _REFS.format(model=model.__name__)}
 
 
+@cache
 def openapi() -> dict[str, Any]:
     schemas = _Schemas()
     paths = {operation.path: {"get": _describe(operation, schemas)} for operation in OPERATIONS}

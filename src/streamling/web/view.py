@@ -27,6 +27,7 @@ from streamling.telemetry.inspection import Samples
 from streamling.web.documents import (
     Column,
     DeadLetters,
+    Epochs,
     FatalError,
     LetterCount,
     LetterLine,
@@ -83,6 +84,9 @@ class RunView:
     def run_progress(self) -> RunProgress:
         snapshot = self.progress.snapshot()
         return RunProgress(self.settings.application_id, self.file, self.progress.places(), snapshot)
+
+    def epochs(self) -> Epochs:
+        return Epochs(list(self.progress.epochs()))
 
     def state(self) -> State:
         journal = self.execution.journal

@@ -56,7 +56,7 @@ def test_a_report_knows_where_everything_is(plan: Plan) -> None:
     progress = Progress()
     progress.set_plan(plan)
     progress.set_running({}, {}, bounded=True)
-    progress.count_rows("files", rejected=2)
+    progress.meter("files").reject("rows_skipped", 2, stage="decode", reason="decode_error")
     report = report_of(Summary(3, 100, {"files": 98}, 2.0), progress, Settings())
     assert (report.set_aside, report.state, report.resumes) == (2, "./state.db", True)
     assert report.rows_per_second == 100 / (2.0 - report.start_seconds)

@@ -14,6 +14,7 @@ from streamling.engine.protocol.health import Health, ProgressWatch
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import NO_PROGRESS, TransientError
 from streamling.spec.settings import Settings
+from streamling.telemetry.meters import RowCounts
 from support.doubles import plan_of, until
 
 
@@ -98,7 +99,7 @@ def test_trouble_without_rows_is_a_stall_and_trouble_with_rows_is_none() -> None
         for _ in range(5):
             example.clock.ahead += 9
             assert example.health.stall() is None
-            example.progress.count_rows("out", rows_in=1)
+            example.progress.meter("out").count(RowCounts(rows_in=1))
         example.health.stall()
         example.clock.ahead += 11
         stall = example.health.stall()

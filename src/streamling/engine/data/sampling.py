@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The share of the time that jobs for samples may take on average, and what they may take at once.
-_SHARE = 0.02
-_BURST_S = 1.0
+_SHARE = 0.03
+_BURST_S = 2.0
 # A job that takes longer, because a source does not answer for example, is cancelled.
 _LONGEST_JOB_S = 5.0
 _JOB_GROUP = "inspection"

@@ -71,12 +71,13 @@ class EpochLoop:
 
     def _run_next(self) -> bool:
         """Run the next epoch from its first step to its last; False when the run is over."""
+        began = time.monotonic()
         next_epoch = self._next()  # 1
         if next_epoch is None:
             return False
         epoch, intakes = next_epoch
         try:
-            self._steps.run(epoch, intakes, self._max_bytes(epoch))
+            self._steps.run(epoch, intakes, self._max_bytes(epoch), waited_s=time.monotonic() - began)
         except Fenced as fenced:
             with self._context.activity.step("recovering after a takeover by another process"):
                 self._recovery.handle_takeover(epoch, fenced)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from streamling.connector import Extent
 from streamling.engine.protocol.activity import Activity
+from streamling.engine.protocol.epoch_times import EpochTimes
 from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
 from streamling.spec.places import place_of
+from streamling.telemetry.labels import node_labels
+from streamling.telemetry.meters import NodeMeter
+from streamling.telemetry.metrics import Metrics
+
+# Enough for a dashboard to show where time goes.
+_KEPT_EPOCHS = 100
 
 
 class HasTrouble(Protocol):
@@ -86,9 +95,8 @@ class Progress:
         self._began = time.monotonic()
         self._started: float | None = None
         self._phase = Phase.STARTING
-        self._nodes: dict[str, NodeProgress] = {}
+        self._meters: dict[str, NodeMeter] = {}
         self._plan: Plan | None = None
-        self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._troubled: Mapping[str, HasTrouble] = {}
         self._reading: Mapping[str, Callable[[], float | None]] = {}
@@ -98,14 +106,14 @@ class Progress:
         """What the run is doing now."""
         self._epochs = 0
         self._rows = 0
-        self._last_epoch_ms: float | None = None
+        self._last_epochs: deque[EpochTimes] = deque(maxlen=_KEPT_EPOCHS)
 
     def snapshot(self) -> Snapshot:
         with self._lock:
             troubles = {id_: mask_text(text) for id_, one in self._troubled.items() if (text := one.trouble)}
             nodes = tuple(
-                replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
-                for id_, node in self._nodes.items()
+                self._node(node, self._meters[node.id], troubles.get(node.id))
+                for node in (self._plan.nodes if self._plan is not None else ())
             )
             now = time.monotonic()
             return Snapshot(
@@ -113,11 +121,21 @@ class Progress:
                 nodes=nodes,
                 epochs=self._epochs,
                 rows=self._rows,
-                last_epoch_ms=self._last_epoch_ms,
+                last_epoch_ms=self._last_epochs[-1].total_ms if self._last_epochs else None,
                 seconds=now - self._began,
                 start_seconds=(self._started or now) - self._began,
                 bounded=self._bounded,
             )
+
+    def _node(self, node: PlannedNode, meter: NodeMeter, trouble: str | None) -> NodeProgress:
+        extent = self._extents[node.id]() if node.id in self._extents else None
+        counts = (meter.rows_in, meter.rows_out, meter.rejected)
+        return NodeProgress(node.spec.name, node.spec.role, node.spec.type, *counts, extent, trouble)
+
+    def epochs(self) -> tuple[EpochTimes, ...]:
+        """The latest finalized epochs, at most 100, the newest last."""
+        with self._lock:
+            return tuple(self._last_epochs)
 
     @property
     def plan(self) -> Plan | None:
@@ -139,8 +157,8 @@ class Progress:
         return {node.spec.name: place_of(node.spec) or "" for node in self._plan.nodes} if self._plan else {}
 
     def node_name(self, id_: str) -> str:
-        node = self._nodes.get(id_)
-        return node.name if node is not None else id_
+        nodes = self._plan.nodes if self._plan is not None else ()
+        return next((node.spec.name for node in nodes if node.id == id_), id_)
 
     def reading_since(self) -> dict[str, float]:
         """The sources that are reading now, by name, and since when, on the monotonic clock."""
@@ -150,12 +168,11 @@ class Progress:
 
     # The engine's side
 
-    def set_plan(self, plan: Plan) -> None:
+    def set_plan(self, plan: Plan, metrics: Metrics | None = None) -> None:
         """Set the nodes; all counts start at zero."""
         with self._lock:
             self._plan = plan
-            self._nodes = {n.id: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
-            self._inputs = {n.id: n.inputs for n in plan.nodes}
+            self._meters = {node.id: NodeMeter(node_labels(node.spec), metrics) for node in plan.nodes}
 
     def set_running(
         self,
@@ -187,33 +204,13 @@ class Progress:
         with self._lock:
             self._phase = Phase.DONE
 
-    def count_node_rows(self, counts: Mapping[str, int]) -> None:
-        """Count the rows that sources and transforms have given in an epoch, as far as they are known."""
-        with self._lock:
-            for id_, node in self._nodes.items():
-                if node.role is Role.SINK:
-                    continue
-                inputs = [counts.get(input_, 0) for input_ in self._inputs[id_]]
-                if id_ in counts:
-                    node = replace(node, rows_out=(node.rows_out or 0) + counts[id_])
-                if inputs:
-                    node = replace(node, rows_in=(node.rows_in or 0) + sum(inputs))
-                self._nodes[id_] = node
+    def meter(self, id_: str) -> NodeMeter:
+        """The meter of a node, which the engine counts with."""
+        return self._meters[id_]
 
-    def count_rows(self, id_: str, *, rows_in: int = 0, rows_out: int = 0, rejected: int = 0) -> None:
-        """Count rows that a sink got and wrote, and bad rows of any node."""
-        with self._lock:
-            node = self._nodes[id_]
-            self._nodes[id_] = replace(
-                node,
-                rows_in=(node.rows_in or 0) + rows_in if node.role is Role.SINK else node.rows_in,
-                rows_out=(node.rows_out or 0) + rows_out if node.role is Role.SINK else node.rows_out,
-                rejected=node.rejected + rejected,
-            )
-
-    def count_epoch(self, rows: int, milliseconds: float) -> None:
+    def count_epoch(self, times: EpochTimes) -> None:
         """Count an epoch that was finalized."""
         with self._lock:
             self._epochs += 1
-            self._rows += rows
-            self._last_epoch_ms = milliseconds
+            self._rows += times.rows
+            self._last_epochs.append(times)

@@ -23,6 +23,7 @@ from streamling.errors import (
     UserError,
     Where,
 )
+from streamling.plan.sql.compiled import Expression, Query
 from streamling.plan.sql.deletions import DELETING, KEPT, MATCH, Guard, computed_columns, unusable_keys
 from streamling.plan.sql.dependencies import Dependencies, merge
 from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, number_rows
@@ -30,75 +31,16 @@ from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.joins import JoinedRows, Joiner, LookupJoin, LookupTable
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
-from streamling.plan.sql.projections import Column, missing_commas, number_items, projection
+from streamling.plan.sql.projections import Column, missing_commas, multiplies_rows, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, drops_rows, table_name, unparenthesized
-from streamling.plan.sql.statements import DynamicCheck, Statement, raise_all, too_deep
+from streamling.plan.sql.statements import Statement, raise_all, too_deep
 from streamling.plan.sql.syntax import checked_tokens, tree_of
 from streamling.plan.sql.table_calls import CallLevel, SelectCalls
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import Value, identifier
 from streamling.plan.sql.worker_calls import call_in_lambda
-from streamling.plan.types import BOOLEAN, OPERATION_COLUMN, STRING, DataType, Field, Schema
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query for Spark.
-
-    text       Spark SQL; it reads inputs by the names of their views
-    schema     its columns, `_gs_op` included
-    reads      the columns it reads, by the reference name of their table; every input has an entry
-    functions  the plugin functions it calls
-    parameters the parameters in the text that are bound per epoch: EPOCH_NOW, EPOCH_SEED
-    dynamic_tables   the calls with which it looks values up in dynamic tables
-    call_levels   the same calls by the views with their results, in the order in which they can be answered
-    copied     the column of the input that is its only column besides the operation, unchanged in every row
-    joins      its joins with lookups
-    cautions   warnings about probable mistakes, with their positions
-    """
-
-    text: str
-    schema: Schema
-    reads: Mapping[str, frozenset[str]]
-    functions: frozenset[str]
-    parameters: frozenset[str]
-    dynamic_tables: tuple[DynamicCheck, ...] = ()
-    call_levels: tuple[CallLevel, ...] = ()
-    copied: str | None = None
-    cautions: tuple[tuple[str, Where | None], ...] = ()
-    joins: tuple[LookupJoin, ...] = ()
-
-    @property
-    def all_text(self) -> str:
-        """Everything that is computed: two queries with the same one give the same rows of the same rows."""
-        return "\n".join([self.text, *(f"{level.view}: {level.text}" for level in self.call_levels)])
-
-    def reads_view(self, view: str) -> bool:
-        """Whether Spark reads the view; it need not, if calls are answered for the rows as they are."""
-        computed = [level.rows for level in self.call_levels if level.is_computed]
-        return any(identifier(view) in text for text in (self.text, *computed))
-
-    def count_reads(self, view: str) -> int:
-        """How often it reads a view, directly or for its calls of dynamic tables."""
-        through = sum(self.count_reads(level.view) for level in self.call_levels if identifier(view) in level.rows)
-        return self.text.count(identifier(view)) + through
-
-
-@dataclass(frozen=True)
-class Expression:
-    """An expression for Spark; it reads columns by their names. The fields are those of a Query.
-
-    With the parameter EPOCH_SEED it must be evaluated over `number_rows` of its input.
-    """
-
-    text: str
-    type: DataType
-    nullable: bool
-    reads: frozenset[str]
-    functions: frozenset[str]
-    parameters: frozenset[str]
-
+from streamling.plan.types import BOOLEAN, OPERATION_COLUMN, STRING, Field, Schema
 
 _NO_FUNCTIONS: Mapping[str, Function] = {}
 _NO_LOOKUPS: Mapping[str, LookupTable] = {}
@@ -153,6 +95,8 @@ def compile_query(
         compiler.copied if statement.flat else None,
         tuple(compiler.cautions),
         branch.needs.joins,
+        filters=drops_rows(statement._tree) and not aligned,
+        multiplies=multiplies_rows(statement._tree),
     )
 
 

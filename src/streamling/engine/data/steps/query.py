@@ -66,6 +66,7 @@ class QueryStep:
         if not self._checked:
             self._check_order(frame)
             self._checked = True
+        frame = results.observe(self.node.id, frame)
         if shared and results.large:
             frame = results.persist(frame)
         return NodeRows(results, self.node, frame=frame, shared=shared)
