@@ -35,6 +35,8 @@ from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.environment_only import RuntimeLimits, variable_of
+from streamling.telemetry.catalog import METRICS
+from streamling.telemetry.metrics import MetricKind
 
 DOCS = Path(__file__).resolve().parent
 
@@ -87,6 +89,13 @@ SETTINGS = {
         "epoch.bytes",
         "epoch.takeover_ms",
         "epoch.max_same_rejects",
+    ),
+    "metrics": tuple(
+        f"open_telemetry_metrics.{name}"
+        for name in (
+            *("ingestion_endpoint", "endpoint_protocol", "batch_interval_secs"),
+            *("global_tags", "metric_deny_list", "traces_endpoint"),
+        )
     ),
     "kafka": tuple(
         f"kafka_source.{name}"
@@ -189,6 +198,8 @@ def _content(words: list[str]) -> str:
             lines = _differences()
         case ["commands"]:
             lines = _commands()
+        case ["metrics"]:
+            lines = _metrics()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -329,6 +340,16 @@ def _differences() -> list[str]:
 
 
 # Commands
+
+
+def _metrics() -> list[str]:
+    kinds_ = {MetricKind.COUNT: "counter", MetricKind.GAUGE: "gauge", MetricKind.LATENCY: "histogram"}
+    rows = []
+    for info in METRICS:
+        labels = ", ".join(f"`{label}`" for label in info.labels)
+        kind = f"{kinds_[info.kind]}, {info.unit}" if info.unit else kinds_[info.kind]
+        rows.append((f"`{info.name}`", kind, info.of, labels, info.help))
+    return _table(("metric", "kind", "of", "labels", "meaning"), rows)
 
 
 def _commands() -> list[str]:
