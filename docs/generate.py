@@ -41,7 +41,7 @@ from streamling.telemetry.metrics import MetricKind
 DOCS = Path(__file__).resolve().parent
 
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
-WITHOUT_EFFECT = ("telemetry", "parallelism")
+WITHOUT_EFFECT = ("parallelism",)
 # except in these kinds.
 WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"), (Role.TRANSFORM, "handler"), (Role.SINK, "webhook"))
 
@@ -260,10 +260,16 @@ def _inner_maps(model: type[BaseModel], hidden: Sequence[str] = (), outer: str =
         found = [] if name in hidden else list(_maps(field.annotation))
         for suffix, inner in found:
             path = f"{outer}{field.alias or name}{suffix}"
-            title = f"`{path}`" if len(found) == 1 else f"`{path}` with type {type_of(inner.model_fields['type'])}"
+            title = f"`{path}`" if len(found) == 1 else f"`{path}` with {_tag(inner)}"
             summary = " ".join((inspect.getdoc(inner) or "").split())
             yield from ["", f"### {title}", "", summary, "", *_field_table(inner)]
             yield from _inner_maps(inner, outer=f"{path}.")
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """The field that says which of several maps this is, and its value."""
+    name = next(name for name in ("type", "source_type") if name in model.model_fields)
+    return f"{name if name == 'type' else f'`{name}`'} {type_of(model.model_fields[name])}"
 
 
 def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
