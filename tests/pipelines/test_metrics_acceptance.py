@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamling.telemetry.catalog import METRICS
 from support.harness import Finished, Workspace
 from support.http_server import Answer, recording_server
 from support.kafka_broker import KafkaBroker
@@ -72,7 +73,7 @@ INTO_TABLE = "sinks: {out: {type: postgres, schema: public, table: t, primary_ke
 
 def test_rows_epochs_and_the_instance_of_a_topic_into_a_table(metered: Metered) -> None:
     """ME-01, ME-02, ME-03, ME-08."""
-    metered.run(rows(50), INTO_TABLE, limit=50, STATE_BACKEND__BACKEND_TYPE="Postgres", CHECKPOINT_INTERVAL_SEC=1)
+    metered.run(rows(50), INTO_TABLE, limit=50, CHECKPOINT_INTERVAL_SEC=1, **metered.database.state_settings())
     assert metered.database.rows("SELECT count(*) FROM t") == [(50,)]
     (source,) = metered.receiver.series("streamling_output_rows", id="src")
     assert source.value == 50
@@ -95,6 +96,7 @@ def test_rows_epochs_and_the_instance_of_a_topic_into_a_table(metered: Metered) 
     names = {one.name for one in metered.receiver.series()}
     assert not any("event_time" in name for name in names)
     assert "streamling_rows_unaccounted" not in names
+    assert names <= {f"streamling_{info.name}" for info in METRICS}, "the table of metrics has all of them"
 
 
 def test_event_time_of_source_transform_and_sink(metered: Metered) -> None:

@@ -15,8 +15,7 @@ from streamling.telemetry.catalog import METRICS
 from streamling.telemetry.metrics import MetricKind, Metrics
 from streamling.telemetry.prometheus import CONTENT_TYPE, render
 from support.debian_package import NotToBeHad
-from support.http_server import Answer, recording_server
-from support.prometheus_server import Prometheus, program, prometheus
+from support.prometheus_server import Prometheus, program, prometheus, text_page
 
 pytestmark = pytest.mark.servers
 MONITORING = Path(__file__).parents[2] / "monitoring"
@@ -55,13 +54,13 @@ def record_everything(metrics: Metrics) -> None:
 def server() -> Iterator[Prometheus]:
     metrics = Metrics()
 
-    def respond(_: object) -> Answer:
+    def text() -> str:
         record_everything(metrics)  # counters grow, so that rates have values
-        return Answer(body=render(metrics).encode(), headers={"Content-Type": CONTENT_TYPE})
+        return render(metrics)
 
-    with recording_server(respond) as page:
+    with text_page(text, CONTENT_TYPE) as page:
         try:
-            with prometheus(page.url.removeprefix("http://"), ALERTS) as running:
+            with prometheus(page, ALERTS) as running:
                 deadline = time.monotonic() + 60
                 while not running.query("rate(streamling_output_rows_total[20s]) > 0"):
                     assert time.monotonic() < deadline, "nothing was scraped"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,30 @@ class Prometheus:
     def rules(self) -> list[dict[str, Any]]:
         answer = httpx.get(f"{self._url}/api/v1/rules", timeout=30).json()
         return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
+
+@contextmanager
+def text_page(text: Callable[[], str], content_type: str) -> Iterator[str]:
+    """A server that answers every GET with a new text; its `host:port`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 @contextmanager
