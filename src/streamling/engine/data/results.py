@@ -222,6 +222,7 @@ class NodeRows:
         self._counted = counted
         if table is not None:
             self._note_rows(table.num_rows)
+            self._measure(table)
 
     @property
     def stages(self) -> Stages | None:
@@ -300,7 +301,7 @@ class NodeRows:
 
     def _measure(self, table: pa.Table) -> None:
         column = self._results.event_columns.get(self.node.id)
-        if column is not None and self._counted and not self._results.large:
+        if column is not None and self._counted and not self._results.large and column.name in table.column_names:
             self._results.event_times[self.node.id] = column.measure(table)
 
     def _note_rows(self, rows: int) -> None:
