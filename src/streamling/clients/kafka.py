@@ -49,6 +49,13 @@ class Member(NamedTuple):
     host: str
 
 
+class Group(NamedTuple):
+    """A consumer group. `state` as the broker names it, such as Stable or PreparingRebalance."""
+
+    state: str
+    members: tuple[Member, ...]
+
+
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": connection.brokers,
@@ -278,24 +285,26 @@ class Broker:
     def topic_id(self) -> str | None:
         return topic_id_lookup(self._connection, self._topic).find()
 
-    def members(self, group: str) -> tuple[Member, ...]:
-        """The members of a group; none if there is no such group yet, or if the broker does not show it.
+    def group(self, name: str) -> Group:
+        """A group as its coordinator sees it. Without members if there is no such group yet, or if the broker does not
+        show it.
 
         Does not use `describe_consumer_groups`: the client aborts the process if the broker goes away meanwhile.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        with self._lookup(f"the group '{group}' cannot be looked up at {self._connection.brokers}"):
-            groups = AdminClient(self._settings).list_groups(group, timeout=REQUEST_SECONDS)
+        with self._lookup(f"the group '{name}' cannot be looked up at {self._connection.brokers}"):
+            groups = AdminClient(self._settings).list_groups(name, timeout=REQUEST_SECONDS)
             for found in groups:
                 if found.error is not None:
                     raise KafkaException(found.error)
-            return tuple(
+            members = [
                 Member(member.id, member.client_id, member.client_host.lstrip("/"))
                 for found in groups
                 for member in found.members
-            )
+            ]
+            return Group(groups[0].state if groups else "", tuple(members))
 
     def check_coordinator(self, group: str) -> None:
         """Raises if the coordinator of a group does not answer a new client, whatever other clients make of it."""

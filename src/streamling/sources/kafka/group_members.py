@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from streamling.clients.kafka import Broker, Member
+from streamling.clients.kafka import Broker, Group, Member
 from streamling.errors import GROUP_SHARED, PermanentError, TransientError
 from streamling.retry import retry
 
@@ -108,20 +108,20 @@ class GroupMembers:
                 "share"
             )
 
-    def ids(self) -> frozenset[str] | None:
-        """The ids of the members; None if the broker does not show them."""
-        members = self._members()
-        return frozenset(member.id for member in members) if self._can_see else None
-
-    def _members(self) -> Sequence[Member]:
+    def group(self) -> Group | None:
+        """The group as its coordinator sees it; None if the broker does not show it to this process."""
         if not self._can_see:
-            return ()
+            return None
         try:
-            return self._broker.members(self._group)
+            return self._broker.group(self._group)
         except PermanentError as error:
             self._can_see = False
             self._warn(f"{error.message}; whether another application uses the group is not checked")
-            return ()
+            return None
+
+    def _members(self) -> Sequence[Member]:
+        group = self.group()
+        return () if group is None else group.members
 
     def _divides(self, label: MemberLabel) -> bool:
         """Whether the group divides the topic between that member and this process. Each topic is divided by itself."""

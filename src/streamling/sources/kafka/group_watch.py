@@ -45,19 +45,20 @@ class GroupWatch:
             return f"no partition of the group '{self._group}' is assigned: {error.message}"
 
     def _reason(self) -> str:
-        ids = self._members.ids()
-        if ids is None:
+        group = self._members.group()
+        if group is None:
             return "waiting for the other members"
-        if self._membership.member_id in ids:
+        count = len(group.members)
+        if self._membership.member_id in {member.id for member in group.members}:
             self._absent_since = None
-            return f"the group has {len(ids)} members, and may be dividing the partitions"
+            return f"the group has {count} members and is in the state {group.state}"
         self._broker.check_coordinator(self._group)
         now = time.monotonic()
         if self._absent_since is None:
             self._absent_since = now
         absent_s = now - self._absent_since
         if absent_s < _REJOIN_S:
-            return f"this process is not yet one of its {len(ids)} members"
+            return f"this process is not yet one of its {count} members"
         log.warning(
             "source %s: not a member of the group '%s' for %.0f s, although its coordinator answers; joining again "
             "with a new client",

@@ -24,6 +24,9 @@ _METADATA_MS = 30_000
 # The client sends a commit three times, and neither gives partitions away nor closes before it has an answer. Its own
 # limit for each attempt is 60 s. A process whose requests take longer than its session is no member any more anyway.
 _SHORTEST_REQUEST_MS, _LONGEST_REQUEST_MS = 5_000, 60_000
+# The group waits so long for a member that is to join again, then divides the partitions without it; the client's own
+# value is 5 minutes. Longer than a release of partitions and a lookup, in which a member does not poll.
+_REBALANCE_MS = 60_000
 # The pause before offsets that could not be committed are committed again.
 _COMMIT_PAUSE_S = 1.0
 # How long the end of a run waits for the last commit, and for the client to leave the group. A broker that is alive
@@ -62,6 +65,7 @@ class Membership:
             "enable.auto.commit": False,
             "session.timeout.ms": session_ms,
             "socket.timeout.ms": min(max(session_ms, _SHORTEST_REQUEST_MS), _LONGEST_REQUEST_MS),
+            "max.poll.interval.ms": max(session_ms, _REBALANCE_MS),
             # Three may be lost before the broker takes the process for dead.
             "heartbeat.interval.ms": min(3000, session_ms // 4),
             "topic.metadata.refresh.interval.ms": _METADATA_MS,
