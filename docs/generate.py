@@ -35,11 +35,13 @@ from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.environment_only import RuntimeLimits, variable_of
+from streamling.telemetry.catalog import METRICS
+from streamling.telemetry.metrics import MetricKind
 
 DOCS = Path(__file__).resolve().parent
 
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
-WITHOUT_EFFECT = ("telemetry", "parallelism")
+WITHOUT_EFFECT = ("parallelism",)
 # except in these kinds.
 WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"), (Role.TRANSFORM, "handler"), (Role.SINK, "webhook"))
 
@@ -88,6 +90,13 @@ SETTINGS = {
         "epoch.takeover_ms",
         "epoch.max_same_rejects",
     ),
+    "metrics": tuple(
+        f"open_telemetry_metrics.{name}"
+        for name in (
+            *("ingestion_endpoint", "endpoint_protocol", "batch_interval_secs"),
+            *("global_tags", "metric_deny_list", "traces_endpoint"),
+        )
+    ),
     "kafka": tuple(
         f"kafka_source.{name}"
         for name in (
@@ -129,6 +138,16 @@ SETTINGS = {
         "record_batch_size",
         "http_secret_header",
         "http_secret_value",
+    ),
+    "admin": (
+        "live_data_inspect_enabled",
+        "admin_api_enabled",
+        "admin_api_port",
+        "live_data_inspect.records_per_topology_node",
+        "live_data_inspect.refresh_in_secs",
+        "progress_deadline_secs",
+        "progress_exit_secs",
+        "preview_tolerant_mode",
     ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
@@ -189,6 +208,8 @@ def _content(words: list[str]) -> str:
             lines = _differences()
         case ["commands"]:
             lines = _commands()
+        case ["metrics"]:
+            lines = _metrics()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -335,6 +356,16 @@ def _differences() -> list[str]:
 
 
 # Commands
+
+
+def _metrics() -> list[str]:
+    kinds_ = {MetricKind.COUNT: "counter", MetricKind.GAUGE: "gauge", MetricKind.LATENCY: "histogram"}
+    rows = []
+    for info in METRICS:
+        labels = ", ".join(f"`{label}`" for label in info.labels)
+        kind = f"{kinds_[info.kind]}, {info.unit}" if info.unit else kinds_[info.kind]
+        rows.append((f"`{info.name}`", kind, info.of, labels, info.help))
+    return _table(("metric", "kind", "of", "labels", "meaning"), rows)
 
 
 def _commands() -> list[str]:

@@ -43,14 +43,13 @@ class Session:
 
     def run(self, pipeline: str | os.PathLike[str], settings: Settings | Mapping[str, Any] | None = None) -> Summary:
         """Like `streamling.run`, with the settings of the session unless others are given."""
-        from streamling.engine.execution import Execution
         from streamling.engine.process.engine import Engine
         from streamling.engine.process.session import spark_conf
 
         run_settings = self._settings if settings is None else _settings(settings)
         if self._engine is None:
             self._engine = Engine(spark_conf(self._settings.spark, application=self._settings.application_id))
-        return Execution(_pipeline(pipeline), run_settings).run(self._engine)
+        return _run(self._engine, _pipeline(pipeline), run_settings)
 
     def close(self) -> None:
         if self._engine is not None:
@@ -62,6 +61,28 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _run(engine: Engine, pipeline: Any, settings: Settings) -> Summary:
+    """With the admin API and a warning about missing progress, as the command line has them."""
+    from streamling.engine.execution import Execution
+    from streamling.engine.protocol.health import Health, ProgressWatch
+    from streamling.engine.protocol.progress import Progress
+    from streamling.telemetry.inspection import samples_for
+
+    progress = Progress()
+    samples = samples_for(settings)
+    execution = Execution(pipeline, settings, progress, samples)
+    health = Health(progress, settings.progress_deadline_secs)
+    with ProgressWatch(health, settings):
+        if not settings.wants_admin_api:
+            return execution.run(engine)
+        from streamling.web.server import admin_api
+        from streamling.web.view import RunView
+
+        name = pipeline.name if isinstance(pipeline, Path) else str(pipeline)
+        with admin_api(RunView(name, settings, execution, progress, health, samples), settings):
+            return execution.run(engine)
 
 
 def _pipeline(pipeline: str | os.PathLike[str]) -> Any:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from streamling.connector import Runtime
 from streamling.dev.topics import Message
 from streamling.errors import GROUP_SHARED, StreamlingError
+from streamling.sources.kafka import control, group_watch
 from streamling.sources.kafka.group_members import GroupMembers
+from streamling.sources.kafka.membership import Membership
 from streamling.sources.kafka.source import KafkaSource
+from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
 from support.kafka_broker import KafkaBroker
 from support.kafka_source_samples import PLENTY, divided, everything, positions_of, source
@@ -223,8 +228,6 @@ def test_two_applications_that_join_at_the_same_time_do_not_both_run(
 def test_a_member_that_does_not_name_its_application_is_warned_of(
     kafka: KafkaBroker, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from confluent_kafka import Consumer
-
     topic = kafka.topic(partitions=2)
     settings = {"bootstrap.servers": kafka.brokers, "group.id": f"{group}-events", "client.id": "rdkafka"}
     other = Consumer({**settings, "partition.assignment.strategy": "cooperative-sticky"})
@@ -236,3 +239,99 @@ def test_a_member_that_does_not_name_its_application_is_warned_of(
             assert "has 1 members that do not name their application" in caplog.text
     finally:
         other.close()
+
+
+def committed_offset(kafka: KafkaBroker, group: str, topic: str) -> int:
+    client = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
+    try:
+        return int(client.committed([TopicPartition(topic, 0)], timeout=10)[0].offset)
+    finally:
+        client.close()
+
+
+def test_offsets_are_committed_without_waiting_for_the_broker(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic()
+    connection = KafkaSourceSettings(brokers=kafka.brokers, session_timeout_ms=30_000)
+    gained: set[int] = set()
+    member = Membership(
+        connection, topic, group, "member", on_gain=gained.update, on_loss=lambda partitions, late: None
+    )
+    until(lambda: member.poll(0.1) or gained)
+    kafka.pause()
+    try:
+        began = time.monotonic()
+        member.commit({0: 7})
+        member.commit({0: 8})
+        assert time.monotonic() - began < 2
+    finally:
+        kafka.resume()
+
+    def is_committed() -> bool:
+        member.poll(0.1)
+        member.commit({})
+        return committed_offset(kafka, group, topic) == 8
+
+    until(is_committed)
+    member.commit({0: 9})
+    member.close()
+    assert committed_offset(kafka, group, topic) == 9
+
+
+def test_a_broker_that_does_not_answer_does_not_keep_a_member_from_ending(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic()
+    some(kafka, topic, 1, 2)
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group) as events:
+        offer = events.offer(PLENTY)
+        assert offer is not None
+        kafka.pause()
+        try:
+            events.committed(offer.slices)
+            time.sleep(1)  # until the control thread has sent the commit
+            began = time.monotonic()
+            events.close()
+            assert time.monotonic() - began < 40
+        finally:
+            kafka.resume()
+
+
+def test_a_member_says_what_it_waits_for_while_the_broker_is_away(kafka: KafkaBroker, group: str) -> None:
+    topic = kafka.topic()
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group, session_timeout_ms="2000") as events:
+        kafka.stop()
+        try:
+            until(lambda: f"no partition of the group '{group}-events' is assigned: " in (events.trouble() or ""), 60)
+            assert "cannot be looked up at" in (events.trouble() or "")
+        finally:
+            kafka.start()
+        until(events.assigned, 60)
+        until(lambda: events.trouble() is None)
+
+
+def test_a_client_that_has_lost_its_group_is_replaced(
+    kafka: KafkaBroker, group: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic()
+    some(kafka, topic, 1, 2, 3)
+    monkeypatch.setattr(group_watch, "_REJOIN_S", 1.0)
+    monkeypatch.setattr(control, "_WATCH_S", 0.2)
+    is_lost = threading.Event()
+    poll = Membership.poll
+
+    def lose(member: Membership, seconds: float) -> None:
+        """The client leaves the group, and will not join it again by itself."""
+        if is_lost.is_set():
+            is_lost.clear()
+            member._consumer.unsubscribe()
+        poll(member, seconds)
+
+    monkeypatch.setattr(Membership, "poll", lose)
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group) as events:
+        events.own(frozenset())  # no epoch has rows of it
+        is_lost.set()
+        until(lambda: not events.assigned())
+        until(lambda: "is not yet one of its 0 members" in (events.trouble() or ""))
+        divided(events, 1)
+        assert "although its coordinator answers; joining again with a new client" in caplog.text
+        until(lambda: events.trouble() is None)
+        events.open({})
+        assert len(everything(events)) == 3

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streamling.connector import Epoch, Report, SinkContext, Slice, Task, kinds
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
@@ -71,7 +72,6 @@ class Family:
             dataflow=SimpleNamespace(write=self._write, with_origins=lambda *args: args[2]),  # type: ignore[arg-type]
             outlets=self.outlets,
             stop=StopRequest(),
-            progress=progress,
             bad_rows=BadRows(plan, "app", progress, letter_stores(plan, Settings())),
             max_same_rejects=1000,
         )
@@ -89,7 +89,7 @@ class Family:
         slices = (Slice("rows", "rows:generator", start, self._number, (), 1),)
         self._rows = rows
         epoch = Epoch(uuid.uuid4().hex, self._number, "app", "g", 0, 0, slices)
-        self._delivery.flush(SimpleNamespace(epoch=epoch, max_bytes=None), self.outlets)  # type: ignore[arg-type]
+        self._delivery.flush(SimpleNamespace(epoch=epoch, max_bytes=None, clock=EpochClock()), self.outlets)  # type: ignore[arg-type]
 
     def bad(self) -> dict[str, list[int]]:
         """The ids of the rows that were rejected in the last epoch."""

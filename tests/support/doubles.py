@@ -32,13 +32,14 @@ from streamling.connector import (
     kinds,
 )
 from streamling.engine.data.capacity import Capacity
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.process.workers import PythonWorkers
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
-from streamling.engine.protocol.delivery import Outlet
+from streamling.engine.protocol.delivery import Flushed, Outlet
 from streamling.engine.protocol.loop import EpochLoop
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.progress import Progress
@@ -51,6 +52,7 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import INT64, Field, Schema
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings, blocks
+from streamling.telemetry.meters import RowCounts
 
 
 class Crash(BaseException):
@@ -208,7 +210,13 @@ class NumberDataflow:
     before_compute: Callable[[Epoch, int | None], None] = lambda epoch, max_bytes: None
 
     def compute(
-        self, epoch: Epoch, intakes: Mapping[str, Intake], *, wanted: Sequence[PlannedNode], max_bytes: int | None
+        self,
+        epoch: Epoch,
+        intakes: Mapping[str, Intake],
+        *,
+        wanted: Sequence[PlannedNode],
+        max_bytes: int | None,
+        clock: EpochClock,
     ) -> NumberResults:
         self.calls.append((epoch, [node.ref for node in wanted]))
         self.limits.append(max_bytes)
@@ -225,6 +233,11 @@ class NumberDataflow:
 
     def rejects(self, results: NumberResults, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
         return {ref: Rejects(intake.report) for ref, intake in intakes.items()}
+
+    def row_counts(
+        self, results: NumberResults, rejects: Mapping[str, Rejects], sinks: Mapping[str, int]
+    ) -> dict[str, RowCounts]:
+        return {ref: RowCounts(rows_out=one.report.rows) for ref, one in rejects.items()}
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         return
@@ -257,7 +270,8 @@ class InOrder:
     def flush(self, results: NumberResults, outlets: Sequence[Outlet]) -> None:
         for outlet in outlets:
             report = outlet.sink.writer().write(results.epoch, Task(0, 0), results.batches)
-            outlet.written += outlet.sink.commit(results.epoch, [report])
+            written = outlet.sink.commit(results.epoch, [report])
+            outlet.flushed = Flushed(results.epoch.rows, report.rows, written)
 
 
 def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", more: str = "") -> Plan:

@@ -258,9 +258,9 @@ class Workspace:
         cold: bool = False,
         **settings: object,
     ) -> Finished:
-        """Run `streamling` to its end. A plain run, or a replay of dead letters, shares Java with other tests, unless
-        it is to be `cold`."""
-        plain = not arguments or (arguments[0] in ("run", "dlq") and "-v" not in arguments)
+        """Run `streamling` to its end. A plain run, a preview or a replay of dead letters shares Java with other
+        tests, unless it is to be `cold`."""
+        plain = not arguments or (arguments[0] in ("run", "dlq", "preview") and "-v" not in arguments)
         own_java = any(name.startswith("SPARK__") for name in settings)
         if cold or environment or not plain or own_java or self._warm is None:
             return self.start(*arguments, environment=environment, **settings).wait()

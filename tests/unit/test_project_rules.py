@@ -70,6 +70,21 @@ def test_nobody_but_the_command_line_imports_the_command_line() -> None:
     assert {module_of(p) for p in others for name in ours(p) if within(name, ("cli",))} == set()
 
 
+def test_only_programs_and_the_command_line_start_the_admin_api() -> None:
+    others = [path for path in FILES if not within(module_of(path), ("web", "cli", "api"))]
+    assert {module_of(p) for p in others for name in ours(p) if within(name, ("web",))} == set()
+
+
+def test_the_engine_runs_without_the_libraries_of_the_admin_api(tmp_path: Path) -> None:
+    script = (
+        "import sys; import streamling.engine.run, streamling.engine.execution, streamling.cli.run, streamling.api; "
+        "import streamling.engine.data.sampling, streamling.engine.protocol.steps; "
+        "print(sorted({'starlette', 'uvicorn'} & set(sys.modules)))"
+    )
+    result = python(script, tmp_path)
+    assert result.stdout == "[]\n", result.stderr
+
+
 def test_connectors_do_not_know_the_engine() -> None:
     rooms = ("sources", "sinks", "transforms", "formats", "clients", "connector", "plugin")
     connectors = [path for path in FILES if within(module_of(path), rooms)]

@@ -22,6 +22,7 @@ streamling init pipeline.yaml         write a small pipeline that runs
 streamling run pipeline.yaml          run it until its input ends or Ctrl-C
 streamling pipeline.yaml --validate   check it and print a JSON report
 streamling plan pipeline.yaml         show its graph, columns and guarantees
+streamling preview pipeline.yaml      show the first rows of every node
 streamling explain SQL_TYPES          explain an error code
 streamling state list                 list the stored positions of sources
 streamling dlq list                   list rows that could not be delivered

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-COMMANDS = ("run", "validate", "plan", "init", "explain", "state", "dlq", "plugin", "dev", "doctor", "setup")
+COMMANDS = (
+    "run",
+    "top",
+    "validate",
+    "plan",
+    "preview",
+    "init",
+    "explain",
+    "state",
+    "dlq",
+    "plugin",
+    "dev",
+    "doctor",
+    "setup",
+)
 """In the order of the help. Each is a module of this package."""
 _OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 

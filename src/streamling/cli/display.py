@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TextIO
 
-from streamling.cli.places import place_of
 from streamling.cli.screen import Screen, StreamAbove
 from streamling.cli.table import Glyphs, View, lines
 from streamling.cli.terminal import has_colours, size, styled
@@ -29,6 +28,11 @@ _IDLE_AFTER_S = 3.0
 _WINDOW_S = 8.0
 # When all rows are done, the run still has to stop. The other phases have their own names.
 _WORDS = {Phase.STARTING: "starting Spark", Phase.DONE: "stopping"}
+
+
+def phase_word(phase: Phase) -> str:
+    """What a run is doing, in the header of its table."""
+    return _WORDS.get(phase, phase.value)
 
 
 class Meter:
@@ -51,68 +55,27 @@ class Meter:
         return max(0.0, (last - first) / max(now - since, 0.001))
 
 
-class Display:
-    """A context manager: shows a run inside of the block, and leaves the last table on the screen."""
+class Painter:
+    """Draws snapshots of a run as a table on standard error."""
 
-    def __init__(self, progress: Progress, file: str) -> None:
-        self._progress = progress
-        self._file = file
-        self._terminal = sys.stderr
-        self._screen = Screen(self._terminal, lambda: size(self._terminal)[0])
-        self._glyphs = Glyphs.for_encoding(self._terminal.encoding)
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.places: dict[str, str] = {}
+        """Where the rows of a node come from or go to, by node name."""
+        self.terminal = sys.stderr
+        self.screen = Screen(self.terminal, lambda: size(self.terminal)[0])
+        self._glyphs = Glyphs.for_encoding(self.terminal.encoding)
         self._meters: dict[str, Meter] = defaultdict(Meter)
-        self._places: dict[str, str] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._repaint, name="display", daemon=True)
-        self._redirection = ExitStack()
 
-    def __enter__(self) -> Display:
-        self._redirection.enter_context(_redirected(self._screen))
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        failed = error is not None
-        planned = self._progress.plan is not None
-        if failed and not planned:  # there are no nodes to show, only the error that follows
-            self._screen.paint([], size(self._terminal)[0])
-        else:
-            self._try_draw("failed" if failed else "stopped" if listen().received is not None else "done")
-        self._redirection.close()
-        self._screen.release()
-        if failed and planned:
-            print(file=self._terminal)
-
-    def _repaint(self) -> None:
-        """The thread: draws until the run is over."""
-        last: object = None
-        changed = time.monotonic()
-        pause = 0.0
-        while not self._over.wait(pause) and (snapshot := self._try_draw()) is not None:
-            now = time.monotonic()
-            if (current := (snapshot.phase, snapshot.nodes, snapshot.epochs)) != last:
-                last = current
-                changed = now
-            pause = _LIVELY_S if now - changed < _IDLE_AFTER_S else _IDLE_S
-
-    def _try_draw(self, word: str | None = None) -> Snapshot | None:
-        try:
-            return self._draw(word)
-        except Exception as error:  # a fault of the display must not stop the run
-            log.warning("the display has stopped: %s", error)
-            return None
-
-    def _draw(self, word: str | None) -> Snapshot:
-        snapshot = self._progress.snapshot()
-        width, height = size(self._terminal)
+    def draw(self, snapshot: Snapshot, word: str | None = None) -> None:
+        """`word` says how the run has ended."""
+        width, height = size(self.terminal)
         table = lines(self._view(snapshot, word), width, height, self._glyphs)
-        colours = has_colours(self._terminal)
-        self._screen.paint([styled(line, colours=colours) for line in table], width)
-        return snapshot
+        colours = has_colours(self.terminal)
+        self.screen.paint([styled(line, colours=colours) for line in table], width)
+
+    def clear(self) -> None:
+        self.screen.paint([], size(self.terminal)[0])
 
     def _view(self, snapshot: Snapshot, final_word: str | None) -> View:
         now = time.monotonic()
@@ -131,18 +94,77 @@ class Display:
         if final_word is not None:  # averages
             rate = snapshot.per_second(snapshot.rows)
             rates = {node.name: snapshot.per_second(node.throughput or 0) for node in snapshot.nodes}
-        word = final_word or _WORDS.get(snapshot.phase, snapshot.phase.value)
-        return View(self._file, snapshot, word, rates, rate, left, self._node_places())
+        word = final_word or phase_word(snapshot.phase)
+        return View(self.file, snapshot, word, rates, rate, left, self.places)
 
     def _rate(self, name: str, now: float, value: int) -> float:
         meter = self._meters[name]
         meter.see(now, value)
         return meter.rate(now)
 
-    def _node_places(self) -> dict[str, str]:
-        if not self._places and (plan := self._progress.plan) is not None:
-            self._places = {node.spec.name: place_of(node.spec) or "" for node in plan.nodes}
-        return self._places
+
+class Pace:
+    """How long to wait before the next snapshot: less while something changes."""
+
+    def __init__(self) -> None:
+        self._last: object = None
+        self._changed = time.monotonic()
+
+    def pause(self, snapshot: Snapshot) -> float:
+        now = time.monotonic()
+        if (current := (snapshot.phase, snapshot.nodes, snapshot.epochs)) != self._last:
+            self._last = current
+            self._changed = now
+        return _LIVELY_S if now - self._changed < _IDLE_AFTER_S else _IDLE_S
+
+
+class Display:
+    """A context manager: shows a run inside of the block, and leaves the last table on the screen."""
+
+    def __init__(self, progress: Progress, file: str) -> None:
+        self._progress = progress
+        self._painter = Painter(file)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._repaint, name="display", daemon=True)
+        self._redirection = ExitStack()
+
+    def __enter__(self) -> Display:
+        self._redirection.enter_context(_redirected(self._painter.screen))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        failed = error is not None
+        planned = self._progress.plan is not None
+        if failed and not planned:  # there are no nodes to show, only the error that follows
+            self._painter.clear()
+        else:
+            self._try_draw("failed" if failed else "stopped" if listen().received is not None else "done")
+        self._redirection.close()
+        self._painter.screen.release()
+        if failed and planned:
+            print(file=self._painter.terminal)
+
+    def _repaint(self) -> None:
+        """The thread: draws until the run is over."""
+        pace = Pace()
+        pause = 0.0
+        while not self._over.wait(pause) and (snapshot := self._try_draw()) is not None:
+            pause = pace.pause(snapshot)
+
+    def _try_draw(self, word: str | None = None) -> Snapshot | None:
+        try:
+            snapshot = self._progress.snapshot()
+            self._painter.places = self._painter.places or self._progress.places()
+            self._painter.draw(snapshot, word)
+        except Exception as error:  # a fault of the display must not stop the run
+            log.warning("the display has stopped: %s", error)
+            return None
+        return snapshot
 
 
 @contextmanager

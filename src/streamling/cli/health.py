@@ -16,10 +16,10 @@ from importlib import metadata
 from pathlib import Path
 
 from streamling import __version__
-from streamling.cli.places import place_of_state
 from streamling.cli.quantities import quantity
 from streamling.errors import InvalidPipeline, StreamlingError
 from streamling.spec.mask import MASK, SECRETIVE, mask, mask_url
+from streamling.spec.places import place_of_state
 from streamling.spec.settings import LoadedSettings, Settings, load_settings
 from streamling.spec.settings.blocks import BackendType, Plugin, PostgresStateSettings
 from streamling.spec.settings.environment_only import PREFIX

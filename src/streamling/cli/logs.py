@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from streamling.cli.terminal import has_colours
+from streamling.log_context import current_fields
 from streamling.spec.mask import mask_text
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class _Json(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         message = mask_text(record.getMessage())
         fields = {"timestamp": at, "level": record.levelname, "target": record.name, "message": message}
-        own = {name: _mask_field(value) for name, value in getattr(record, "fields", {}).items()}
+        all_fields = {**current_fields(), **getattr(record, "fields", {})}
+        own = {name: _mask_field(value) for name, value in all_fields.items()}
         return json.dumps({**fields, **own})
 
 

@@ -30,8 +30,9 @@ def entry() -> None:
     code = 1
     try:
         command, *rest = with_command(sys.argv[1:])
-        if command == "run" and _COMPLETING not in os.environ and not {"-h", "--help"} & set(rest):
-            launch_early(rest)
+        starts = command in ("run", "preview") and _COMPLETING not in os.environ
+        if starts and not {"-h", "--help"} & set(rest):
+            launch_early(rest, quick=command == "preview")
         code = main()
     except SystemExit as exit_:  # usage errors and --help
         code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1

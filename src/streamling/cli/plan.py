@@ -66,7 +66,7 @@ def plan(
 def _print_plan(file: str | None, common: Common, format_: PlanFormat, *, probe: bool) -> int:
     from streamling.cli.failure import show_caution
     from streamling.engine.preparation import check
-    from streamling.engine.protocol.facts import facts_of
+    from streamling.engine.protocol.facts import describe, facts_of
 
     loaded = settings_of(common, level="warn")
     plan = check(pipeline_file(file, loaded), loaded.settings, probe=probe)
@@ -78,7 +78,7 @@ def _print_plan(file: str | None, common: Common, format_: PlanFormat, *, probe:
         case PlanFormat.MERMAID:
             print("\n".join(mermaid(plan)))
         case PlanFormat.JSON:
-            nodes = [_as_json(plan, node, facts[node.view]) for node in plan.nodes]
+            nodes = [describe(plan, node, facts[node.view]) for node in plan.nodes]
             print(json.dumps(nodes, indent=2, ensure_ascii=False))
         case PlanFormat.TEXT:
             print("\n".join(text(plan, facts)))
@@ -155,24 +155,6 @@ def _lines(plan: Plan, node: PlannedNode, facts: NodeFacts) -> Iterator[tuple[st
 
 def _column(field: Field, width: int) -> str:
     return f"{field.name:<{width}}  {field.type}" + ("" if field.nullable else " not null")
-
-
-def _as_json(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, object]:
-    columns = node.columns
-    return {
-        "name": node.spec.name,
-        "role": node.spec.role.value,
-        "type": node.spec.type,
-        "reads": [plan.node(ref).spec.name for ref in node.inputs],
-        "asks": [plan.dynamic_table(ref).spec.name for ref in node.asks],
-        "joins": [plan.node(ref).spec.name for ref in node.lookups],
-        "primary_key": list(node.primary_key),
-        "delivery": facts.delivery,
-        "runs": facts.runs,
-        "columns": None
-        if columns is None
-        else [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in columns],
-    }
 
 
 def _escape(label: str) -> str:

@@ -53,12 +53,24 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the pipeline; do not run it. Exit code 1 if it is invalid.")
     ] = False,
+    preview_server: Annotated[
+        bool, typer.Option("--preview-server", help="Serve previews of pipelines that clients send; run none.")
+    ] = False,
+    preview_server_port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the preview server; 0 means any free port.")
+    ] = 3001,
     verbose: Verbose = False,
     quiet: Quiet = False,
     traceback: Traceback = False,
 ) -> int:
     """Run a pipeline."""
     common = Common(config, verbose, quiet, traceback)
+    if preview_server:
+        from streamling.cli.preview_server import serve
+
+        if file is not None:
+            raise typer.BadParameter("a preview server takes no file; clients send pipelines", param_hint="FILE")
+        return attempt(lambda: serve(preview_server_port, common), with_trace=traceback)
     if validate or dry_run:
         from streamling.cli import validate as checking
 
@@ -121,10 +133,37 @@ def _prepare_later_starts() -> None:
 
 def _execute(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
     from streamling.engine.execution import Execution
+    from streamling.engine.protocol.health import Health
     from streamling.engine.run import Run
+    from streamling.telemetry.inspection import samples_for
 
-    execution = Execution(path, settings, progress)
-    return Run(execution, settings, verbose=common.verbose, progress=progress).execute()
+    samples = samples_for(settings)
+    execution = Execution(path, settings, progress, samples)
+    health = Health(progress, settings.progress_deadline_secs)
+    run = Run(execution, settings, verbose=common.verbose, progress=progress, health=health)
+    if not settings.wants_admin_api:
+        return run.execute()
+    from streamling.web.server import admin_api
+    from streamling.web.view import RunView
+
+    with admin_api(RunView(path.name, settings, execution, progress, health, samples), settings) as server:
+        try:
+            return run.execute()
+        except Exception as error:
+            progress.set_failure(error)
+            if server is not None and settings.preview_tolerant_mode:
+                _wait_for_stop(error, server.url)
+            raise
+
+
+def _wait_for_stop(error: Exception, url: str) -> None:
+    """After a fatal error: keep the process, so that the error can be fetched from the admin API."""
+    from streamling.engine.process.signals import listen
+
+    log.error("the pipeline has failed; the admin API keeps serving the error at %s/admin/error: %s", url, error)
+    signals = listen()
+    while signals.received is None:
+        signals.wait(None)
 
 
 def _wants_table(common: Common, settings: Settings) -> bool:

@@ -148,7 +148,7 @@ def _with_store(common: Common, application: str | None, action: Callable[[State
 def _list(store: StateStore, settings: Settings, *, quiet: bool) -> int:
     items = store.items()
     if not (items or quiet):
-        from streamling.cli.places import place_of_state
+        from streamling.spec.places import place_of_state
 
         where = place_of_state(settings)
         print(f"no positions are stored for application '{settings.application_id}' ({where})", file=sys.stderr)

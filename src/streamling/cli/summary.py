@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from streamling.cli.places import place_of, place_of_state
 from streamling.cli.quantities import clock, number_of, speed
 from streamling.cli.terminal import Fragment, print_styled
 from streamling.engine.execution import Summary
 from streamling.engine.process.signals import listen
 from streamling.engine.protocol.progress import Progress
 from streamling.spec.pipeline import Role
+from streamling.spec.places import place_of, place_of_state
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType
 

@@ -135,8 +135,8 @@ def _print_json(outcome: Outcome) -> int:
         "is_valid": not problems,
         "errors": [chain(problem) for problem in problems],
         "warnings": [mask_text(w if isinstance(w, str) else with_hint(w.message, w.hint)) for w in outcome.warnings],
-        "problems": [_entry("error", problem) for problem in problems]
-        + [_entry("warning", warning) for warning in outcome.warnings],
+        "problems": [problem_entry("error", problem) for problem in problems]
+        + [problem_entry("warning", warning) for warning in outcome.warnings],
     }
     print(json.dumps(content, indent=2, ensure_ascii=False))
     return 1 if problems else 0
@@ -147,7 +147,7 @@ def _is_of_pipeline(problem: Exception) -> bool:
     return isinstance(problem, UserError) and problem.condition not in _UNSUCCESSFUL
 
 
-def _entry(severity: str, problem: Exception | Caution | str) -> dict[str, object]:
+def problem_entry(severity: str, problem: Exception | Caution | str) -> dict[str, object]:
     if isinstance(problem, StreamlingError | Caution):
         where = problem.where
         return {

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0
 # Limit of the lookup of a topic id, which is repeated later anyway.
 _ID_SECONDS = 3.0
+# Limit of a question to the coordinator of a group, which is repeated as well.
+_COORDINATOR_SECONDS = 5.0
 # How soon denied access is noticed.
 _POLL_SECONDS = 1.0
 # Instead of a timestamp: the protocol's values for the two ends of a log.
@@ -40,8 +42,9 @@ class LogEnd(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a consumer group."""
+    """A member of a consumer group. `id` is the one that the coordinator gave to it."""
 
+    id: str
     client_id: str
     host: str
 
@@ -289,8 +292,24 @@ class Broker:
                 if found.error is not None:
                     raise KafkaException(found.error)
             return tuple(
-                Member(member.client_id, member.client_host.lstrip("/")) for found in groups for member in found.members
+                Member(member.id, member.client_id, member.client_host.lstrip("/"))
+                for found in groups
+                for member in found.members
             )
+
+    def check_coordinator(self, group: str) -> None:
+        """Raises if the coordinator of a group does not answer a new client, whatever other clients make of it."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        what = f"the coordinator of the group '{group}' does not answer at {self._connection.brokers}"
+        with client_errors(what, self._condition):
+            client = Consumer({**self._settings, "group.id": group, "enable.auto.commit": False})
+            try:
+                (answer,) = client.committed([TopicPartition(self._topic, 0)], timeout=_COORDINATOR_SECONDS)
+            finally:
+                client.close()
+        if answer.error:
+            raise kafka_failure(what, answer.error, self._condition)
 
     def _offsets(self, partitions: Collection[int], time_: int) -> dict[int, LogEnd]:
         """The answers by partition. Partitions that cannot be looked up now, because they have no leader for instance,

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from streamling.telemetry.event_time import EventTimes
+
 if TYPE_CHECKING:
     from streamling.connector.slices import Json
 
@@ -77,6 +79,10 @@ class Report:
     """Data of a writer for its sink: where the rows are staged, for example."""
     skipped: int = 0
     """Rows that the target has refused, and that the writer has dropped because the sink is configured to."""
+    event_times: EventTimes | None = None
+    """Of the rows, if the node has a column with event times. The engine measures them."""
+    compute_ms: float = 0.0
+    """How long executors have worked on the rows, without waiting for them. The engine measures it."""
 
     @property
     def complete(self) -> bool:
@@ -102,4 +108,11 @@ def combine(reports: Iterable[Report]) -> Report:
         counts=dict(counts),
         bytes=sum(report.bytes for report in all_reports),
         skipped=sum(report.skipped for report in all_reports),
+        event_times=sum_event_times(report.event_times for report in all_reports),
+        compute_ms=sum(report.compute_ms for report in all_reports),
     )
+
+
+def sum_event_times(several: Iterable[EventTimes | None]) -> EventTimes | None:
+    known = [one for one in several if one is not None]
+    return sum(known[1:], start=known[0]) if known else None

@@ -34,3 +34,5 @@ class Runtime:
     """For a node of the driver that retries by itself: whether it must give up, because the run stops or has failed."""
     pause: Callable[[float], object] = time.sleep
     """Sleeps so many seconds between two attempts, or until retries end."""
+    set_labels: Callable[[Mapping[str, str]], object] = lambda labels: None
+    """For a node that has labels of its own: sets those of all its metrics."""

@@ -38,5 +38,9 @@ class TableBackend(ABC):
         """Add keys, which are unique and not NULL, durably if the table is durable. `look_up` finds them at once.
         Called again with the same keys if an epoch is replayed."""
 
+    def for_preview(self) -> TableBackend:
+        """A table with the same texts that prepares nothing and keeps what is added in the memory of the process."""
+        return self
+
     def close(self) -> None:
         return

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,10 @@ from streamling.connector import (
     Guarantee,
     Placement,
     Runtime,
-    Sink,
     SinkContext,
     Transform,
     TransformContext,
 )
-from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.session import spark_conf
@@ -35,7 +34,9 @@ from streamling.plan.pipeline import Plan
 from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
-from streamling.telemetry.metrics import Metrics
+from streamling.telemetry.event_time import event_time_of
+from streamling.telemetry.inspection import Samples
+from streamling.telemetry.run_telemetry import Telemetry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.context import RunContext
     from streamling.engine.protocol.delivery import Outlet
+    from streamling.engine.protocol.epoch_metrics import EpochMetrics
     from streamling.engine.protocol.loop import EpochLoop
+    from streamling.engine.protocol.pending import Journal
 
 log = logging.getLogger(__name__)
 
 # With an interval of 0 rows are read as soon as they arrive; polling without a pause would use a whole core.
 _SHORTEST_POLL_S = 0.005
-# A target that does not answer at the start may still be starting.
-_OPEN_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,27 @@ class _Troubled:
 class Execution:
     """One run of a pipeline. Other threads may read only the attributes that say so."""
 
-    def __init__(self, pipeline: Path | PipelineText, settings: Settings, progress: Progress | None = None) -> None:
+    open_budget_s = 60.0
+    """How long targets and tables may take to answer at the start: they may still be starting."""
+    warns_of_lost_positions = True
+
+    def __init__(
+        self,
+        pipeline: Path | PipelineText,
+        settings: Settings,
+        progress: Progress | None = None,
+        samples: Samples | None = None,
+    ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._progress = progress or Progress()
-        self._metrics = Metrics()
+        self._samples = samples
+        self._telemetry = Telemetry(settings)
+        self.metrics = self._telemetry.metrics
+        """Any thread may read it."""
+        self._epoch_metrics: EpochMetrics | None = None
+        self.journal: Journal | None = None
+        """The stored positions, while the state backend is open. Any thread may read it."""
         self._nodes: dict[str, NodeSpec] = {}
         self._loop: EpochLoop | None = None
         self._outlets: list[Outlet] = []
@@ -107,10 +124,19 @@ class Execution:
             cause = engine.cause(error)
             if isinstance(cause, StreamlingError):
                 self._locate(cause)
+            self._progress.set_failure(cause)
             if cause is error:
                 raise
             raise cause from error
+        finally:
+            self._telemetry.close()
         return self.summary()
+
+    def abandon(self) -> None:
+        """The process ends without the last epoch: send the last metrics. Any thread may call it."""
+        if self._epoch_metrics is not None and not self.delivered:
+            self._epoch_metrics.skipped_last()
+        self._telemetry.close()
 
     def summary(self) -> Summary:
         loop = self._loop
@@ -130,8 +156,8 @@ class Execution:
         if not prepared.sinks:
             return
         self.bounded = any(source.drains for source in prepared.sources.values())
-        self.unreplayable = any(not source.capabilities.replayable for source in prepared.sources.values())
-        self._progress.set_plan(prepared.plan)
+        self.unreplayable = bool(prepared.unreplayable)
+        self._progress.set_plan(prepared.plan, self.metrics)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -141,6 +167,7 @@ class Execution:
         finally:
             nodes = [*prepared.connectors, *prepared.lookups.values(), *prepared.tables.values()]
             close_all([*nodes, *self._letters.values()])
+            self.journal = None
             store.close()
 
     def _prepare(self) -> PreparedPipeline:
@@ -167,13 +194,17 @@ class Execution:
     ) -> None:
         # Heavy imports happen here and in the functions called from here, while the JVM boots.
         from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.data.functions import open_functions
+        from streamling.engine.data.sampling import Sampler
         from streamling.engine.process.workers import PythonWorkers
         from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.epoch_metrics import EpochMetrics
+        from streamling.engine.protocol.epoch_trace import trace_epoch
         from streamling.engine.protocol.loop import EpochLoop
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings = prepared.plan, self._settings
-        if not store.durable:
+        if self.warns_of_lost_positions and not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
@@ -183,17 +214,22 @@ class Execution:
         ask_state(lambda: check_names(store, self._outlets))
         session = self._open_session(engine)
         workers = PythonWorkers(session)
-        self._open_functions(session, prepared, workers)
+        open_functions(session, plan, prepared.sources.values(), workers)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters, self._metrics)
+        self.journal = context.journal
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
-        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, prepared.tables)
-        delivery = Delivery(
-            session, dataflow, self._outlets, stop, self._progress, bad_rows, settings.epoch.max_same_rejects
-        )
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, prepared.connectors, self._progress)
+        activity, tables = self._progress.activity, prepared.tables
+        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
+        metrics = EpochMetrics(plan, self._progress.meter, self.metrics, settings.application_id)
+        self._epoch_metrics = metrics
+        max_same = settings.epoch.max_same_rejects
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
+        sampler = Sampler(plan, self._samples) if self._samples is not None else None
+        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
         loop = EpochLoop(context, steps)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
@@ -226,9 +262,10 @@ class Execution:
         from streamling.engine.protocol.context import RunContext
         from streamling.engine.protocol.pending import Journal
 
-        same_rows = _needs_same_rows(prepared)
+        same_rows = prepared.needs_same_rows
         if self._is_exactly_once:
-            _log_unreplayable_sources(prepared)
+            for name in prepared.unreplayable:
+                log.info("rows of '%s' cannot be replayed: sinks receive them at least once", name)
         return RunContext(
             settings=self._settings,
             fingerprint=prepared.plan.fingerprint,
@@ -242,6 +279,7 @@ class Execution:
             transform_policies=[t.capabilities.batch for t in prepared.transforms.values() if t.capabilities.batch],
             lookups=lookups,
             same_rows=same_rows,
+            activity=self._progress.activity,
         )
 
     @property
@@ -252,15 +290,16 @@ class Execution:
     def _open_nodes(
         self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
     ) -> None:
-        for node in prepared.connectors:
+        for id_, node in prepared.connectors_by_id.items():
             node.attach(
                 Runtime(
                     self._settings.application_id,
                     store,
-                    self._metrics,
+                    self.metrics,
                     epoch_generation,
                     lambda: stop.ends_retries,
                     stop.pause_retries,
+                    self._progress.meter(id_).set_labels,
                 )
             )
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
@@ -278,34 +317,26 @@ class Execution:
         troubled |= {prepared.plan.node(ref).id: _Troubled(t) for ref, t in prepared.transforms.items()}
         troubled |= lookups.all if lookups is not None else {}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
-        self._progress.set_running(extents, troubled, bounded=all(s.bounded for s in prepared.sources.values()))
+        reading = {source.node: partial(getattr, source, "reading_since") for source in sources}
+        bounded = all(source.bounded for source in prepared.sources.values())
+        self._progress.set_running(extents, troubled, bounded=bounded, reading=reading)
 
     def _open_session(self, engine: Engine) -> SparkSession:
         from streamling.engine.process.shipping import ship_plugins
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
-        session = engine.session(conf, meanwhile=self._metrics.start)
+        session = engine.session(conf, meanwhile=self._telemetry.start)
+        self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
         return session
 
-    def _open_functions(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> None:
-        """Register the plugin functions that queries call, and start the workers that will compute them."""
-        from streamling.engine.data.functions import register_functions, used_functions
-
-        projections = [source.select for source in prepared.sources.values() if source.select is not None]
-        functions = used_functions(prepared.plan, projections)
-        with spark_errors(None):
-            register_functions(session, functions)
-        if functions:
-            workers.start_in_background()  # if that fails, the first epoch fails too, and its error says why
-
     def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:
-        from streamling.engine.protocol.delivery import Outlet
+        from streamling.engine.protocol.delivery import Outlet, record_limit
 
         settings = self._settings
         outlets = [
-            Outlet(node, prepared.sinks[node.ref], _limit(prepared.sinks[node.ref], settings))
+            Outlet(node, prepared.sinks[node.ref], record_limit(prepared.sinks[node.ref], settings))
             for node in prepared.plan.sinks
         ]
         for outlet in outlets:
@@ -320,12 +351,12 @@ class Execution:
         retry(
             lambda: outlet.sink.open(context),
             what=f"opening sink '{outlet.name}'",
-            budget_s=_OPEN_BUDGET_S,
+            budget_s=self.open_budget_s,
         )
 
     def _open_letters(self) -> None:
         for node, letters in self._letters.items():
-            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=_OPEN_BUDGET_S)
+            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=self.open_budget_s)
 
     def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
         """Read the lookups; their rows are stored if epochs are recorded, for replays."""
@@ -334,7 +365,7 @@ class Execution:
         from streamling.engine.data.lookups.store import SnapshotStore, snapshot_directory
         from streamling.engine.data.lookups.tables import LookupTables
 
-        recording = self._is_exactly_once or _needs_same_rows(prepared)
+        recording = self._is_exactly_once or prepared.needs_same_rows
         directory = snapshot_directory(self._settings) if recording else None
         store = SnapshotStore(directory) if directory is not None else None
         lookups = LookupTables(prepared.plan.lookups, prepared.lookups, store)
@@ -361,7 +392,7 @@ class Execution:
             retry(
                 prepared.tables[node.ref].open,
                 what=f"opening dynamic table '{node.spec.name}'",
-                budget_s=_OPEN_BUDGET_S,
+                budget_s=self.open_budget_s,
             )
 
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
@@ -373,7 +404,7 @@ class Execution:
         selects = any(source.select is not None for source in prepared.sources.values())
         return Capacity(
             self._settings,
-            collects=Placement.DRIVER in placements or bool(prepared.tables),  # lookups are made in the driver
+            collects=Placement.DRIVER in placements or bool(prepared.tables),  # dynamic tables are asked in the driver
             direct=placements == {Placement.DRIVER} and not prepared.plan.transforms and not selects,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
@@ -395,6 +426,7 @@ class Execution:
                 on_error=node.spec.options.on_error,
                 note_waiting=capacity.note_waiting,
                 is_paused=lambda: capacity.starting_workers,
+                event_time=event_time_of(node.spec, prepared.sources[node.ref].columns),
             )
             for node in prepared.plan.sources
         ]
@@ -410,27 +442,7 @@ class Execution:
             error.args = (error.message,)
 
 
-def _needs_same_rows(prepared: PreparedPipeline) -> bool:
-    """Whether a node needs interrupted epochs to be replayed with the same rows."""
-    nodes: list[Transform | Sink] = [*prepared.transforms.values(), *prepared.sinks.values()]
-    return any(node.capabilities.same_rows for node in nodes)
-
-
-def _log_unreplayable_sources(prepared: PreparedPipeline) -> None:
-    for node in prepared.plan.sources:
-        if not prepared.sources[node.ref].capabilities.replayable:
-            log.info("rows of '%s' cannot be replayed: sinks receive them at least once", node.spec.name)
-
-
 def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     """Nodes by the names that errors use. If a dynamic table and another node share a name, it means the other node."""
     tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}
-
-
-def _limit(sink: Sink, settings: Settings) -> int | None:
-    """The record limit: the sink's own, else the application's."""
-    capabilities = sink.capabilities
-    if capabilities.observer:
-        return None
-    return capabilities.record_limit if capabilities.record_limit is not None else settings.num_records_before_stop

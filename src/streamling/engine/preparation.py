@@ -25,13 +25,21 @@ from streamling.errors import (
 from streamling.letters.store import LetterStore, letter_stores
 from streamling.plan.contract import DeclaresColumns, Discovery
 from streamling.plan.graph import is_lookup
-from streamling.plan.pipeline import Discoveries, Plan, make_plan
+from streamling.plan.pipeline import Discoveries, Plan, draft_plan, make_plan
 from streamling.plan.planned_node import PlannedNode
+from streamling.plan.preview import PreviewPlan, preview_plan
 from streamling.plugin.loading import load_plugins
 from streamling.plugin.preprocessing import preprocess
 from streamling.plugin.side_outputs import add_side_outputs, check_side_outputs
 from streamling.spec.connections import shared_connections, unused_connections
-from streamling.spec.pipeline import NodeSpec, PipelineSpec, PipelineText, in_file_order, load_pipeline, pipeline_text
+from streamling.spec.pipeline import (
+    NodeSpec,
+    PipelineSpec,
+    PipelineText,
+    in_file_order,
+    load_pipeline,
+    pipeline_text,
+)
 from streamling.spec.settings import Settings
 
 # A healthy schema registry or database answers in milliseconds; a user who runs a check should not wait for longer.
@@ -65,7 +73,25 @@ class PreparedPipeline:
 
     @property
     def connectors(self) -> Sequence[Source | Transform | Sink]:
-        return [*self.sources.values(), *self.transforms.values(), *self.sinks.values()]
+        return list(self.connectors_by_id.values())
+
+    @property
+    def connectors_by_id(self) -> dict[str, Source | Transform | Sink]:
+        """By the ids of their nodes in the plan."""
+        sources = {self.plan.node(ref).id: source for ref, source in self.sources.items()}
+        transforms = {self.plan.node(ref).id: transform for ref, transform in self.transforms.items()}
+        return {**sources, **transforms, **{node.id: self.sinks[node.ref] for node in self.plan.sinks}}
+
+    @property
+    def needs_same_rows(self) -> bool:
+        """Whether a node needs interrupted epochs to be replayed with the same rows."""
+        nodes: list[Transform | Sink] = [*self.transforms.values(), *self.sinks.values()]
+        return any(node.capabilities.same_rows for node in nodes)
+
+    @property
+    def unreplayable(self) -> list[str]:
+        """The names of the sources whose rows cannot be replayed."""
+        return [node.spec.name for node in self.plan.sources if not self.sources[node.ref].capabilities.replayable]
 
 
 def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan:
@@ -87,6 +113,21 @@ def check(file: Path | PipelineText, settings: Settings, *, probe: bool) -> Plan
     not_runnable = (Caution(p.condition, p.message, p.node, p.where, p.hint) for p in _not_runnable(plan))
     general = (*plugin_cautions, *preprocessor_cautions, *unused_connections(pipeline, settings))
     return replace(plan, cautions=(*general, *in_file_order((*plan.cautions, *not_runnable))))
+
+
+def check_unfinished(file: Path | PipelineText, settings: Settings) -> PreviewPlan:
+    """Read and plan as much of a pipeline as possible, without its sinks. Columns of sources are looked up.
+
+    Raises InvalidPipeline if the file is not readable as YAML.
+    """
+    plugin_cautions = load_plugins(settings)
+    pipeline, preprocessor_cautions = _read(file, settings, unfinished=True)
+    pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
+    draft = draft_plan(pipeline, discoveries=probe_sources(pipeline, settings))
+    sound = Plan(tuple(node for node in draft.nodes if node.spec.model is not None))
+    problems = in_file_order((*draft.problems, *_not_runnable(sound)))
+    cautions = (*plugin_cautions, *preprocessor_cautions, *draft.cautions)
+    return preview_plan(pipeline, replace(draft, problems=tuple(problems), cautions=cautions))
 
 
 def prepare(file: Path | PipelineText, settings: Settings) -> PreparedPipeline:
@@ -144,12 +185,15 @@ def build_sinks(plan: Plan, settings: Settings, side_outputs: Mapping[str, Sink]
     }
 
 
-def _read(file: Path | PipelineText, settings: Settings) -> tuple[PipelineSpec, list[Caution]]:
+def _read(
+    file: Path | PipelineText, settings: Settings, *, unfinished: bool = False
+) -> tuple[PipelineSpec, list[Caution]]:
     """The pipeline as its preprocessors rewrite it, and their cautions."""
     made = preprocess(file.text if isinstance(file, PipelineText) else pipeline_text(file), settings)
     # Lines and columns of a rewritten text are not those of the file.
     name = f"{file} (rewritten by {', '.join(made.ran)})" if made.ran else str(file)
-    return load_pipeline(made.text, name, kinds.kinds(), made.unresolved(), settings), made.cautions()
+    pipeline = load_pipeline(made.text, name, kinds.kinds(), made.unresolved(), settings, unfinished=unfinished)
+    return pipeline, made.cautions()
 
 
 def probe_sources(pipeline: PipelineSpec, settings: Settings) -> Discoveries:

@@ -103,6 +103,10 @@ class Replays:
             seconds=sum(summary.seconds for summary in summaries),
         )
 
+    def abandon(self) -> None:
+        if self._runs:
+            self._runs[-1].abandon()
+
     def outcome(self) -> Outcome:
         failed = {id_ for run in self._runs for id_ in run.failed}
         waiting = (self._found.letter(letter.id) for letter in self._letters if letter.id not in failed)

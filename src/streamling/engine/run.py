@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from streamling.engine.execution import Summary
@@ -18,6 +19,7 @@ from streamling.engine.process.session import spark_conf
 from streamling.engine.process.shutdown import Watchdog, drains, terminal_wait
 from streamling.engine.process.signals import Signals, listen
 from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.health import Health, ProgressWatch
 from streamling.engine.protocol.progress import Progress
 from streamling.errors import TransientError
 from streamling.spec.settings import Settings
@@ -44,18 +46,29 @@ class Executable(Protocol):
 
     def summary(self) -> Summary: ...
 
+    def abandon(self) -> None: ...
+
 
 class Run:
     """One run in this process, which then ends."""
 
     def __init__(
-        self, execution: Executable, settings: Settings, *, verbose: bool = False, progress: Progress | None = None
+        self,
+        execution: Executable,
+        settings: Settings,
+        *,
+        verbose: bool = False,
+        progress: Progress | None = None,
+        health: Health | None = None,
     ) -> None:
+        """`health` judges `progress`."""
         self._settings = settings
         self._verbose = verbose
         self._progress = progress or Progress()
         self._execution = execution
+        self._health = health or Health(self._progress, settings.progress_deadline_secs)
         self._failure: BaseException | None = None
+        self._stuck: TransientError | None = None
 
     def execute(self) -> Summary:
         """Run to the end. Returns normally after the end of input, a record limit or a signal; raises otherwise."""
@@ -66,8 +79,12 @@ class Run:
         done = threading.Event()
         worker = threading.Thread(target=self._work, args=(engine, done, signals), name="epochs", daemon=True)
         worker.start()
-        while not done.is_set() and signals.received is None:
-            signals.wait(None)
+        with ProgressWatch(self._health, settings, partial(self._give_up, signals)):
+            while not done.is_set() and signals.received is None and self._stuck is None:
+                signals.wait(None)
+        if self._stuck is not None and not done.is_set():
+            engine.kill()
+            raise self._stuck
         if not done.is_set():
             self._shut_down(engine, done, signals)
         finished = done.is_set()
@@ -76,12 +93,19 @@ class Run:
             engine.close()
         else:
             engine.kill()
+            self._execution.abandon()
         if self._failure is not None and finished:
             if signals.received is None or not isinstance(self._failure, TransientError):
                 raise self._failure
             log.warning("the last epoch did not complete; its rows will be read again: %s", self._failure)
         # An epochs thread that is abandoned after a signal fails because its JVM was killed: no reason to report that.
         return self._execution.summary()
+
+    def _give_up(self, signals: Signals, error: TransientError) -> None:
+        """Called by the watch: nothing waits for the thread that is stuck, and the process ends."""
+        self._progress.set_failure(error)
+        self._stuck = error
+        signals.wake()
 
     def _work(self, engine: Engine, done: threading.Event, signals: Signals) -> None:
         budget = self._settings.runtime.shutdown_budget_secs

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Errors and conditions are imported together, each by its name, from here.
+from streamling.errors.condition import *  # noqa: F403
+from streamling.errors.condition import Condition
 from streamling.errors.conditions import *  # noqa: F403
-from streamling.errors.conditions import Condition
 
 
 @dataclass(frozen=True, slots=True)

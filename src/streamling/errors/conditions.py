@@ -2,27 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One thing that can go wrong. `code` is stable: tools and tests match on it, never on the texts."""
-
-    code: str
-    explanation: str
-    remedy: str
-
-
-CONDITIONS: dict[str, Condition] = {}
-
-
-def condition(code: str, explanation: str, remedy: str) -> Condition:
-    """Declare a condition. Each code may be declared once."""
-    if code in CONDITIONS:
-        raise AssertionError(f"condition {code} is declared twice")
-    return CONDITIONS.setdefault(code, Condition(code, explanation, remedy))
-
+from streamling.errors.condition import condition
 
 INTERNAL = condition(
     "INTERNAL",
@@ -248,6 +228,16 @@ NOT_RUNNABLE = condition(
     "NOT_RUNNABLE",
     "The node is valid, but this version cannot run it yet.",
     "Use another type of node until this one is supported; `validate` and `plan` work.",
+)
+ADMIN_API = condition(
+    "ADMIN_API",
+    "The admin API of a running pipeline does not answer, or refuses the request.",
+    "Check the address in the log of the pipeline, that `admin_api_enabled` is set there, and the token.",
+)
+NO_PROGRESS = condition(
+    "NO_PROGRESS",
+    "The pipeline has made no progress for longer than `progress_exit_secs`, so the process has ended.",
+    "The message names the node and what it waits for. Rows in flight are read again after a restart.",
 )
 NOTHING_TO_DO = condition(
     "NOTHING_TO_DO",

@@ -103,12 +103,14 @@ class Plan:
         return self._consumers.get(ref, ())
 
     def columns_read(self, ref: str) -> frozenset[str]:
-        """The columns of a node that its readers use; all of them if a reader is not a query."""
+        """The columns of a node that its readers or its metrics use; all of them if a reader is not a query."""
         columns = self.node(ref).schema.names
         queries = [reader.query for reader in self.nodes if ref in reader.inputs]
         if not queries or None in queries:
             return frozenset(columns)
-        return frozenset[str]().union(*(query.reads[ref] for query in queries if query is not None))
+        event_time = self.node(ref).spec.options.telemetry.event_time
+        measured = {event_time.column} if event_time is not None and event_time.column in columns else set[str]()
+        return frozenset(measured).union(*(query.reads[ref] for query in queries if query is not None))
 
     @cached_property
     def _by_id(self) -> dict[str, PlannedNode]:
@@ -132,6 +134,15 @@ class Plan:
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """All nodes of a pipeline that may have problems; columns that cannot be known are None."""
+
+    nodes: tuple[PlannedNode, ...]
+    problems: tuple[StreamlingError, ...]
+    cautions: tuple[Caution, ...]
+
+
 _NOTHING_DISCOVERED: Discoveries = {}
 
 
@@ -143,7 +154,21 @@ def make_plan(
     job_mode: bool = False,
 ) -> Plan:
     """The plan, or InvalidPipeline with every problem of the file and of the plan."""
-    return _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys, job_mode).plan()
+    draft = draft_plan(pipeline, discoveries=discoveries, enforce_primary_keys=enforce_primary_keys, job_mode=job_mode)
+    if draft.problems:
+        raise InvalidPipeline(draft.problems, draft.cautions)
+    return Plan(draft.nodes, draft.cautions)
+
+
+def draft_plan(
+    pipeline: PipelineSpec,
+    *,
+    discoveries: Discoveries = _NOTHING_DISCOVERED,
+    enforce_primary_keys: bool = False,
+    job_mode: bool = False,
+) -> Draft:
+    """The nodes as far as they can be planned, and every problem of the file and of the plan, in file order."""
+    return _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys, job_mode).draft()
 
 
 @dataclass
@@ -159,7 +184,7 @@ class _Planner:
     lookups: dict[str, PlannedNode] = field(default_factory=dict)
     planned: list[PlannedNode] = field(default_factory=list)
 
-    def plan(self) -> Plan:
+    def draft(self) -> Draft:
         self.problems.extend((*self.pipeline.problems, *self.graph.problems))
         self.cautions.extend(self.pipeline.cautions)
         self._check_job_mode()
@@ -175,9 +200,7 @@ class _Planner:
         self.cautions.extend(placement_cautions(self.planned))
         if not self.problems:
             self.cautions.extend(change_cautions(self.planned, self.graph.statements))
-        if self.problems:
-            raise InvalidPipeline(in_file_order(self.problems), in_file_order(self.cautions))
-        return Plan(tuple(self.planned), tuple(in_file_order(self.cautions)))
+        return Draft(tuple(self.planned), tuple(in_file_order(self.problems)), tuple(in_file_order(self.cautions)))
 
     def _plan_node(self, node: NodeSpec) -> None:
         inputs = self.graph.inputs.get(node, ())

@@ -79,9 +79,20 @@ class State:
 class Recorder:
     """Metrics of one node. Names get the prefix `streamling_`, series the node's labels."""
 
-    def __init__(self, metrics: Recording, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        metrics: Recording,
+        labels: Mapping[str, str],
+        set_labels: Callable[[Mapping[str, str]], object] = lambda labels: None,
+    ) -> None:
+        """`set_labels` is told when the labels change."""
         self._metrics = metrics
+        self._set_labels = set_labels
         self.labels = dict(labels)
+
+    def use_labels(self, labels: Mapping[str, str]) -> None:
+        self.labels = dict(labels)
+        self._set_labels(self.labels)
 
     def record_count(self, name: str, value: float, tags: Tags | None = None) -> None:
         """Add to a count. `output_rows` is ignored: the runtime counts every row itself."""

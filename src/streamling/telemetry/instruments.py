@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -18,27 +18,27 @@ from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
     Metric,
     MetricReader,
+    MetricsData,
     NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from streamling.telemetry.metrics import Labels, Measurement, MetricKind
-
-BOUNDS_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""Upper bounds of the latency buckets."""
+from streamling.telemetry.buckets import BucketCounts
+from streamling.telemetry.catalog import MetricInfo, find
+from streamling.telemetry.merged_histograms import MergedHistograms
+from streamling.telemetry.metrics import PREFIX, Labels, Measurement, MetricKind
 
 # By default the SDK adds up all series of a metric beyond the 2,000th: a topic may have more partitions.
 _SERIES = sys.maxsize
 _VIEWS = (
     View(instrument_type=Counter, aggregation_cardinality_limit=_SERIES),
     View(instrument_type=ObservableGauge, aggregation_cardinality_limit=_SERIES),
-    View(
-        instrument_type=Histogram,
-        aggregation=ExplicitBucketHistogramAggregation(BOUNDS_MS),
-        aggregation_cardinality_limit=_SERIES,
-    ),
+    View(instrument_type=Histogram, aggregation_cardinality_limit=_SERIES),
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,254}")
 
@@ -46,11 +46,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,254}")
 class Instruments:
     """Made with the first recording of their names, which the SDK compares without case; the first spelling stays."""
 
-    def __init__(self, readers: Sequence[MetricReader]) -> None:
+    def __init__(self, readers: Sequence[MetricReader], resource: Mapping[str, str]) -> None:
         self._reader = InMemoryMetricReader()
+        self._resource = Resource(dict(resource))
+        self._merged = MergedHistograms()
         self._provider = MeterProvider(
             [self._reader, *readers],
-            resource=Resource.get_empty(),
+            resource=self._resource,
             exemplar_filter=AlwaysOffExemplarFilter(),
             shutdown_on_exit=False,  # it would keep the metrics of every run until the process ends
             views=_VIEWS,
@@ -70,14 +72,30 @@ class Instruments:
         else:
             self._gauge(name).set(value, labels)
 
+    def watch(self, name: str, read: Callable[[], float], labels: dict[str, str]) -> None:
+        self._gauge(name).set(read, labels)
+
     def forget(self, name: str, labels: dict[str, str]) -> None:
         gauge = self._gauges.get(name.lower())
         if gauge is not None:
             gauge.forget(labels)
 
+    def merge(self, name: str, histogram: BucketCounts, labels: dict[str, str]) -> None:
+        """Add many samples of a latency at once."""
+        self._merged.add(name, histogram, labels)
+
+    def data(self) -> MetricsData | None:
+        """Every series now, for exporters; None if there is none."""
+        data, merged = self._reader.get_metrics_data(), self._merged.metrics()
+        found = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+        if not found and not merged:
+            return None
+        scope = ScopeMetrics(InstrumentationScope("streamling"), [*found, *merged], "")
+        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
+
     def read(self) -> Iterator[Measurement]:
         """Every series now."""
-        data = self._reader.get_metrics_data()
+        data = self.data()
         for resource in data.resource_metrics if data else ():
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
@@ -86,7 +104,7 @@ class Instruments:
     def _counter(self, name: str) -> metrics.Counter:
         counter = self._counters.get(name)
         if counter is None:
-            counter = self._meter.create_counter(_checked(name))
+            counter = self._meter.create_counter(_checked(name), **_described(name, MetricKind.COUNT))
             _keep_spelling(counter, name)
             self._counters[name] = counter
         return counter
@@ -94,7 +112,11 @@ class Instruments:
     def _histogram(self, name: str) -> metrics.Histogram:
         histogram = self._histograms.get(name)
         if histogram is None:
-            histogram = self._meter.create_histogram(_checked(name), unit="ms")
+            described = _described(name, MetricKind.LATENCY)
+            bounds = _info(name, MetricKind.LATENCY).bounds
+            histogram = self._meter.create_histogram(
+                _checked(name), **described, explicit_bucket_boundaries_advisory=bounds
+            )
             _keep_spelling(histogram, name)
             self._histograms[name] = histogram
         return histogram
@@ -105,7 +127,9 @@ class Instruments:
             with self._creating_gauge:
                 if key not in self._gauges:
                     values = _GaugeValues()
-                    gauge = self._meter.create_observable_gauge(_checked(name), [values.observe])
+                    gauge = self._meter.create_observable_gauge(
+                        _checked(name), [values.observe], **_described(name, MetricKind.GAUGE)
+                    )
                     _keep_spelling(gauge, name)
                     self._gauges[key] = values
         return self._gauges[key]
@@ -117,9 +141,9 @@ class _GaugeValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[Labels, float] = {}
+        self._values: dict[Labels, float | Callable[[], float]] = {}
 
-    def set(self, value: float, labels: dict[str, str]) -> None:
+    def set(self, value: float | Callable[[], float], labels: dict[str, str]) -> None:
         with self._lock:
             self._values[_key(labels)] = value
 
@@ -129,7 +153,17 @@ class _GaugeValues:
 
     def observe(self, _: CallbackOptions) -> list[Observation]:
         with self._lock:
-            return [Observation(value, dict(labels)) for labels, value in self._values.items()]
+            values = list(self._values.items())
+        return [Observation(value() if callable(value) else value, dict(labels)) for labels, value in values]
+
+
+def _info(name: str, kind: MetricKind) -> MetricInfo:
+    return find(name.removeprefix(PREFIX), kind)
+
+
+def _described(name: str, kind: MetricKind) -> dict[str, str]:
+    info = _info(name, kind)
+    return {"unit": info.unit, "description": info.help}
 
 
 def _checked(name: str) -> str:
@@ -148,7 +182,8 @@ def _measurements(metric: Metric) -> Iterator[Measurement]:
     for point in metric.data.data_points:
         labels = _key(point.attributes or {})
         if isinstance(point, HistogramDataPoint):
-            yield Measurement(metric.name, MetricKind.LATENCY, labels, point.sum, tuple(point.bucket_counts))
+            buckets, bounds = tuple(point.bucket_counts), tuple(point.explicit_bounds)
+            yield Measurement(metric.name, MetricKind.LATENCY, labels, point.sum, buckets, bounds)
         elif isinstance(point, NumberDataPoint):
             kind = MetricKind.COUNT if isinstance(metric.data, Sum) else MetricKind.GAUGE
             yield Measurement(metric.name, kind, labels, point.value)

@@ -11,13 +11,14 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.metrics.export import MetricReader, MetricsData
 
+    from streamling.telemetry.buckets import BucketCounts
     from streamling.telemetry.instruments import Instruments
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class Measurement:
     """One time series at one moment.
 
     value     the sum of a count, the last value of a gauge, the sum of a latency in ms
-    buckets   of a latency: samples per bucket, one more than `instruments.BOUNDS_MS`
+    buckets   of a latency: samples per bucket, one more than `bounds`
+    bounds    of a latency: the upper bounds of the buckets
     """
 
     name: str
@@ -48,6 +50,7 @@ class Measurement:
     labels: Labels
     value: float
     buckets: tuple[int, ...] = ()
+    bounds: tuple[float, ...] = ()
 
 
 class Recording(ABC):
@@ -96,9 +99,21 @@ class Metrics(Recording):
     `readers` makes the SDK's readers that get the metrics in addition to `snapshot`: an exporter is one of them.
     """
 
-    def __init__(self, readers: Callable[[], Sequence[MetricReader]] = tuple) -> None:
+    def __init__(
+        self,
+        readers: Callable[[], Sequence[MetricReader]] = tuple,
+        *,
+        resource: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        denies: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """`resource`: attributes of the process. `tags`: labels of all metrics; those of a node replace them.
+        `denies`: which metrics are neither exported nor shown."""
         super().__init__()
         self._readers = readers
+        self._resource = dict(resource or {})
+        self._tags = dict(tags or {})
+        self._denies = denies
         self._starting = threading.Lock()
         self._instruments: Instruments | None = None
 
@@ -106,19 +121,46 @@ class Metrics(Recording):
         """Import and set up the SDK now, so that the first recording need not wait for it."""
         self._started()
 
+    def watch(self, name: str, read: Callable[[], float], labels: Mapping[str, str]) -> None:
+        """A gauge whose value is read whenever metrics are exported or shown. `read` must not block."""
+        self._started().watch(f"{PREFIX}{name}", read, _as_text({**self._tags, **labels}))
+
+    def merge(self, name: str, histogram: BucketCounts, labels: Mapping[str, str]) -> None:
+        """Add many samples of a latency at once."""
+        self._started().merge(f"{PREFIX}{name}", histogram, _as_text({**self._tags, **labels}))
+
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
         """Remove a gauge of something that this process no longer owns."""
         if self._instruments is not None:
-            self._instruments.forget(f"{PREFIX}{name}", _as_text(labels))
+            self._instruments.forget(f"{PREFIX}{name}", _as_text({**self._tags, **labels}))
 
     def snapshot(self) -> tuple[Measurement, ...]:
         """Every series, sorted by name and labels."""
         if self._instruments is None:
             return ()
-        return tuple(sorted(self._instruments.read(), key=lambda m: (m.name, m.kind.value, m.labels)))
+        found = (one for one in self._instruments.read() if not self._denies(one.name))
+        return tuple(sorted(found, key=lambda m: (m.name, m.kind.value, m.labels)))
+
+    def data(self) -> MetricsData | None:
+        """Every series, in the form of the SDK; None if there is none."""
+        return self._instruments.data() if self._instruments is not None else None
+
+    def allowed(self, data: MetricsData) -> MetricsData:
+        """Without the metrics that are not exported."""
+        resources = [
+            replace(
+                resource,
+                scope_metrics=[
+                    replace(scope, metrics=[metric for metric in scope.metrics if not self._denies(metric.name)])
+                    for scope in resource.scope_metrics
+                ],
+            )
+            for resource in data.resource_metrics
+        ]
+        return replace(data, resource_metrics=resources)
 
     def _record(self, kind: MetricKind, name: str, value: float, labels: dict[str, str]) -> None:
-        self._started().record(kind, f"{PREFIX}{name}", value, labels)
+        self._started().record(kind, f"{PREFIX}{name}", value, {**self._tags, **labels})
 
     def _started(self) -> Instruments:
         if self._instruments is None:
@@ -126,7 +168,7 @@ class Metrics(Recording):
                 if self._instruments is None:
                     from streamling.telemetry.instruments import Instruments
 
-                    self._instruments = Instruments(self._readers())
+                    self._instruments = Instruments(self._readers(), self._resource)
         return self._instruments
 
 

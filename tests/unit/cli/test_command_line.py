@@ -61,9 +61,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
     requests: list[tuple[Path, bool]] = []
 
     class FakeRun:
-        def __init__(
-            self, execution: Execution, settings: object, *, verbose: bool = False, progress: object = None
-        ) -> None:
+        def __init__(self, execution: Execution, settings: object, *, verbose: bool = False, **others: object) -> None:
             requests.append((Path(str(execution._pipeline)), verbose))
 
         def execute(self) -> Summary:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from streamling.cli.logs import start_logging
-from streamling.cli.places import place_of
 from streamling.cli.summary import RunReport, block, log_report, report_of
 from streamling.engine.preparation import check
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.run import Summary
 from streamling.plan.pipeline import Plan
+from streamling.spec.places import place_of
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import BackendType, StateBackend
 
@@ -56,7 +56,7 @@ def test_a_report_knows_where_everything_is(plan: Plan) -> None:
     progress = Progress()
     progress.set_plan(plan)
     progress.set_running({}, {}, bounded=True)
-    progress.count_rows("files", rejected=2)
+    progress.meter("files").reject("rows_skipped", 2, stage="decode", reason="decode_error")
     report = report_of(Summary(3, 100, {"files": 98}, 2.0), progress, Settings())
     assert (report.set_aside, report.state, report.resumes) == (2, "./state.db", True)
     assert report.rows_per_second == 100 / (2.0 - report.start_seconds)

@@ -31,11 +31,11 @@ def bad(row: int, **fields: Any) -> BadRow:
 
 def dealing(more: str, metrics: Metrics | None = None) -> tuple[BadRows, Progress]:
     plan, progress = plan_of(["numbers"], ["out"], more=more), Progress()
-    progress.set_plan(plan)
+    progress.set_plan(plan, metrics)
     stores = letter_stores(plan, Settings())
     for store in stores.values():
         store.open()
-    return BadRows(plan, "app", progress, stores, metrics), progress
+    return BadRows(plan, "app", progress, stores), progress
 
 
 def kept(path: Path) -> BadRows:
@@ -101,6 +101,7 @@ def test_skipped_rows_are_counted_and_told_once_a_minute(
     now += 61
     reject(rows, bad(9))
     assert "skipped 3 rows" in caplog.records[-1].getMessage()
+    rows.finalized()
     assert progress.snapshot().nodes[0].rejected == 4
 
 

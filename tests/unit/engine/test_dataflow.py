@@ -24,6 +24,7 @@ from streamling.connector import (
     kinds,
 )
 from streamling.engine.data.dataflow import Dataflow
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.report_book import ReportBook
@@ -236,6 +237,10 @@ class LargeResults:
     epoch: Epoch = EPOCH
     row_counts: dict[str, int] = field(default_factory=dict)
     reports: ReportBook = field(default_factory=ReportBook)
+    clock: EpochClock = field(default_factory=EpochClock)
+
+    def note_execution(self, frame: object) -> None:
+        return
 
     @property
     def session(self) -> Any:

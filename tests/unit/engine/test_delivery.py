@@ -16,6 +16,7 @@ import pytest
 
 from streamling import retry
 from streamling.connector import BadRow, Epoch, Report, SinkCapabilities, Slice, Task, kinds
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.data.spark_errors import ProcessLost
@@ -24,6 +25,7 @@ from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.delivery import Delivery, Outlet, gravest
 from streamling.engine.protocol.losses import Losses
 from streamling.engine.protocol.progress import NodeProgress, Progress
+from streamling.engine.protocol.steps import sink_counts
 from streamling.errors import SINK_FAILED, SPARK_FAILED, BugError, PermanentError, TransientError
 from streamling.letters.letter import RejectStage
 from streamling.letters.store import letter_stores
@@ -34,7 +36,7 @@ from streamling.spec.settings import Settings
 from support.doubles import LedgerSink, plan_of
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
-RESULTS = SimpleNamespace(epoch=EPOCH, max_bytes=None)
+RESULTS = SimpleNamespace(epoch=EPOCH, max_bytes=None, clock=EpochClock())
 
 
 class Writes:
@@ -78,7 +80,6 @@ def flush(
         dataflow=Writes(chosen, *(batches or [[1, 2]]), there=there),
         outlets=chosen,
         stop=stop or StopRequest(),
-        progress=progress,
         bad_rows=bad_rows(plan, "app", progress, letter_stores(plan, Settings())),
         max_same_rejects=1000,
     )
@@ -86,6 +87,10 @@ def flush(
         delivery.flush(RESULTS, chosen)
     finally:
         delivery.close()
+    for outlet in chosen:
+        flushed = outlet.finalized()
+        if flushed is not None:
+            progress.meter(outlet.node.id).count(sink_counts(flushed, None))
     return {node.name: node for node in progress.snapshot().nodes}
 
 

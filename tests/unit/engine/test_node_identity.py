@@ -12,6 +12,7 @@ from streamling.letters.letter import RejectStage
 from streamling.plan.pipeline import Plan, make_plan
 from streamling.spec.pipeline import Role, load_pipeline
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.meters import RowCounts
 
 TABLE = "Dynamic table numbers"
 
@@ -38,8 +39,9 @@ def test_every_node_of_a_plan_has_an_id_of_its_own(plan: Plan) -> None:
 def test_progress_counts_each_of_them(plan: Plan) -> None:
     progress = Progress()
     progress.set_plan(plan)
-    progress.count_node_rows({"numbers": 5})
-    progress.count_rows("numbers", rejected=2)
+    progress.meter("numbers").count(RowCounts(rows_out=5))
+    progress.meter("numbers").reject("rows_skipped", 2, stage="decode", reason="odd")
+    progress.meter(TABLE).count(RowCounts(rows_in=5))
     source, table, _ = progress.snapshot().nodes
     assert (source.role, source.rows_out, source.rejected) == (Role.SOURCE, 5, 2)
     assert (table.type, table.rows_in, table.rows_out, table.rejected) == ("dynamic_table", 5, None, 0)
@@ -51,6 +53,8 @@ def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
     rows = BadRows(plan, "app", progress, {})
     assert (rows.policy("numbers"), rows.policy(TABLE)) == (OnError.SKIP, OnError.FAIL)
     rows.count("numbers", RejectStage.DECODE, 3, [BadRow("decode_error", "no number", {})])
+    assert (rows.rejected("numbers"), rows.rejected(TABLE)) == (3, 0)
+    rows.finalized()
     assert [node.rejected for node in progress.snapshot().nodes] == [3, 0, 0]
 
 

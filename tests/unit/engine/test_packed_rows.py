@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from streamling.engine.data import results as results_module
-from streamling.engine.data.results import EpochTooLarge, NodeRows
+from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
 from streamling.engine.data.steps import stages as stages_module
 from streamling.engine.data.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
@@ -81,7 +82,7 @@ def node_rows(
     monkeypatch.setattr(results_module, "stream", stream)
     monkeypatch.setattr("pyspark.TaskContext.get", lambda: None)
     node = SimpleNamespace(id="events", schema=COLUMNS, spec=SimpleNamespace(name="events"))
-    results = SimpleNamespace(large=True, max_bytes=max_bytes, row_counts={}, collected_bytes=0, session=None)
+    results = Results(None, None, ReportBook(), large=True, max_bytes=max_bytes)  # type: ignore[arg-type]
     stages = Stages(Frame(list(batches)), ())  # type: ignore[arg-type]
     return NodeRows(results, node, stages=stages), computed  # type: ignore[arg-type]
 

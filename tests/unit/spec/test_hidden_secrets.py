@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from streamling.cli.failure import chain, render
-from streamling.cli.validate import _entry
+from streamling.cli.validate import problem_entry
 from streamling.clients.http import HttpServer
 from streamling.engine.preparation import check
 from streamling.errors import SCHEMA_NOT_FOUND, InvalidPipeline, StreamlingError
@@ -134,8 +134,8 @@ AFTER = [
 def report(error: BaseException) -> str:
     """Everything that the command line can show of an error."""
     problems: list[Any] = list(error.problems) if isinstance(error, InvalidPipeline) else [error]
-    texts = [render(error, with_trace=True), chain(error), *(json.dumps(_entry("error", p)) for p in problems)]
-    texts += [json.dumps(_entry("error", p), ensure_ascii=False) for p in problems]
+    texts = [render(error, with_trace=True), chain(error), *(json.dumps(problem_entry("error", p)) for p in problems)]
+    texts += [json.dumps(problem_entry("error", p), ensure_ascii=False) for p in problems]
     return "\n".join([*texts, *(chain(p) for p in problems)])
 
 

@@ -10,7 +10,7 @@ import weakref
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from streamling.telemetry.instruments import BOUNDS_MS
+from streamling.telemetry.catalog import BOUNDS_MS
 from streamling.telemetry.metrics import Measurement, MetricKind, Metrics
 
 NODE = {"id": "orders", "topology_node_type": "source"}
@@ -27,7 +27,7 @@ def test_counts_add_up_gauges_keep_the_last_value_and_latencies_are_put_into_buc
     buckets = (2, 1, *[0] * (len(BOUNDS_MS) - 3), 1, 1)
     assert metrics.snapshot() == (
         Measurement("streamling_depth", MetricKind.GAUGE, SERIES, 3),
-        Measurement("streamling_elapsed_compute", MetricKind.LATENCY, SERIES, 7_200_201.5, buckets),
+        Measurement("streamling_elapsed_compute", MetricKind.LATENCY, SERIES, 7_200_201.5, buckets, BOUNDS_MS),
         Measurement("streamling_sent", MetricKind.COUNT, SERIES, 5),
     )
     assert metrics.snapshot() == metrics.snapshot()

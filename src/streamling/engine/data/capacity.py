@@ -93,6 +93,7 @@ class Capacity:
             first_rows=FIRST_ROWS if collects else None,
         )
         self._large = replace(self._small, rows=large)
+        self._sources = sources
         self.max_bytes = limits.bytes * _TOO_LARGE_FACTOR
         """An epoch is too large if the driver has to hold more bytes of one node than this."""
         self._count_cores = count_cores
@@ -115,6 +116,12 @@ class Capacity:
             return caps
         ceiling = int(self._ceiling)
         return replace(caps, bytes=min(caps.bytes, ceiling), large_bytes=min(caps.large_bytes, ceiling))
+
+    def limit_rows(self, rows: int, *, first: int) -> None:
+        """Keep all epochs in the driver, with at most this many rows; the first one with at most `first` per source."""
+        share = max(rows // self._sources, 1)
+        self._small = replace(self._small, rows=share, driver_rows=share, first_rows=first)
+        self._large = self._small
 
     @property
     def starting_workers(self) -> bool:

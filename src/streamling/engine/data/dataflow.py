@@ -16,23 +16,28 @@ from typing import TYPE_CHECKING
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.connector.table import TableBackend
+from streamling.engine.data.dynamic_tables import EpochTables, Tables, add_values
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.lookups.tables import LookupTables
 from streamling.engine.data.origins import Origins, Place
 from streamling.engine.data.reading import find_bad_rows
-from streamling.engine.data.report_book import SELECTION, ReportBook
+from streamling.engine.data.report_book import SELECTION, ReportBook, given_to
 from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.row_accounts import RowAccounts
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
+from streamling.engine.data.steps.driver_joins import driver_joins
 from streamling.engine.data.steps.fill import FillStep
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
-from streamling.engine.data.tables import EpochTables, Tables, add_values
+from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
+from streamling.log_context import log_fields
 from streamling.plan.dynamic_tables import is_filled_after
 from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
@@ -40,6 +45,8 @@ from streamling.plan.planned_node import PlannedNode
 from streamling.retry import Retry
 from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn, EventTimes, event_time_of
+from streamling.telemetry.meters import RowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +69,9 @@ class Dataflow:
         retry: Retry,
         lookups: LookupTables | None = None,
         backends: Mapping[str, TableBackend] = _NO_TABLES,
+        activity: Activity | None = None,
     ) -> None:
+        self._activity = activity or Activity()
         self._session = session
         self._plan = plan
         self._sources = sources
@@ -79,6 +88,9 @@ class Dataflow:
         self._tables = Tables(plan, backends)
         for node in plan.nodes:
             self._add_step(node, sinks)
+        filtered = [id_ for id_, read in self._reads.items() if read.filters]
+        self._accounts = RowAccounts(plan, filtered, self._processes)
+        self._event_columns = self._find_event_columns()
         self._origins = Origins(plan, sources, self._queries, self._reports)
 
     def _add_step(self, node: PlannedNode, sinks: Mapping[str, Sink]) -> None:
@@ -94,11 +106,14 @@ class Dataflow:
             transform = self._transforms[node.ref]
             self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
         elif not is_lookup(node.spec):
-            self._queries[node.id] = QueryStep(node, inputs, self._joined(node))
+            self._queries[node.id] = self._query_step(node, inputs)
 
-    def _joined(self, node: PlannedNode) -> JoinedLookups | None:
+    def _query_step(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> QueryStep:
         lookups = [self._plan.node(ref) for ref in node.lookups]
-        return JoinedLookups(node, lookups, self._lookups) if lookups and self._lookups is not None else None
+        if not lookups or self._lookups is None:
+            return QueryStep(node, inputs)
+        joined = JoinedLookups(node, lookups, self._lookups)
+        return QueryStep(node, inputs, joined, driver_joins(node, inputs, lookups, self._lookups))
 
     def _add_fill(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> None:
         if node.query is None:
@@ -111,6 +126,13 @@ class Dataflow:
             read.read_unfiltered = True
             unfiltered = read.unfiltered_rows
         self._fills[node.id] = FillStep(node, inputs[0], self._queries[node.id], unfiltered)
+
+    def _find_event_columns(self) -> dict[str, EventTimeColumn]:
+        """The columns with event times of rows that Spark makes; readers, processors and writers measure their own."""
+        spark = [node for node in self._plan.nodes if node.id in self._queries or node.id in self._writes]
+        spark += [node for node in self._plan.sources if self._reads[node.id].event_time is None]
+        columns = {node.id: event_time_of(node.spec, node.schema) for node in spark}
+        return {id_: column for id_, column in columns.items() if column is not None}
 
     @property
     def fills_after(self) -> bool:
@@ -134,6 +156,7 @@ class Dataflow:
         *,
         wanted: Sequence[PlannedNode],
         max_bytes: int | None = None,
+        clock: EpochClock | None = None,
     ) -> Results:
         """The rows of all nodes that the wanted sinks need. On return queries are analysed but not computed, and
         processors of this process have run. A step that fails transiently is retried alone. Raises EpochTooLarge."""
@@ -143,8 +166,11 @@ class Dataflow:
         needed = self._upstream([*wanted, *storing, *self._tables.filled])
         large = any(intake.large for intake in intakes.values())
         self._reports.begin(epoch.id)
-        results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes)
+        results = Results(self._session, epoch, self._reports, large=large, max_bytes=max_bytes, clock=clock)
         results.intakes = intakes
+        results.advance = self._activity.advance
+        results.event_columns = self._event_columns
+        results.uncounted = self._accounts.uncounted(needed, large=large)
         results.dynamic_tables = EpochTables(self._tables, partial(self._compute_values, results))
         results.locate = partial(self._locate, results, intakes)
         results.build = partial(self._compute_node, results=results, intakes=intakes, needed=needed)
@@ -153,7 +179,8 @@ class Dataflow:
                 if node.id in self._fills:
                     self._retry(partial(results.dynamic_tables.fill, node), f"node '{node.spec.name}'")
                 elif node.id in needed and node.spec.role is not Role.SINK:
-                    self._add_rows(node, results)
+                    with self._activity.step(f"computing epoch {epoch.number}", node.id):
+                        self._add_rows(node, results)
         except BaseException:
             results.release()
             raise
@@ -250,9 +277,10 @@ class Dataflow:
     ) -> NodeRows:
         losses = Losses(node.spec.name)
         step = partial(self._rows, node, results, intakes, needed)
-        return self._retry(
-            lambda: losses.guard(step, divisible=results.max_bytes is not None), f"node '{node.spec.name}'"
-        )
+        with log_fields(node=node.spec.name):
+            return self._retry(
+                lambda: losses.guard(step, divisible=results.max_bytes is not None), f"node '{node.spec.name}'"
+            )
 
     def _rows(self, node: PlannedNode, results: Results, intakes: Mapping[str, Intake], needed: set[str]) -> NodeRows:
         readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]
@@ -263,7 +291,8 @@ class Dataflow:
             if node.id in self._processes:
                 return self._processes[node.id].rows(results, shared=shared)
             rows = self._queries[node.id].rows(results, shared=shared)
-            if shared and not results.large and any(n.spec.role is not Role.SINK for n in readers):
+            used_twice = shared or node.id in self._event_columns
+            if used_twice and not results.large and any(n.spec.role is not Role.SINK for n in readers):
                 rows.materialize()
             return rows
 
@@ -291,6 +320,27 @@ class Dataflow:
                     report = replace(report, rows=results.row_counts.get(node.id, 0))
                 rejects[node.id] = Rejects(report)
         return rejects
+
+    def row_counts(
+        self, results: Results, rejects: Mapping[str, Rejects], sinks: Mapping[str, int]
+    ) -> dict[str, RowCounts]:
+        """The rows of sources and transforms in an epoch that every sink has. `sinks`: the rows that sinks got."""
+        results.read_observed()
+        out = {self._plan.node(self._plan.node_by_id(id_).inputs[0]).id: rows for id_, rows in sinks.items() if rows}
+        out |= results.row_counts
+        for node in self._plan.nodes:
+            if given := self._reports.of(results.epoch.id, given_to(node.id)):
+                out[node.id] = combine(given.values()).rows
+        out |= {id_: rejects[id_].report.rows for id_ in self._processes if id_ in rejects}
+        read = {id_: rejects[id_].report.rows for id_ in self._reads if id_ in rejects}
+        out |= {id_: rows for id_, rows in read.items() if not self._reads[id_].filters}
+        rejected = {id_: one.report.rejected for id_, one in rejects.items()}
+        return self._accounts.counts(read, out, rejected)
+
+    def event_times(self, results: Results, rejects: Mapping[str, Rejects]) -> dict[str, EventTimes]:
+        """The event times of sources and transforms, and of sinks that drop rows in Java."""
+        reported = {id_: one.report.event_times for id_, one in rejects.items()}
+        return {**results.event_times, **{id_: times for id_, times in reported.items() if times is not None}}
 
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         """Give the transforms the counts of their processors."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from streamling.connector import Projection
-from streamling.engine.data.spark_errors import errors_to_driver
+from streamling.connector import Projection, Source
+from streamling.engine.data.spark_errors import errors_to_driver, spark_errors
+from streamling.engine.process.workers import PythonWorkers
 from streamling.plan.pipeline import Plan
 from streamling.plugin.functions import Call, Udf, registered_functions
 
@@ -45,3 +46,12 @@ def _evaluation(call: Call) -> Callable[..., pa.Array]:
 
     evaluate.__annotations__ = {"columns": pa.Array, "return": pa.Array}
     return evaluate
+
+
+def open_functions(session: SparkSession, plan: Plan, sources: Iterable[Source], workers: PythonWorkers) -> None:
+    """Register the plugin functions that queries call, and start the workers that will compute them."""
+    functions = used_functions(plan, [source.select for source in sources if source.select is not None])
+    with spark_errors(None):
+        register_functions(session, functions)
+    if functions:
+        workers.start_in_background()  # if that fails, the first epoch fails too, and its error says why

@@ -33,6 +33,8 @@ class Intake:
 
     batch_counts: tuple[int, ...] = ()
     """The number of batches of each slice."""
+    read_s: float = 0.0
+    """How long the driver has read them, in seconds."""
 
     @property
     def batches_by_slice(self) -> list[tuple[pa.RecordBatch, ...]]:

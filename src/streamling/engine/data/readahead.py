@@ -24,8 +24,10 @@ from streamling.engine.data.row_size import RowSize
 from streamling.engine.protocol.closing import Buffered, seconds_to_gather
 from streamling.errors import StreamlingError
 from streamling.formats.arrow import arrow_schema
+from streamling.log_context import log_fields
 from streamling.retry import retry
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +41,9 @@ _GATHER_S = 0.05
 _CHECK_S = 0.5
 # How often a paused thread checks whether it may read again.
 _PAUSE_S = 0.05
+# Sources that cannot cut their rows anywhere leave some room. Less than this share of an epoch is not worth an offer,
+# which would be an epoch of a few rows if the last one has just ended.
+_LEAST_ROOM_SHARE = 64
 Result = TypeVar("Result")
 
 
@@ -52,6 +57,7 @@ class _Buffer:
         self.reports: list[Report] = []
         self.rows = 0
         self.bytes = 0
+        self.read_s = 0.0
         self.large: Offer | None = None
         """An offer that the executors will read."""
         self.oldest: float | None = None
@@ -65,6 +71,7 @@ class _Buffer:
             self.reports.append(intake.report)
             self.rows += intake.report.rows
             self.bytes += intake.report.held_bytes
+            self.read_s += intake.read_s
         else:
             self.large = offer
         if self.oldest is None:
@@ -85,6 +92,7 @@ class ReadAhead:
         on_error: OnError = OnError.FAIL,
         note_waiting: Callable[[int], None] = lambda _: None,
         is_paused: Callable[[], bool] = lambda: False,
+        event_time: EventTimeColumn | None = None,
     ) -> None:
         """`note_waiting` gets the number of rows that the source could give immediately after an offer. Nothing is read
         while `is_paused` returns True."""
@@ -94,6 +102,7 @@ class ReadAhead:
         self._owned: frozenset[str] | None = frozenset() if source.capabilities.shared else None
         self._retry_trouble: str | None = None
         self._on_error = on_error
+        self._event_time = event_time
         self._caps = caps
         self._poll_s = poll_s
         self._wake = wake
@@ -114,6 +123,8 @@ class ReadAhead:
         """An epoch is being taken: the thread does not ask for the next offer before that is done."""
         self._finished = False
         self._failure: BaseException | None = None
+        self.reading_since: float | None = None
+        """Since when the source has been asked for rows without an answer. Any thread may read it."""
 
     def _reset(self) -> None:
         self._buffer = _Buffer()
@@ -207,7 +218,7 @@ class ReadAhead:
             elif buffer.reports:
                 report = combine(buffer.reports)
                 slices, batches = _join_slices(buffer.slices, buffer.batches)
-                intake = Intake(slices, batches, report, chunk_rows(report))
+                intake = Intake(slices, batches, report, chunk_rows(report), read_s=buffer.read_s)
             self._buffer = _Buffer()
             self._taking = False
             self._changed.notify_all()
@@ -251,7 +262,9 @@ class ReadAhead:
         if self._first and caps.first_rows is not None:
             limit = min(limit, caps.first_rows)
         rows = limit - self._buffer.rows
-        return self._make_room(rows, caps) if rows > 0 else None
+        if rows <= 0 or (self._buffer.slices and rows < limit // _LEAST_ROOM_SHARE):
+            return None
+        return self._make_room(rows, caps)
 
     def _buffered_bytes(self) -> float:
         """The bytes that are buffered, or those of the results expected from them if that is more."""
@@ -280,11 +293,13 @@ class ReadAhead:
 
     def _run(self) -> None:
         try:
-            while self._step():
-                pass
+            with log_fields(node=self.node):
+                while self._step():
+                    pass
         except BaseException as error:  # the loop raises it
             with self._changed:
                 self._failure = error
+        self.reading_since = None
         self._wake()
 
     def _step(self) -> bool:
@@ -300,7 +315,9 @@ class ReadAhead:
             if paused or room is None:
                 self._changed.wait(_PAUSE_S if paused else None)
                 return True
+        self.reading_since = time.monotonic()
         offer = self._retry(lambda: self.source.offer(room))
+        self.reading_since = None
         if offer is None:
             with self._changed:
                 if self.source.ended:
@@ -317,7 +334,9 @@ class ReadAhead:
         return True
 
     def _buffer_offer(self, offer: Offer) -> None:
+        self.reading_since = time.monotonic()
         intake = self.read(offer, takes_back=self._capabilities.takes_back)
+        self.reading_since = None
         with self._changed:
             self._add(offer, intake)
 
@@ -344,7 +363,7 @@ class ReadAhead:
         for which there is no room."""
         if not offer.slices:
             # All bad rows are kept: the source cannot read them again.
-            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, max_bad_rows=None, event_time=self._event_time)
             batches = tuple(rows.batches(chain(offer.bad_rows, offer.batches)))
             return Intake((), batches, rows.report, chunk_rows(rows.report))
         if offer.rows > self._caps().driver_rows:
@@ -352,13 +371,14 @@ class ReadAhead:
         return self._retry(lambda: self._read(offer.slices, takes_back=takes_back))
 
     def _read(self, slices: tuple[Slice, ...], *, takes_back: bool) -> Intake:
+        began = time.perf_counter()
         kept_slices: list[Slice] = []
         batches: list[pa.RecordBatch] = []
         counts: list[int] = []
         reports: list[Report] = []
         room = self._caps().bytes - self._buffer.bytes if takes_back else math.inf
         for slice_ in slices:
-            rows = BadRowFilter(self.node, self._schema, self._on_error)
+            rows = BadRowFilter(self.node, self._schema, self._on_error, event_time=self._event_time)
             begun = room > 0
             slice_batches = self._read_slice(slice_, rows, room) if begun else []
             room -= rows.held_bytes
@@ -371,12 +391,15 @@ class ReadAhead:
                 kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
         self.source.check_read(kept_slices)
         report = combine(reports)
-        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts))
+        read_s = time.perf_counter() - began
+        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts), read_s)
 
     def _read_slice(self, slice_: Slice, rows: BadRowFilter, room: float) -> list[pa.RecordBatch]:
         """The rows of a slice, up to the first place that its reader reports after the room is used up."""
         batches: list[pa.RecordBatch] = []
         for part in slice_.parts:
+            if self.reading_since is not None:
+                self.reading_since = time.monotonic()
             batches.extend(rows.batches(self._reader.read(part), lambda: rows.held_bytes >= room))
             if rows.stopped:
                 break

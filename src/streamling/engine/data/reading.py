@@ -10,6 +10,7 @@ from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report
 from streamling.engine.protocol.bad_rows import rejection
 from streamling.formats.arrow import cast_batch
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn, EventTimes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,13 @@ class BadRowFilter:
     are collected into a report."""
 
     def __init__(
-        self, node: str, schema: pa.Schema, on_error: OnError, *, max_bad_rows: int | None = MAX_BAD_ROWS
+        self,
+        node: str,
+        schema: pa.Schema,
+        on_error: OnError,
+        *,
+        max_bad_rows: int | None = MAX_BAD_ROWS,
+        event_time: EventTimeColumn | None = None,
     ) -> None:
         """All bad rows are counted, at most `max_bad_rows` of them are kept; None keeps all."""
         self._node = node
@@ -35,6 +42,8 @@ class BadRowFilter:
         self._rejected = 0
         self._bad_rows: list[BadRow] = []
         self._counts: Counter[str] = Counter()
+        self._event_time = event_time
+        self._event_times = EventTimes() if event_time is not None else None
         self.reached: Json = None
         """The last place that the reader has reached."""
         self.stopped = False
@@ -61,6 +70,8 @@ class BadRowFilter:
                 self._rows += batch.num_rows
                 self._bytes += batch.nbytes
                 self.held_bytes += batch.nbytes
+                if self._event_time is not None and self._event_times is not None:
+                    self._event_times += self._event_time.measure(batch)
                 yield batch
 
     def _reject(self, bad: BadRow) -> None:
@@ -73,7 +84,9 @@ class BadRowFilter:
 
     @property
     def report(self) -> Report:
-        return Report(self._rows, self._rejected, tuple(self._bad_rows), dict(self._counts), self._bytes)
+        counts = dict(self._counts)
+        bad_rows = tuple(self._bad_rows)
+        return Report(self._rows, self._rejected, bad_rows, counts, self._bytes, event_times=self._event_times)
 
 
 def find_bad_rows(reader: Reader, parts: Iterable[Json]) -> Iterator[BadRow]:

@@ -21,6 +21,11 @@ SELECTION = -1
 """In place of the number of a part: rows of a source that its reader has read and its filter or columns cannot use."""
 
 
+def given_to(node: str) -> str:
+    """The key of the rows of a node as those who read them have counted them."""
+    return f"rows of {node}"
+
+
 class ReportBook:
     def __init__(self) -> None:
         self._reports: dict[ReportKey, Report] = {}

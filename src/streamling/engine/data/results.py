@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Epoch, Json, Report
+from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.report_book import ReportBook
@@ -18,12 +19,13 @@ from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
+from streamling.telemetry.event_time import EventTimeColumn, EventTimes, from_row
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from streamling.engine.data.tables import EpochTables
+    from streamling.engine.data.dynamic_tables import EpochTables
 
 
 class EpochTooLarge(Exception):
@@ -37,7 +39,14 @@ class Results:
     """The rows of the nodes of one epoch, computed when they are first used."""
 
     def __init__(
-        self, session: SparkSession, epoch: Epoch, reports: ReportBook, *, large: bool, max_bytes: int | None
+        self,
+        session: SparkSession,
+        epoch: Epoch,
+        reports: ReportBook,
+        *,
+        large: bool,
+        max_bytes: int | None,
+        clock: EpochClock | None = None,
     ) -> None:
         """`large`: executors read the epoch. It is too large if this process has to hold more than `max_bytes` of one
         node; None for an epoch that cannot be cut any more."""
@@ -46,6 +55,7 @@ class Results:
         self.large = large
         self.max_bytes = max_bytes
         self.reports = reports
+        self.clock = clock or EpochClock()
         self.row_counts: dict[str, int] = {}
         """Row counts by node; nodes whose rows were computed as part of another query have none."""
         self.collected_bytes = 0
@@ -53,6 +63,8 @@ class Results:
         self._rows: dict[str, NodeRows] = {}
         self.intakes: Mapping[str, Intake] = {}
         """What the sources give to the epoch."""
+        self.advance: Callable[[], object] = lambda: None
+        """Called for every batch that reaches this process."""
         self.build: Callable[[PlannedNode], NodeRows] | None = None
         """Makes the rows of a node anew, from those of its inputs."""
         self.locate: Callable[[PlannedNode, PlannedNode, Collection[int]], Mapping[int, Mapping[str, Json]]] | None = (
@@ -66,6 +78,12 @@ class Results:
         """By query and lookup: the rows of the lookup that the query may need."""
         self._dynamic_tables: EpochTables | None = None
         self._persisted: list[DataFrame] = []
+        self.uncounted: frozenset[str] = frozenset()
+        """The nodes whose rows Spark has to count."""
+        self._executed: list[DataFrame] = []
+        self.event_columns: Mapping[str, EventTimeColumn] = {}
+        """By node: the columns with event times that are measured here, not by a reader or a processor."""
+        self.event_times: dict[str, EventTimes] = {}
 
     @property
     def dynamic_tables(self) -> EpochTables:
@@ -110,6 +128,37 @@ class Results:
             for bad, number in zip(bad_rows, numbers, strict=True)
         )
 
+    def observe(self, node: str, frame: DataFrame) -> DataFrame:
+        """The frame; Spark counts its rows and measures their event times if nothing else does."""
+        column = self.event_columns.get(node)
+        if column is not None and self.large:
+            times = frame.schema[column.name].dataType.typeName().startswith("timestamp")
+            first, *more = column.aggregates(times)
+            frame = frame.observe(f"event time of {node}", first, *more)
+        if node not in self.uncounted:
+            return frame
+        from pyspark.sql.functions import count, lit
+
+        return frame.observe(f"rows of {node}", count(lit(1)).alias("rows"))
+
+    def note_execution(self, frame: DataFrame) -> None:
+        """A frame has been computed: it knows what was counted on the way."""
+        if self.uncounted or (self.large and self.event_columns):
+            self._executed.append(frame)
+
+    def read_observed(self) -> None:
+        """Add what Spark has counted to `row_counts`."""
+        for frame in self._executed:
+            observed = frame._jdf.queryExecution().observedMetrics()
+            for node in self.uncounted:
+                found = observed.get(f"rows of {node}")
+                if found.isDefined():
+                    self.row_counts[node] = int(found.get().getLong(0))
+            for node in self.event_columns:
+                found = observed.get(f"event time of {node}")
+                if found.isDefined():
+                    self.event_times[node] = from_row(found.get())
+
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
         return self._persisted[-1]
@@ -130,6 +179,7 @@ class Results:
         self.build = None
         self.locate = None
         self._persisted.clear()
+        self._executed.clear()
         self._dynamic_tables = None
         self.reports.forget(self.epoch.id)
 
@@ -153,7 +203,9 @@ class NodeRows:
         chunk_rows: int = 0,
         shared: bool = False,
         unrepeatable: bool = False,
+        counted: bool = True,
     ) -> None:
+        """`counted`: they are what the node gives, not what its filter gets."""
         self.node = node
         self.schema = schema or node.schema
         """The node's own schema; for a source, the columns that other nodes read."""
@@ -164,9 +216,13 @@ class NodeRows:
         self._frame = frame
         self._table = table
         self._chunk_rows = chunk_rows
+        self.last_batch: pa.RecordBatch | None = None
+        """The last batch that a reader in this process has got."""
         self._lock = threading.Lock()
+        self._counted = counted
         if table is not None:
-            results.row_counts[node.id] = table.num_rows
+            self._note_rows(table.num_rows)
+            self._measure(table)
 
     @property
     def stages(self) -> Stages | None:
@@ -191,12 +247,18 @@ class NodeRows:
 
     def compute(self) -> None:
         """Let the executors compute the rows now."""
-        with spark_errors(self.node.spec.name):
+        with spark_errors(self.node.spec.name), self._results.clock.computing(self.node.id):
             self.frame.write.format("noop").mode("overwrite").save()
+            self._results.note_execution(self.frame)
 
     @property
     def in_process(self) -> bool:
         return self._table is not None
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a partition of the frame, if it is made of a table."""
+        return self._chunk_rows
 
     def batches(self, *, limited: bool = True) -> Iterator[pa.RecordBatch]:
         """The rows in this process, in order. Raises EpochTooLarge, unless they need not be held: `limited=False`."""
@@ -207,8 +269,10 @@ class NodeRows:
             size += batch.nbytes
             if limited:
                 self._check(size)
-            yield cast_batch(batch, schema, name)
-        self._results.row_counts[self.node.id] = rows
+            self._results.advance()
+            self.last_batch = cast_batch(batch, schema, name)
+            yield self.last_batch
+        self._note_rows(rows)
         self._results.collected_bytes = max(self._results.collected_bytes, size)
 
     def _raw_batches(self) -> Iterator[pa.RecordBatch]:
@@ -217,7 +281,9 @@ class NodeRows:
             frame = self.frame if stages is None else stages.packed(self.schema)
             with spark_errors(self.node.spec.name):
                 batches = self._check_result(lambda: stream(frame))
-                yield from batches if stages is None else unpack(batches, self.schema)
+                rows = batches if stages is None else unpack(batches, self.schema)
+                yield from self._results.clock.while_computed(self.node.id, rows)
+            self._results.note_execution(frame)
             return
         yield from self.table().to_batches()
 
@@ -226,10 +292,21 @@ class NodeRows:
         frame = self.frame if self._table is None else None
         with self._lock:
             if self._table is None and frame is not None:
-                with spark_errors(self.node.spec.name):
+                with spark_errors(self.node.spec.name), self._results.clock.computing(self.node.id):
                     (self._table,) = self._check_result(lambda: iter([collect(frame)]))
-                self._results.row_counts[self.node.id] = self._table.num_rows
+                self._results.note_execution(frame)
+                self._note_rows(self._table.num_rows)
+                self._measure(self._table)
             return self._table
+
+    def _measure(self, table: pa.Table) -> None:
+        column = self._results.event_columns.get(self.node.id)
+        if column is not None and self._counted and not self._results.large and column.name in table.column_names:
+            self._results.event_times[self.node.id] = column.measure(table)
+
+    def _note_rows(self, rows: int) -> None:
+        if self._counted:
+            self._results.row_counts[self.node.id] = rows
 
     def materialize(self) -> None:
         """Compute a small epoch's rows now, so that every reader uses the same ones."""

@@ -92,6 +92,21 @@ def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
             yield from batches
 
 
+def count_rows(frame: DataFrame) -> int:
+    """Compute all columns of a frame, drop them, and return the number of rows."""
+    _set_session_properties(frame.sparkSession.sparkContext)
+    execution = frame._jdf.queryExecution()
+    execution.executedPlan().resetMetrics()
+    return int(execution.toRdd().count())
+
+
+def _set_session_properties(context: Any) -> None:
+    """For jobs that are not SQL executions: their tasks see the settings of the session only as properties of the
+    thread."""
+    for name, value in SESSION_SETTINGS.items():
+        context.setLocalProperty(name, value)
+
+
 class _Partitions:
     """The partitions of a frame, as Arrow batches."""
 
@@ -99,6 +114,7 @@ class _Partitions:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._context: Any = frame.sparkSession.sparkContext
+        frame._jdf.queryExecution().executedPlan().resetMetrics()  # it may be computed again after a failure
         self._rdd = frame._jdf.toArrowBatchRdd().toJavaRDD()
         self._schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
         self.count: int = self._rdd.getNumPartitions()
@@ -109,9 +125,7 @@ class _Partitions:
         from pyspark.util import _load_from_socket
 
         context = self._context
-        # This is not an SQL execution, so tasks see the settings of the session only as properties of the thread.
-        for name, value in SESSION_SETTINGS.items():
-            context.setLocalProperty(name, value)
+        _set_session_properties(context)
         partitions = context._jvm.java.util.ArrayList()
         for number in numbers:
             partitions.add(number)

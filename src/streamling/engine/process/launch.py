@@ -20,7 +20,11 @@ from streamling.engine.process.signals import listen
 from streamling.errors import StreamlingError
 from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
 
+# The compiler that optimizes pays off only in runs of minutes.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 TRAIN_VARIABLE = "STREAMLING_TRAIN_ARCHIVE"
+# Options that make no difference to the JVM.
+_HARMLESS = ("-q", "--quiet", "--traceback", "--node", "--rows", "--seconds", "--format")
 _early: Jvm | None = None
 
 
@@ -37,19 +41,21 @@ def launch(conf: Mapping[str, str], *, verbose: bool) -> Jvm:
     return Jvm.launch(java, conf, archive=find_archive(java), verbose=verbose)
 
 
-def launch_early(arguments: Sequence[str]) -> None:
-    """Launch for `streamling run` with these arguments, unless a setting could require another JVM than the default.
+def launch_early(arguments: Sequence[str], *, quick: bool = False) -> None:
+    """Launch for a command with these arguments, unless a setting could require another JVM than the default. `quick`:
+    for a short run.
 
     If the run then does not start, the JVM ends with this process.
     """
     global _early
-    plain = all(not argument.startswith("-") or argument in ("-q", "--quiet", "--traceback") for argument in arguments)
+    plain = all(not argument.startswith("-") or argument.split("=")[0] in _HARMLESS for argument in arguments)
     configured = any(Path(f"{DEFAULT_NAME}{suffix}").exists() for suffix in SUFFIXES)
     named = any(name.upper().startswith("STREAMLING__SPARK") for name in os.environ)
     if plain and not configured and not named and TRAIN_VARIABLE not in os.environ:
         listen()  # from now on, so that a signal before the run starts is not lost
         try:
-            _early = launch(spark_conf({}), verbose=False)
+            java = {"spark.driver.extraJavaOptions": QUICK_JAVA} if quick else {}
+            _early = launch(spark_conf(java), verbose=False)
         except StreamlingError:
             return  # the run fails with the same error and reports it
 

@@ -21,8 +21,6 @@ from streamling.letters.letter import Letter, LetterBatch, RejectStage
 from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline.options import OnError
-from streamling.telemetry.labels import node_labels
-from streamling.telemetry.metrics import Recording
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +60,12 @@ class BadRows:
         application: str,
         progress: Progress,
         stores: Mapping[str, LetterStore],
-        metrics: Recording | None = None,
     ) -> None:
         """`stores`: by node, for those with `on_error: dead_letter`."""
         self._application = application
         self._progress = progress
         self._nodes = {n.id: n.spec for n in plan.nodes}
         self._stores = stores
-        self._metrics = metrics
         self._uncounted: Counter[tuple[str, RejectStage, str]] = Counter()
         """Rows by node, stage and reason, of an epoch that is not finalized."""
         self._warnings = {id_: _Warnings(node.name) for id_, node in self._nodes.items()}
@@ -114,12 +110,15 @@ class BadRows:
         """`reasons` may be those of other than `rejected` rows: the last one stands for the difference."""
         if not rejected:
             return
-        self._progress.count_rows(node, rejected=rejected)
         last = next(reversed(reasons), "")
         if (missing := rejected - reasons.total()) < 0:
             reasons, missing = Counter(), rejected
         for reason, count in (reasons + Counter({last: missing})).items():
             self._uncounted[node, stage, reason] += count
+
+    def rejected(self, node: str) -> int:
+        """The bad rows of a node in the epoch that is not finalized."""
+        return sum(count for (of, _, _), count in self._uncounted.items() if of == node)
 
     def begin(self) -> None:
         """An epoch begins, or begins anew."""
@@ -129,9 +128,7 @@ class BadRows:
         """The epoch is finalized: its bad rows are not counted again."""
         for (node, stage, reason), count in self._uncounted.items():
             name = "rows_dead_lettered" if node in self._stores else "rows_skipped"
-            if self._metrics is not None:
-                tags = {"stage": stage.value, "reason": reason}
-                self._metrics.count(name, count, {**tags, **node_labels(self._nodes[node])})
+            self._progress.meter(node).reject(name, count, stage=stage.value, reason=reason)
         self._uncounted.clear()
 
     def store_letters(self, epoch: Epoch, node: str, stage: RejectStage, rows: Iterator[BadRow]) -> int:

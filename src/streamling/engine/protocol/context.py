@@ -14,6 +14,7 @@ from streamling.engine.data.capacity import Capacity
 from streamling.engine.data.lookups.tables import LookupTables
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.pending import Journal
 from streamling.retry import retry
@@ -45,6 +46,10 @@ class RunContext:
     """The lookups of the run, if it has any."""
     same_rows: bool = False
     """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
+    acknowledges: bool = True
+    """Whether sources and transforms hear of finalized epochs. If not, nothing outside of the process moves on."""
+    activity: Activity = field(default_factory=Activity)
+    """What the run is doing now."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))
     """The ids that this process has made, the latest last."""
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Report, Sink, WaitsForOthers
+from streamling.connector.reports import sum_event_times
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.process.stop import StopRequest
+from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.bad_rows import BadRows, RejectStreak
 from streamling.engine.protocol.lanes import make_lanes
 from streamling.engine.protocol.losses import Losses
-from streamling.engine.protocol.progress import Progress
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
 from streamling.letters.letter import RejectStage
+from streamling.log_context import log_fields
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
+from streamling.spec.settings import Settings
+from streamling.telemetry.event_time import EventTimes
 from streamling.testing.crash import crash_point
 
 if TYPE_CHECKING:
@@ -37,6 +41,27 @@ _REMIND_S = 10.0
 _OVERDUE_S = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """The rows of one epoch at one sink."""
+
+    offered: int
+    """Rows that were read for the epoch."""
+    arrived: int
+    """Rows that the writers have accepted."""
+    written: int
+    """Rows that the target has because of them."""
+    skipped: int = 0
+    """Rows that the target has refused and that were dropped."""
+    rejected: int = 0
+    """Rows that the sink rejects."""
+    event_times: EventTimes | None = None
+
+    @property
+    def rows_in(self) -> int:
+        return self.arrived + self.skipped + self.rejected
+
+
 @dataclass(slots=True, eq=False)
 class Outlet:
     """A sink in a run: the node, the connector, and what it has written so far."""
@@ -44,6 +69,8 @@ class Outlet:
     node: PlannedNode
     sink: Sink
     limit: int | None
+    flushed: Flushed | None = None
+    """What it has committed of an epoch that is not finalized."""
     written: int = 0
     arrived: int = 0
     offered: int = 0
@@ -74,6 +101,16 @@ class Outlet:
         """What keeps the sink from making progress now."""
         return self.retry_trouble or self.sink.trouble()
 
+    def finalized(self) -> Flushed | None:
+        """The epoch is finalized: count what the sink has committed of it, once."""
+        flushed, self.flushed = self.flushed, None
+        if flushed is not None:
+            self.written += flushed.written
+            self.arrived += flushed.arrived
+            self.skipped += flushed.skipped
+            self.offered += flushed.offered
+        return flushed
+
     def note_trouble(self, trouble: str | None) -> None:
         self.retry_trouble = trouble
 
@@ -85,14 +122,16 @@ class Delivery:
         dataflow: Dataflow,
         outlets: Sequence[Outlet],
         stop: StopRequest,
-        progress: Progress,
         bad_rows: BadRows,
         max_same_rejects: int,
+        note_overdue: Callable[[], object] = lambda: None,
+        activity: Activity | None = None,
     ) -> None:
         self._session = session
+        self._activity = activity or Activity()
         self._dataflow = dataflow
         self._stop = stop
-        self._progress = progress
+        self._note_overdue = note_overdue
         self._bad_rows = bad_rows
         self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
         self._lanes = make_lanes(outlets)
@@ -130,6 +169,7 @@ class Delivery:
                 log.warning("epoch %d is waiting for sinks: %s", epoch.number, names)
             if not overdue and time.monotonic() - began > _OVERDUE_S:
                 overdue = True
+                self._note_overdue()
                 log.warning("epoch %d has been open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
             raise gravest(failures)
@@ -146,7 +186,9 @@ class Delivery:
             postponed: list[Outlet] = []
             for outlet in waiting:
                 try:
-                    self._deliver_one(outlet, results, final=final and not failures)
+                    fields = log_fields(node=outlet.name, epoch=results.epoch.number)
+                    with fields, results.clock.flushing(outlet.node.id):
+                        self._deliver_one(outlet, results, final=final and not failures)
                 except WaitsForOthers as error:
                     log.debug("sink %s waits for other sinks: %s", outlet.name, error)
                     postponed.append(outlet)
@@ -190,18 +232,17 @@ class Delivery:
             context = self._session.sparkContext
             context.setLocalProperty("spark.scheduler.pool", node.id)
             context.setJobGroup(f"epoch {epoch.number}", f"epoch {epoch.number} {outlet.name}", True)
-        reports = self._write(outlet, results, exclusions, final=final)
+        with self._activity.step(f"writing epoch {epoch.number}", node.id):
+            reports = self._write(outlet, results, exclusions, final=final)
         crash_point("before-commit", node.ref)
-        written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
+        with self._activity.step(f"committing epoch {epoch.number}", node.id):
+            written, arrived = outlet.sink.commit(epoch, reports), sum(report.rows for report in reports)
         self._streaks[node.id].add(arrived, outlet.bad_rows)
-        outlet.written += written
-        outlet.arrived += arrived
         skipped = sum(report.skipped for report in reports)
-        outlet.skipped += skipped
-        rows_in = arrived + skipped + len(outlet.bad_rows)
-        self._progress.count_rows(node.id, rows_in=rows_in, rows_out=written, rejected=skipped)
-        outlet.offered += epoch.rows
+        event_times = sum_event_times(report.event_times for report in reports)
+        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows), event_times)
         outlet.delivered = epoch.id
+        results.clock.note_commit(node.id)
         crash_point("after-commit", node.ref)
 
     def _write(self, outlet: Outlet, results: Results, exclusions: Exclusions, *, final: bool) -> list[Report]:
@@ -242,3 +283,11 @@ def gravest(failures: Sequence[BaseException]) -> BaseException:
     too_large = [error for error in failures if isinstance(error, EpochTooLarge)]
     permanent = [error for error in failures if isinstance(error, Fenced) or not isinstance(error, TransientError)]
     return ([error for error in permanent if error not in too_large] or too_large or list(failures))[0]
+
+
+def record_limit(sink: Sink, settings: Settings) -> int | None:
+    """The record limit: the sink's own, else the application's."""
+    capabilities = sink.capabilities
+    if capabilities.observer:
+        return None
+    return capabilities.record_limit if capabilities.record_limit is not None else settings.num_records_before_stop

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from streamling.connector import Lookup, Placement, Sink, SinkCapabilities, Source, kinds
 from streamling.connector.table import TableBackend
+from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.spec.settings import Settings
 
@@ -35,6 +37,25 @@ def facts_of(node: PlannedNode, settings: Settings) -> NodeFacts:
         return NodeFacts(both if connector.capabilities.replayable else "on the driver")
     place = both if connector.capabilities.placement is Placement.ANY else "on the driver"
     return NodeFacts(place, _delivery(connector.capabilities) if isinstance(connector, Sink) else None)
+
+
+def describe(plan: Plan, node: PlannedNode, facts: NodeFacts) -> dict[str, Any]:
+    """A node for programs: what it reads, its key, its columns and its facts."""
+    columns = node.columns
+    return {
+        "name": node.spec.name,
+        "role": node.spec.role.value,
+        "type": node.spec.type,
+        "reads": [plan.node(ref).spec.name for ref in node.inputs],
+        "asks": [plan.dynamic_table(ref).spec.name for ref in node.asks],
+        "joins": [plan.node(ref).spec.name for ref in node.lookups],
+        "primary_key": list(node.primary_key),
+        "delivery": facts.delivery,
+        "runs": facts.runs,
+        "columns": None
+        if columns is None
+        else [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in columns],
+    }
 
 
 def _delivery(capabilities: SinkCapabilities) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from streamling.connector import Epoch
 from streamling.engine.data.intake import Intake
+from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.process.memory import keep_memory, rare_collections
 from streamling.engine.protocol.closing import Buffered, Timing, closes, wait_seconds
@@ -43,6 +44,8 @@ class EpochLoop:
         self._recovery = Recovery(context, steps)
         self._last_epoch = 0.0
         """When the last epoch began."""
+        self.idle = False
+        """Whether it waits for rows, and none are buffered. Any thread may read it."""
 
     @property
     def epochs(self) -> int:
@@ -58,20 +61,26 @@ class EpochLoop:
         """Run until all input is delivered or a stop is requested. The first error ends it."""
         keep_memory()
         with rare_collections():  # the steps collect after some epochs
-            self._recovery.resume(self._context.sources)
+            self._resume(self._context.sources)
             while self._run_next():
                 pass  # nothing refers to the rows of the epoch any more
 
+    def _resume(self, sources: Sequence[ReadAhead]) -> None:
+        with self._context.activity.step("recovering the positions of the sources"):
+            self._recovery.resume(sources)
+
     def _run_next(self) -> bool:
         """Run the next epoch from its first step to its last; False when the run is over."""
+        began = time.monotonic()
         next_epoch = self._next()  # 1
         if next_epoch is None:
             return False
         epoch, intakes = next_epoch
         try:
-            self._steps.run(epoch, intakes, self._max_bytes(epoch))
+            self._steps.run(epoch, intakes, self._max_bytes(epoch), waited_s=time.monotonic() - began)
         except Fenced as fenced:
-            self._recovery.handle_takeover(epoch, fenced)
+            with self._context.activity.step("recovering after a takeover by another process"):
+                self._recovery.handle_takeover(epoch, fenced)
         except EpochTooLarge as error:
             self._recovery.cut_smaller(epoch, error)
         return True
@@ -88,7 +97,7 @@ class EpochLoop:
             if self._context.stop.requested or any(o.limit_reached for o in self._context.outlets):
                 return self._last_rows()
             if self._recovery.assignment_changed():
-                self._recovery.resume([source for source in self._context.sources if source.assignment_changed])
+                self._resume([source for source in self._context.sources if source.assignment_changed])
             buffered = _combine([source.buffered() for source in self._context.sources])
             policies = [(policy, o.share) for o in self._context.outlets if (policy := o.sink.capabilities.batch)]
             policies += [(policy, 1.0) for policy in self._context.transform_policies]
@@ -101,12 +110,15 @@ class EpochLoop:
                 return self._take(only_read=False)
             if all(source.finished for source in self._context.sources):
                 return None
+            self.idle = not buffered.rows
             self._context.stop.wakeup.wait(wait_seconds(buffered, policies, timing))
+            self.idle = False
 
     def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Intake]]:
         self._last_epoch = time.monotonic()
-        number = ask_state(self._context.journal.next_number)
-        by_node = {source.node: source.take(number, only_read=only_read) for source in self._context.sources}
+        with self._context.activity.step("beginning an epoch"):
+            number = ask_state(self._context.journal.next_number)
+            by_node = {source.node: source.take(number, only_read=only_read) for source in self._context.sources}
         intakes = {node: intake for node, intake in by_node.items() if intake is not None}
         return self._make_epoch(number, intakes), intakes
 

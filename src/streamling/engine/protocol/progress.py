@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from streamling.connector import Extent
+from streamling.engine.protocol.activity import Activity
+from streamling.engine.protocol.epoch_times import EpochTimes
 from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
 from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
+from streamling.spec.places import place_of
+from streamling.telemetry.labels import node_labels
+from streamling.telemetry.meters import NodeMeter
+from streamling.telemetry.metrics import Metrics
+
+# Enough for a dashboard to show where time goes.
+_KEPT_EPOCHS = 100
 
 
 class HasTrouble(Protocol):
@@ -42,7 +53,7 @@ class NodeProgress:
     """Bad rows that were skipped or became dead letters."""
     extent: Extent | None = None
     trouble: str | None = None
-    """Why a source or a sink makes no progress now."""
+    """Why a source or a sink makes no progress now, without secrets."""
 
     @property
     def throughput(self) -> int | None:
@@ -73,7 +84,7 @@ class Snapshot:
     @property
     def troubles(self) -> tuple[str, ...]:
         """The current troubles, one line per node; empty if the run is healthy."""
-        return tuple(mask_text(f"{node.name}: {node.trouble}") for node in self.nodes if node.trouble)
+        return tuple(f"{node.name}: {node.trouble}" for node in self.nodes if node.trouble)
 
 
 class Progress:
@@ -84,22 +95,25 @@ class Progress:
         self._began = time.monotonic()
         self._started: float | None = None
         self._phase = Phase.STARTING
-        self._nodes: dict[str, NodeProgress] = {}
+        self._meters: dict[str, NodeMeter] = {}
         self._plan: Plan | None = None
-        self._inputs: dict[str, tuple[str, ...]] = {}
         self._extents: Mapping[str, Callable[[], Extent | None]] = {}
         self._troubled: Mapping[str, HasTrouble] = {}
+        self._reading: Mapping[str, Callable[[], float | None]] = {}
         self._bounded = False
+        self._failure: BaseException | None = None
+        self.activity = Activity()
+        """What the run is doing now."""
         self._epochs = 0
         self._rows = 0
-        self._last_epoch_ms: float | None = None
+        self._last_epochs: deque[EpochTimes] = deque(maxlen=_KEPT_EPOCHS)
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            troubles = {id_: troubled.trouble for id_, troubled in self._troubled.items()}
+            troubles = {id_: mask_text(text) for id_, one in self._troubled.items() if (text := one.trouble)}
             nodes = tuple(
-                replace(node, extent=self._extents[id_]() if id_ in self._extents else None, trouble=troubles.get(id_))
-                for id_, node in self._nodes.items()
+                self._node(node, self._meters[node.id], troubles.get(node.id))
+                for node in (self._plan.nodes if self._plan is not None else ())
             )
             now = time.monotonic()
             return Snapshot(
@@ -107,25 +121,58 @@ class Progress:
                 nodes=nodes,
                 epochs=self._epochs,
                 rows=self._rows,
-                last_epoch_ms=self._last_epoch_ms,
+                last_epoch_ms=self._last_epochs[-1].total_ms if self._last_epochs else None,
                 seconds=now - self._began,
                 start_seconds=(self._started or now) - self._began,
                 bounded=self._bounded,
             )
+
+    def _node(self, node: PlannedNode, meter: NodeMeter, trouble: str | None) -> NodeProgress:
+        extent = self._extents[node.id]() if node.id in self._extents else None
+        counts = (meter.rows_in, meter.rows_out, meter.rejected)
+        return NodeProgress(node.spec.name, node.spec.role, node.spec.type, *counts, extent, trouble)
+
+    def epochs(self) -> tuple[EpochTimes, ...]:
+        """The latest finalized epochs, at most 100, the newest last."""
+        with self._lock:
+            return tuple(self._last_epochs)
 
     @property
     def plan(self) -> Plan | None:
         """The plan of the run, once it is known."""
         return self._plan
 
+    @property
+    def lookups(self) -> frozenset[str]:
+        """The names of the lookups of the plan."""
+        return frozenset(node.spec.name for node in self._plan.lookups) if self._plan is not None else frozenset()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first error that has ended the run."""
+        return self._failure
+
+    def places(self) -> dict[str, str]:
+        """Where the rows of a node come from or go to, by node name; empty where there is no such place."""
+        return {node.spec.name: place_of(node.spec) or "" for node in self._plan.nodes} if self._plan else {}
+
+    def node_name(self, id_: str) -> str:
+        nodes = self._plan.nodes if self._plan is not None else ()
+        return next((node.spec.name for node in nodes if node.id == id_), id_)
+
+    def reading_since(self) -> dict[str, float]:
+        """The sources that are reading now, by name, and since when, on the monotonic clock."""
+        with self._lock:
+            since = {self.node_name(id_): began() for id_, began in self._reading.items()}
+        return {name: began for name, began in since.items() if began is not None}
+
     # The engine's side
 
-    def set_plan(self, plan: Plan) -> None:
+    def set_plan(self, plan: Plan, metrics: Metrics | None = None) -> None:
         """Set the nodes; all counts start at zero."""
         with self._lock:
             self._plan = plan
-            self._nodes = {n.id: NodeProgress(n.spec.name, n.spec.role, n.spec.type) for n in plan.nodes}
-            self._inputs = {n.id: n.inputs for n in plan.nodes}
+            self._meters = {node.id: NodeMeter(node_labels(node.spec), metrics) for node in plan.nodes}
 
     def set_running(
         self,
@@ -133,13 +180,21 @@ class Progress:
         troubled: Mapping[str, HasTrouble],
         *,
         bounded: bool,
+        reading: Mapping[str, Callable[[], float | None]] | None = None,
     ) -> None:
+        """`reading`: by source, since when it has been reading without a result; None if it is not reading now."""
         with self._lock:
+            self._reading = reading or {}
             self._phase = Phase.RUNNING
             self._started = time.monotonic()
             self._bounded = bounded
             self._extents = extents
             self._troubled = troubled
+
+    def set_failure(self, error: BaseException) -> None:
+        """Note an error that ends the run; only the first one counts."""
+        with self._lock:
+            self._failure = self._failure or error
 
     def set_stopping(self) -> None:
         with self._lock:
@@ -149,33 +204,13 @@ class Progress:
         with self._lock:
             self._phase = Phase.DONE
 
-    def count_node_rows(self, counts: Mapping[str, int]) -> None:
-        """Count the rows that sources and transforms have given in an epoch, as far as they are known."""
-        with self._lock:
-            for id_, node in self._nodes.items():
-                if node.role is Role.SINK:
-                    continue
-                inputs = [counts.get(input_, 0) for input_ in self._inputs[id_]]
-                if id_ in counts:
-                    node = replace(node, rows_out=(node.rows_out or 0) + counts[id_])
-                if inputs:
-                    node = replace(node, rows_in=(node.rows_in or 0) + sum(inputs))
-                self._nodes[id_] = node
+    def meter(self, id_: str) -> NodeMeter:
+        """The meter of a node, which the engine counts with."""
+        return self._meters[id_]
 
-    def count_rows(self, id_: str, *, rows_in: int = 0, rows_out: int = 0, rejected: int = 0) -> None:
-        """Count rows that a sink got and wrote, and bad rows of any node."""
-        with self._lock:
-            node = self._nodes[id_]
-            self._nodes[id_] = replace(
-                node,
-                rows_in=(node.rows_in or 0) + rows_in if node.role is Role.SINK else node.rows_in,
-                rows_out=(node.rows_out or 0) + rows_out if node.role is Role.SINK else node.rows_out,
-                rejected=node.rejected + rejected,
-            )
-
-    def count_epoch(self, rows: int, milliseconds: float) -> None:
+    def count_epoch(self, times: EpochTimes) -> None:
         """Count an epoch that was finalized."""
         with self._lock:
             self._epochs += 1
-            self._rows += rows
-            self._last_epoch_ms = milliseconds
+            self._rows += times.rows
+            self._last_epochs.append(times)

@@ -15,6 +15,7 @@ from streamling.plan.sql.epoch import ITEM, ITEM_NUMBER, ROW_NUMBER, number_rows
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.origin import offset_of
 from streamling.plan.sql.scope import column_value, name_of
+from streamling.plan.sql.shapes import table_name
 from streamling.plan.sql.values import MONTHS, Refusal, Value, identifier
 from streamling.plan.types import OPERATION_COLUMN
 
@@ -120,6 +121,15 @@ def _value(node: exp.Expr, compiler: Compiler) -> Value:
         types = ", ".join(str(argument.type) for argument in arguments) or "no argument"
         raise Refusal(f"`unnest(list)` does not accept {types}")
     return Value(f"explode({arguments[0].text})", arguments[0].type.item)
+
+
+def multiplies_rows(tree: exp.Expr) -> bool:
+    """Whether a query may make several rows of one: by `unnest`, or because it reads a table twice. One with common
+    table expressions may, for all that is known."""
+    if tree.find(exp.With) is not None or any(map(is_unnest, tree.find_all(exp.Anonymous))):
+        return True
+    streams = [table_name(table) for table in tree.find_all(exp.Table) if not isinstance(table.parent, exp.Join)]
+    return len(streams) != len(set(streams))
 
 
 def is_unnest(node: exp.Expr) -> bool:

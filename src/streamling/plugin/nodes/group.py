@@ -70,7 +70,7 @@ class InstanceGroup:
 
     def _recorder_for(self, runtime: Runtime | None) -> Recorder:
         labels = node_labels(self._node)
-        return Recorder(runtime.metrics, labels) if runtime else Recorder(Metrics(), labels)
+        return Recorder(runtime.metrics, labels, runtime.set_labels) if runtime else Recorder(Metrics(), labels)
 
     def _instance(self, index: int) -> Instance:
         from streamling.formats.exchange import exchange_schema
@@ -95,7 +95,8 @@ class InstanceGroup:
 
 def set_labels(recorder: Recorder, node: NodeSpec, own: Mapping[str, object]) -> None:
     """Record metrics with the labels of the node and those of its plugin."""
-    recorder.labels, warnings = plugin_node_labels(node, own)
+    labels, warnings = plugin_node_labels(node, own)
+    recorder.use_labels(labels)
     for warning in warnings:
         log.warning("%s", warning)
 

@@ -76,7 +76,7 @@ class StatelessTransform(Transform):
         return self._processor
 
     def attach(self, runtime: Runtime) -> None:
-        self._recorder = Recorder(runtime.metrics, node_labels(self._node))
+        self._recorder = Recorder(runtime.metrics, node_labels(self._node), runtime.set_labels)
 
     def count(self, counts: Mapping[str, int]) -> None:
         for series, count in counts.items():

@@ -6,7 +6,6 @@ that is replayed after a crash delivers its rows again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -39,9 +38,7 @@ class PluginSink(RowReceiver, Sink):
         group, rows = self.group, 0
         bad: list[BadRow] = []
         for batch in rebatch(batches, self.batch_rows):
-            began = time.monotonic()
             process(group.instances, self.deal(batch), bad)
-            group.recorder.record_latency("elapsed_compute", (time.monotonic() - began) * 1000)
             rows += batch.num_rows
             if bad and self._options.on_error is OnError.FAIL:
                 break  # this ends the run; the plugin should not see more

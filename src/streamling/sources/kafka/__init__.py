@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -43,6 +43,7 @@ from streamling.sources.kafka.control import ControlOptions
 from streamling.sources.kafka.data_format import DataFormat, Envelope, raw_columns
 from streamling.sources.kafka.payload import AvroPayload, DeclaredPayload, Payload, PayloadForm
 from streamling.sources.kafka.source import KafkaSource
+from streamling.sources.kafka.starts import NEWEST
 from streamling.sources.kafka.topic_reading import TopicReading
 from streamling.spec.duration import Duration
 from streamling.spec.faults import did_you_mean, invalid_value, missing_field, wrong_type
@@ -134,6 +135,8 @@ class ReadsTopic(Options):
 
 
 _NESTED = ("list", "map", "struct")
+# Messages per partition that a preview of a source with `starting_offsets: latest` begins with.
+_PREVIEWED = 100
 
 
 class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
@@ -211,6 +214,12 @@ class KafkaSourceOptions(ReadsTopic, Keyed, SourceOptions):
         if include and duplicates:
             raise invalid_value(f"adds the column '{duplicates[0]}', which 'schema' declares too")
         return include
+
+    def for_preview(self) -> Self:
+        """Rows are shown as soon as they arrive; with `latest`, the newest messages that are there are shown too."""
+        start = f"{NEWEST}{_PREVIEWED}" if self.starting_offsets == "latest" else self.starting_offsets
+        changes = {"starting_offsets": start, "batch_size": None, "batch_flush_interval": None}
+        return super().for_preview().model_copy(update=changes)
 
     @property
     def batch_limits(self) -> BatchLimits:

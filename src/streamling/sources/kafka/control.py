@@ -13,6 +13,7 @@ from streamling.clients.kafka import Broker
 from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
 from streamling.retry import retry
 from streamling.sources.kafka.group_members import GroupMembers, MemberLabel
+from streamling.sources.kafka.group_watch import GroupWatch
 from streamling.sources.kafka.membership import Membership
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from streamling.telemetry.metrics import Metrics
@@ -29,7 +30,8 @@ _TOPIC_S = 10.0
 # A revoked partition is released when no epoch has rows of it. An epoch that takes longer than this is fenced, and the
 # next owner reads its rows again.
 _RELEASE_S = 30.0
-# Warn if the group has assigned no partition for this long.
+# How often a process without partitions finds out what it waits for, and how often it warns of that.
+_WATCH_S = 5.0
 _UNASSIGNED_S = 60.0
 LAG = "kafka_consumer.messages_lag"
 
@@ -85,6 +87,8 @@ class Control:
         self._last_rows: float | None = None
         self._last_warning = 0.0
         self._trouble: str | None = None
+        self._waiting_for: str | None = None
+        """Why no partition is assigned."""
         self._members: GroupMembers | None = None
         self._is_group_new = False
         """Partitions were assigned or revoked since the members of the group were last compared."""
@@ -135,7 +139,7 @@ class Control:
 
     @property
     def trouble(self) -> str | None:
-        return self._trouble
+        return self._waiting_for or self._trouble
 
     def close(self) -> None:
         self._closing.set()
@@ -205,7 +209,8 @@ class Control:
     def _loop(self, broker: Broker, membership: Membership | None) -> None:
         options = self._options
         look, topic, report = _Every(_LOOK_S), _Every(_TOPIC_S), _Every(options.report_every)
-        stall_check, unassigned = _Every(min(options.stalled_after, 5.0)), _Every(_UNASSIGNED_S)
+        stall_check = _Every(min(options.stalled_after, 5.0))
+        watch = self._watch(broker, membership)
         while not self._closing.is_set():
             if membership is not None:
                 membership.poll(_TICK_S)
@@ -217,8 +222,11 @@ class Control:
                     self._gain(frozenset(broker.partitions()))
                 if topic.due():
                     self.refresh_topic_id()
-                if membership is not None and self._members is not None:
-                    self._check_group(self._members, look, unassigned)
+                if watch is not None:
+                    watch()
+                if self._members is not None and (self._is_group_new or look.due()):
+                    self._members.check()
+                    self._is_group_new = False
                 if report.due():
                     self._report_lag(broker)
                 if stall_check.due():
@@ -226,14 +234,25 @@ class Control:
             except TransientError as error:  # the readers report it too, at a higher level
                 log.debug("source %s: %s", options.name, error.message)
 
-    def _check_group(self, members: GroupMembers, look: _Every, unassigned: _Every) -> None:
-        if self.assigned():
-            unassigned.restart()
-        elif unassigned.due():
-            self._warn_unassigned(members)
-        if self._is_group_new or look.due():
-            members.check()
-            self._is_group_new = False
+    def _watch(self, broker: Broker, membership: Membership | None) -> Callable[[], None] | None:
+        """To be called after each poll; None without a group."""
+        if membership is None or self._members is None:
+            return None
+        watch = GroupWatch(broker, self._members, membership, self._options.name, self._options.group or "")
+        due, warn = _Every(_WATCH_S), _Every(_UNASSIGNED_S)
+
+        def look() -> None:
+            if self.assigned():
+                self._waiting_for = None
+                for one in (due, warn, watch):
+                    one.restart()
+            elif due.due():
+                self._waiting_for = watch.look()
+                if warn.due():
+                    text = "source %s: %s; the topic has %d partitions"
+                    log.warning(text, self._options.name, self._waiting_for, len(self._known))
+
+        return look
 
     # Partitions
 
@@ -272,22 +291,10 @@ class Control:
                     break
                 self._lock.wait(left)
 
-    def _warn_unassigned(self, members: GroupMembers) -> None:
-        log.warning(
-            "source %s: the group '%s' has assigned no partition for %.0f s; it has %d members and the topic %d "
-            "partitions",
-            self._options.name,
-            self._options.group,
-            _UNASSIGNED_S,
-            members.count(),
-            len(self._known),
-        )
-
     def _commit(self, membership: Membership) -> None:
         with self._lock:
             offsets, self._to_commit = self._to_commit, {}
-        if offsets:
-            membership.commit(offsets)
+        membership.commit(offsets)
 
     # Lag
 

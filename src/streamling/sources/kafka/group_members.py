@@ -108,8 +108,10 @@ class GroupMembers:
                 "share"
             )
 
-    def count(self) -> int:
-        return len(self._members())
+    def ids(self) -> frozenset[str] | None:
+        """The ids of the members; None if the broker does not show them."""
+        members = self._members()
+        return frozenset(member.id for member in members) if self._can_see else None
 
     def _members(self) -> Sequence[Member]:
         if not self._can_see:

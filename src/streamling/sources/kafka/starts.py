@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+NEWEST = "newest "
+"""Followed by a number: a start so many offsets before the end of each partition. Only previews start there."""
+
+
 class Starts:
     """Decides where the partitions of a topic start, and what to do if the broker no longer has an offset."""
 
@@ -74,7 +78,9 @@ class Starts:
     def _make(self, broker: Broker) -> dict[int, Position]:
         topic_id, partitions = broker.topic_id(), broker.partitions()
         start = self._reading.start
-        offsets = broker.end(partitions) if start == "latest" else broker.at(partitions, int(start))
+        offsets = (
+            _newest(broker, partitions, start) if start.startswith(NEWEST) else _offsets(broker, partitions, start)
+        )
         if missing := [number for number in partitions if number not in offsets]:
             text = f"partition {missing[0]} of topic '{self._reading.topic}' does not report its offsets"
             raise TransientError(SOURCE_FAILED, text)
@@ -120,3 +126,12 @@ class Starts:
         suffix = f"; {lost} messages are lost" if lost > 0 else ""
         log.warning("source %s: %s; resuming at %d%s", self._reading.name, text, begin, suffix)
         return begin
+
+
+def _offsets(broker: Broker, partitions: Collection[int], start: str) -> dict[int, int]:
+    return broker.end(partitions) if start == "latest" else broker.at(partitions, int(start))
+
+
+def _newest(broker: Broker, partitions: Collection[int], start: str) -> dict[int, int]:
+    first, ends, count = broker.first(partitions), broker.end(partitions), int(start.removeprefix(NEWEST))
+    return {number: max(first[number], end - count) for number, end in ends.items() if number in first}

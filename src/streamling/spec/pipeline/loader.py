@@ -41,7 +41,7 @@ from streamling.spec.pipeline.nodes import (
     find_node,
     in_file_order,
 )
-from streamling.spec.pipeline.options import NodeOptions
+from streamling.spec.pipeline.options import NodeOptions, RequiredKey
 from streamling.spec.pipeline.text import pipeline_text
 from streamling.spec.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, describe, load
 from streamling.spec.yaml.mistakes import TEMPLATED
@@ -49,6 +49,7 @@ from streamling.spec.yaml.mistakes import TEMPLATED
 _SECTIONS = tuple(role.section for role in Role)
 _REQUIRED = (Role.SOURCE.section, Role.SINK.section)
 
+_KEY = "primary_key"
 _RESERVED = "__"
 _KEY_SEPARATOR = re.compile(r"[:\[]")
 _PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][^{}\s]*\}|\{\{[^{}]*\}\}|\{%.*?%\}")
@@ -65,18 +66,26 @@ def read_pipeline(path: Path | str, kinds: Kinds) -> PipelineSpec:
 
 
 def load_pipeline(
-    text: str, file: str, kinds: Kinds, absent: Absent | None = None, settings: object = None
+    text: str,
+    file: str,
+    kinds: Kinds,
+    absent: Absent | None = None,
+    settings: object = None,
+    *,
+    unfinished: bool = False,
 ) -> PipelineSpec:
     """The pipeline written in `text`. Raises InvalidPipeline if it is not a YAML map.
 
-    Options models get `settings` from pydantic as the context of the validation.
+    Options models get `settings` from pydantic as the context of the validation. `unfinished`: the sinks are not
+    looked at, they may be missing or wrong, and the transforms that other nodes read need no primary keys.
     """
     try:
         tree = _unwrap(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
-    loader = _Loader(kinds, absent or {}, settings)
-    sections = {role: tuple(loader.section(tree, role)) for role in Role}
+    loader = _Loader(kinds, absent or {}, settings, unfinished=unfinished)
+    ignored = (Role.SINK,) if unfinished else ()
+    sections = {role: () if role in ignored else tuple(loader.section(tree, role)) for role in Role}
     loader.check_keys(tree)
     loader.check_state_keys()
     return PipelineSpec(
@@ -92,10 +101,11 @@ def load_pipeline(
 class _Loader:
     """Collects the nodes and the problems of one file."""
 
-    def __init__(self, kinds: Kinds, absent: Absent, settings: object) -> None:
+    def __init__(self, kinds: Kinds, absent: Absent, settings: object, *, unfinished: bool) -> None:
         self._kinds = kinds
         self._absent = absent
         self._settings = settings
+        self._unfinished = unfinished
         self._names: dict[tuple[str, str], tuple[MapEntry, str]] = {}
         """The entries of nodes and how messages name them, by namespace and reference name."""
         self.problems: list[UserError] = []
@@ -207,9 +217,14 @@ class _Loader:
     def _options(
         self, entry: MapEntry, role: Role, type_: str, model: type[NodeOptions], tree: MapNode
     ) -> NodeOptions | None:
+        fields = tree.plain()
+        keyless = self._unfinished and _may_lack_key(model, fields)
+        if keyless:
+            fields[_KEY] = _KEY
         try:
             # Strict mode accepts text for enums and lists for tuples only if the input is JSON.
-            return model.model_validate_json(json.dumps(tree.plain()), context=self._settings)
+            options = model.model_validate_json(json.dumps(fields), context=self._settings)
+            return options.model_copy(update={_KEY: None}) if keyless else options
         except ValidationError as error:
             for fault in faults(error, model):
                 where = _fault_place(tree, fault, entry.where)
@@ -273,6 +288,10 @@ def _unwrap(tree: MapNode) -> MapNode:
     if isinstance(inner, MapNode) and not any(tree.entry(role.section) for role in Role):
         return inner
     return tree
+
+
+def _may_lack_key(model: OptionsModel, fields: Mapping[str, object]) -> bool:
+    return issubclass(model, RequiredKey) and not model.joined and fields.get(_KEY) is None
 
 
 def _written_type(tree: MapNode) -> str:

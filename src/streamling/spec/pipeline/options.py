@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -197,6 +197,12 @@ class NodeOptions(Options):
     def fingerprint(self) -> str:
         """Changes if the same input could give other rows."""
         return repr(self)
+
+    def for_preview(self) -> Self:
+        """The options with which a preview runs the node: it stores no bad rows."""
+        if self.on_error is not OnError.DEAD_LETTER:
+            return self
+        return self.model_copy(update={"on_error": OnError.SKIP, "dead_letter": None})
 
     type: str = Field(min_length=1, description="Type of the node; case matters.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Event time and labels of the node's metrics.")

@@ -60,6 +60,9 @@ class Settings(SettingBlock):
     checkpoint_interval_sec: Int = Field(default=5, ge=0, description="Pause between checkpoint epochs.")
     enforce_primary_keys: Bool = Field(default=False, description="Make missing primary keys errors, not warnings.")
     live_data_inspect_enabled: Bool = Field(default=False, description="Sample rows and start the admin API.")
+    admin_api_enabled: Bool = Field(
+        default=False, description="Start the admin API, also without sampling rows for it."
+    )
     admin_api_port: Int = Field(default=3000, ge=0, le=65535, description="Admin API port; 0 means any free port.")
     job_mode: Bool = Field(default=False, description="Exit when all sources, which must be bounded, have been read.")
     drain_policy: DrainPolicy = Field(
@@ -67,6 +70,14 @@ class Settings(SettingBlock):
     )
     preview_tolerant_mode: Bool = Field(
         default=False, description="After a fatal error keep serving the admin API instead of exiting."
+    )
+    progress_deadline_secs: Int = Field(
+        default=300,
+        ge=1,
+        description="Seconds without progress after which the pipeline is not ready, with a warning in the log.",
+    )
+    progress_exit_secs: Int | None = Field(
+        default=None, ge=1, description="Seconds without progress after which the process ends with exit code 1."
     )
     http_secret_header: dict[str, Secret] = Field(default_factory=dict, description="Header names by name of secret.")
     http_secret_value: dict[str, Secret] = Field(default_factory=dict, description="Header values by name of secret.")
@@ -92,6 +103,10 @@ class Settings(SettingBlock):
     runtime: RuntimeLimits = Field(
         default_factory=RuntimeLimits, description="Settings that only the environment can set."
     )
+
+    @property
+    def wants_admin_api(self) -> bool:
+        return self.live_data_inspect_enabled or self.admin_api_enabled
 
     def postgres_connection(self, sink: str) -> PostgresConnection:
         """The connection of a Postgres sink: its own if it has one, else that of `postgres_sink`."""
@@ -139,8 +154,8 @@ def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) 
     except ValidationError as error:
         problems += [problem for fault in faults(error, Settings) if (problem := tree.problem(fault)) is not None]
     else:
-        if settings.live_data_inspect_enabled and limits.admin_api_is_open:
-            problems.append(_open_admin_api(limits))
+        if settings.wants_admin_api and limits.admin_api_is_open:
+            problems.append(open_admin_api(limits))
     if problems:
         raise InvalidPipeline(problems)
     remember_secrets(settings)
@@ -157,7 +172,8 @@ def _limits(environ: Mapping[str, str], problems: list[UserError]) -> RuntimeLim
         return RuntimeLimits()
 
 
-def _open_admin_api(limits: RuntimeLimits) -> UserError:
+def open_admin_api(limits: RuntimeLimits) -> UserError:
+    """The problem of limits whose `admin_api_is_open`."""
     return UserError(
         SETTING_INVALID,
         f"{variable_of('admin_api_host')} is '{limits.admin_api_host}': other machines could read rows without a token",

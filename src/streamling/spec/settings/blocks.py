@@ -129,7 +129,7 @@ class DynamicTableBackend(SettingBlock):
     """Where dynamic tables are stored."""
 
     max_batch_size: Int = Field(
-        default=100_000, ge=1, description="Maximum number of values in one lookup or insert statement."
+        default=100_000, ge=1, description="Maximum number of values in one SELECT or INSERT statement."
     )
     postgres: PostgresTables = Field(default_factory=PostgresTables, description="Connection of all dynamic tables.")
 
@@ -290,13 +290,18 @@ class PrintSinkSettings(SettingBlock):
 
 
 class OpenTelemetryMetrics(SettingBlock):
-    """Export of metrics."""
+    """Export of metrics and traces."""
 
     ingestion_endpoint: str = Field(
         default="none", description="URL of the OTLP endpoint, used as written; any other value turns the export off."
     )
     endpoint_protocol: str = Field(
         default="", description="`http/json`, `http/protobuf` or `grpc`; empty means `http/protobuf`."
+    )
+    traces_endpoint: str = Field(
+        default="none",
+        description="URL of the OTLP endpoint of traces, used as written; any other value turns them off. The protocol "
+        "is that of the metrics.",
     )
     batch_interval_secs: Int = Field(default=15, ge=1, description="Interval between exports.")
     global_tags: str = Field(default="", description="Labels of all metrics: `k:v,k2:v2`.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 
 from pydantic import Field
@@ -39,10 +40,24 @@ class RuntimeLimits(SettingBlock):
     pod_name: str | None = Field(default=None, description="Resource attribute of the metrics.")
 
     @property
+    def admin_api_is_local(self) -> bool:
+        """Whether only this machine can reach the admin API."""
+        return is_loopback(self.admin_api_host)
+
+    @property
     def admin_api_is_open(self) -> bool:
         """Whether the admin API would show rows to other machines without authentication."""
-        local = self.admin_api_host in {"localhost", "::1"} or self.admin_api_host.startswith("127.")
-        return not (local or self.admin_api_token or self.admin_api_insecure)
+        return not (self.admin_api_is_local or self.admin_api_token or self.admin_api_insecure)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address means this machine."""
+    if host.lower() in {"localhost", "::1"}:
+        return True
+    try:
+        return ipaddress.IPv4Address(host).is_loopback
+    except ValueError:
+        return False
 
 
 VARIABLES = {

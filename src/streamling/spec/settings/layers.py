@@ -14,6 +14,7 @@ from streamling.spec.yaml import ListNode, MapNode, Node, ScalarNode, compose, d
 # Variables defined by OpenTelemetry, which override our own.
 _FOREIGN = {
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": ("open_telemetry_metrics", "ingestion_endpoint"),
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ("open_telemetry_metrics", "traces_endpoint"),
     "OTEL_EXPORTER_OTLP_PROTOCOL": ("open_telemetry_metrics", "endpoint_protocol"),
 }
 

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamling.connector import Epoch, Placement, Processor, Transform
+from streamling.connector import Epoch, Placement, Processor, Report, Transform
 from streamling.engine.data.intake import chunk_rows
 from streamling.engine.data.reading import MAX_BAD_ROWS, BadRowFilter
-from streamling.engine.data.report_book import ReportBook
+from streamling.engine.data.report_book import ReportBook, given_to
 from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
 from streamling.engine.data.spark_rows import make_table
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.steps.stages import RowCounter, Stages, Stopwatch
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn, event_time_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,7 @@ class ProcessStep:
         self._processor = transform.processor()
         self._on_error = on_error
         self._reports = reports
+        self._event_time = event_time_of(node.spec, node.schema)
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
         input_ = results.rows(self._input.id)
@@ -54,6 +56,8 @@ class ProcessStep:
                 self.node.schema,
                 self._on_error,
                 sender,
+                self._event_time,
+                self._input.id,
             )
             stages = (input_.stages or Stages(input_.frame, ())).then(stage)
             unrepeatable = not self._capabilities.deterministic
@@ -65,14 +69,21 @@ class ProcessStep:
 
     def _run_in_driver(self, results: Results, input_: NodeRows, *, shared: bool) -> NodeRows:
         limit = max_bad_rows(self._on_error)
-        rows = BadRowFilter(self.node.spec.name, arrow_schema(self.node.schema), self._on_error, max_bad_rows=limit)
+        rows = BadRowFilter(
+            self.node.spec.name,
+            arrow_schema(self.node.schema),
+            self._on_error,
+            max_bad_rows=limit,
+            event_time=self._event_time,
+        )
         # Collect all rows before the processor gets the first: it may have state, so it must not get rows a second time
         # because Spark failed in the middle of them.
         input_batches = list(input_.batches())
         if not self._capabilities.deterministic:
             results.max_bytes = None  # for the same reason the epoch cannot be abandoned from here on
         batches: list[pa.RecordBatch] = []
-        for batch in rows.batches(self._processor.process(results.epoch, iter(input_batches))):
+        output = rows.batches(self._processor.process(results.epoch, iter(input_batches)))
+        for batch in results.clock.while_computed(self.node.id, output):
             batches.append(batch)
             if results.max_bytes is not None and rows.held_bytes > results.max_bytes:
                 raise EpochTooLarge(self.node.spec.name, f"its rows are more than {results.max_bytes >> 20} MB")
@@ -103,12 +114,24 @@ class ProcessStage:
     schema: Schema
     on_error: OnError
     sender: Any
+    event_time: EventTimeColumn | None = None
+    input_id: str = ""
 
     def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.input_schema)
         limit = max_bad_rows(self.on_error)
-        rows = BadRowFilter(self.node_name, arrow_schema(self.schema), self.on_error, max_bad_rows=limit)
-        input_batches = (cast_batch(batch, schema, self.node_name) for batch in batches)
+        rows = BadRowFilter(
+            self.node_name,
+            arrow_schema(self.schema),
+            self.on_error,
+            max_bad_rows=limit,
+            event_time=self.event_time,
+        )
+        stopwatch, input_ = Stopwatch(), RowCounter()
+        input_batches = (cast_batch(batch, schema, self.node_name) for batch in input_.count(stopwatch.input(batches)))
         epoch = replace(self.epoch, partition=partition)
-        yield from rows.batches(self.processor.process(epoch, input_batches))
-        self.sender.add({(self.epoch.id, self.node_id, partition, 0): rows.report})
+        yield from stopwatch.output(rows.batches(self.processor.process(epoch, input_batches)))
+        report = replace(rows.report, compute_ms=stopwatch.milliseconds)
+        # The rows of a query in front of it are counted nowhere else.
+        counted = {(self.epoch.id, given_to(self.input_id), partition, 0): Report(input_.rows)}
+        self.sender.add({(self.epoch.id, self.node_id, partition, 0): report, **counted})

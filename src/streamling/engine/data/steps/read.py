@@ -17,11 +17,12 @@ from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_rows import make_frame, make_table
 from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.engine.data.steps.query_input import run_query
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.steps.stages import Stages, Stopwatch
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.event_time import EventTimeColumn, event_time_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,8 @@ class ReadStep:
         self.reader = source.reader()
         self._on_error = on_error
         self._reports = reports
+        self.event_time = event_time_of(node.spec, source.columns)
+        """Measured on what the reader gives, before the filter."""
         self.read_unfiltered = False
         """Whether a dynamic table is filled with rows that the source's filter drops."""
 
@@ -45,6 +48,7 @@ class ReadStep:
         read = self._read(results, intake, shared=self.read_unfiltered)
         results.rows_as_read[self.node.id] = read
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
+        frame = results.observe(self.node.id, frame)
         if shared and intake is not None and intake.large:
             frame = results.persist(frame)
         return NodeRows(results, self.node, schema=self._selected, frame=frame, shared=shared)
@@ -102,16 +106,31 @@ class ReadStep:
         columns = self._source.columns
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
-            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared)
+            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.filters)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
-        return NodeRows(results, self.node, schema=columns, table=table, chunk_rows=chunk_rows, shared=shared)
+        return NodeRows(
+            results,
+            self.node,
+            schema=columns,
+            table=table,
+            chunk_rows=chunk_rows,
+            shared=shared,
+            counted=not self.filters,
+        )
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:
         """One Spark partition per part, in order; fewer if the source limits its readers."""
         sender = self._reports.sender(results.session.sparkContext)
         stage = ReadStage(
-            self.reader, parts, self._source.columns, self.node.id, self._on_error, results.epoch.id, sender
+            self.reader,
+            parts,
+            self._source.columns,
+            self.node.id,
+            self._on_error,
+            results.epoch.id,
+            sender,
+            self.event_time,
         )
         tasks = min(self._source.capabilities.max_readers or len(parts), len(parts))
         return Stages(results.session.range(0, len(parts), 1, tasks), (stage,))
@@ -141,11 +160,14 @@ class ReadStage:
     on_error: OnError
     epoch_id: str
     sender: Any
+    event_time: EventTimeColumn | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                rows = BadRowFilter(self.node, schema, self.on_error)
-                yield from rows.batches(self.reader.read(self.parts[index]))
-                self.sender.add({(self.epoch_id, self.node, index, 0): rows.report})
+                rows = BadRowFilter(self.node, schema, self.on_error, event_time=self.event_time)
+                stopwatch = Stopwatch()
+                yield from stopwatch.output(rows.batches(self.reader.read(self.parts[index])))
+                report = replace(rows.report, compute_ms=stopwatch.milliseconds)
+                self.sender.add({(self.epoch_id, self.node, index, 0): report})

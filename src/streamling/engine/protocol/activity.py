@@ -1,0 +1,48 @@
+"""What a run is doing now: the open steps of the current epoch, and when something last advanced."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has begun and not ended. `what` continues a sentence: `writing`; `node` is the id of its node."""
+
+    what: str
+    node: str | None
+    since: float
+
+
+class Activity:
+    """Written by the threads of the engine, read by any thread.
+
+    A step that fails is not an advance: one that is retried forever must be noticed.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[int, Step] = {}
+        self._numbers = itertools.count()
+        self.advanced = time.monotonic()
+        """When a step last ended well, or a batch of rows reached this process."""
+
+    @contextmanager
+    def step(self, what: str, node: str | None = None) -> Iterator[None]:
+        number = next(self._numbers)
+        self._steps[number] = Step(what, node, time.monotonic())
+        try:
+            yield
+        finally:
+            del self._steps[number]
+        self.advance()
+
+    def advance(self) -> None:
+        self.advanced = time.monotonic()
+
+    def open_steps(self) -> tuple[Step, ...]:
+        """The oldest first."""
+        return tuple(self._steps.values())

@@ -1,0 +1,144 @@
+"""The metrics of epochs: of the coordinator, and where nodes compute, wait and block.
+
+The protocol in the words of the metrics: a marker is an epoch that begins, an ack is the commit of a sink, a finalizer
+is the end of the epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from streamling.engine.protocol.epoch_times import EpochTimes
+from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
+from streamling.spec.pipeline import Role
+from streamling.telemetry.meters import NodeMeter
+from streamling.telemetry.metrics import Metrics
+
+COORDINATOR = "checkpoint_coordinator"
+# A rate over less than a second jumps with every epoch.
+_WINDOW_S = 5.0
+
+
+class EpochMetrics:
+    """Records every finalized epoch, once."""
+
+    def __init__(self, plan: Plan, meter: Callable[[str], NodeMeter], metrics: Metrics, application: str) -> None:
+        self._plan = plan
+        self._meter = meter
+        self._metrics = metrics
+        self._labels = {"id": COORDINATOR, "service_instance_id": application}
+        self._streams = [node for node in plan.nodes if node not in plan.dynamic_tables]
+        self._sinks_behind = {node.id: _sinks_behind(plan, node) for node in plan.nodes}
+        self._last_finalized: float | None = None
+        self._rates: dict[str, Rate] = {}
+
+    def begin(self) -> None:
+        """An epoch begins, or begins anew."""
+        self._count("checkpoint_markers_sent")
+        self._metrics.gauge("checkpoint_epochs_in_flight", 1, self._labels)
+
+    def overdue(self) -> None:
+        """An epoch is open for so long that it counts as failed; its writes go on."""
+        self._count("checkpoint_epochs_failed")
+
+    def skipped_last(self) -> None:
+        """A run ends without the finalization of its last epoch."""
+        self._count("checkpoint_terminal_finalizer_skipped")
+
+    def finalized(self, times: EpochTimes) -> None:
+        self._record_coordinator(times)
+        for node in self._streams:
+            self._record_node(node, times)
+
+    def _record_coordinator(self, times: EpochTimes) -> None:
+        self._count("checkpoint_acks_received", len(times.commits))
+        self._count("checkpoint_finalizers_sent")
+        self._count("checkpoint_epochs_succeeded")
+        self._metrics.gauge("checkpoint_epochs_in_flight", 0, self._labels)
+        now = time.monotonic()
+        if self._last_finalized is not None:
+            self._latency("checkpoint_epoch_duration", (now - self._last_finalized) * 1000)
+        self._last_finalized = now
+        self._latency("checkpoint_finalization_wait", times.finalize_ms)
+        for sink, milliseconds in times.commits.items():
+            labels = {**self._labels, "sink_id": sink}
+            self._metrics.latency("checkpoint_per_sink_ack_latency", round(milliseconds), labels)
+
+    def _record_node(self, node: PlannedNode, times: EpochTimes) -> None:
+        meter, name = self._meter(node.id), node.spec.name
+        if node.spec.role is Role.SINK:
+            if name not in times.sinks:
+                return  # it had the epoch already
+            compute, arrival = times.sinks[name], times.commits.get(name, 0.0) - times.sinks[name]
+            meter.latency("checkpoint_sink_flush", compute)
+        else:
+            compute = times.nodes.get(node.id, 0.0)
+            arrival = 0.0 if node.spec.role is Role.SOURCE else times.transform_ms - compute
+        meter.latency("elapsed_compute", compute)
+        meter.latency("checkpoint_marker_arrival", max(arrival, 0.0))
+        meter.latency("output_rows_latency", self._latency_of(node, times))
+        if node.id not in self._rates:  # once the node has its labels
+            self._rates[node.id] = Rate()
+            self._metrics.watch("output_rows_rate", self._rates[node.id].per_second, meter.labels)
+        self._rates[node.id].add(meter.rows_out or 0)
+        self._record_waits(node, meter, times)
+
+    def _latency_of(self, node: PlannedNode, times: EpochTimes) -> float:
+        """From the reading of the epoch to the output of the node."""
+        if node.spec.role is Role.SOURCE:
+            return times.read_ms
+        if node.spec.role is Role.SINK:
+            return times.read_ms + times.commits.get(node.spec.name, times.total_ms)
+        return times.read_ms + times.transform_ms
+
+    def _record_waits(self, node: PlannedNode, meter: NodeMeter, times: EpochTimes) -> None:
+        meter.wait("starved", times.wait_ms)
+        for reader in self._plan.consumers(node.ref):
+            if node.spec.role is not Role.SINK and reader not in self._plan.dynamic_tables:
+                meter.wait("blocked", self._blocked_ms(reader, times), downstream_id=reader.spec.name)
+
+    def _blocked_ms(self, reader: PlannedNode, times: EpochTimes) -> float:
+        """How long rows have waited for a reader: for the slowest sink behind it, and for its own computation."""
+        flush = max((times.sinks.get(sink, 0.0) for sink in self._sinks_behind[reader.id]), default=0.0)
+        return flush + (times.nodes.get(reader.id, 0.0) if reader.spec.role is Role.TRANSFORM else 0.0)
+
+    def _count(self, name: str, value: int = 1) -> None:
+        self._metrics.count(name, value, self._labels)
+
+    def _latency(self, name: str, milliseconds: float) -> None:
+        self._metrics.latency(name, round(milliseconds), self._labels)
+
+
+class Rate:
+    """Rows per second over the last window; 0 after a window without rows."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._points = deque([(now(), 0)])
+
+    def add(self, rows: int) -> None:
+        """`rows` since the start."""
+        self._points.append((self._now(), rows))
+        while len(self._points) > 2 and self._points[1][0] < self._now() - _WINDOW_S:
+            self._points.popleft()
+
+    def per_second(self) -> float:
+        """Any thread may call it."""
+        now, points = self._now(), list(self._points)
+        before = [rows for at, rows in points if at <= now - _WINDOW_S]
+        seconds = min(now - points[0][0], _WINDOW_S)
+        return round((points[-1][1] - (before[-1] if before else points[0][1])) / max(seconds, 0.001), 3)
+
+
+def _sinks_behind(plan: Plan, node: PlannedNode) -> frozenset[str]:
+    """The names of the sinks that get rows of a node."""
+    if node.spec.role is Role.SINK:
+        return frozenset({node.spec.name})
+    found: frozenset[str] = frozenset()
+    for reader in plan.consumers(node.ref):
+        if reader not in plan.dynamic_tables:
+            found |= _sinks_behind(plan, reader)
+    return found

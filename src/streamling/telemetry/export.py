@@ -1,0 +1,204 @@
+"""The export of metrics over OTLP: every interval, and a last time at the end of a run.
+
+An export that fails is logged; the next one sends the same cumulative values, so nothing is lost. The increments of
+`output_rows_delta` are kept until an export has succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from streamling.telemetry import destination as to
+from streamling.telemetry.destination import Destination
+from streamling.telemetry.metrics import PREFIX, Metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData, NumberDataPoint
+
+log = logging.getLogger(__name__)
+
+REQUEST_S = 10.0
+"""Timeout of a request."""
+LAST_S = 5.0
+"""Time of the last export at the end of a run."""
+_ROWS = f"{PREFIX}output_rows"
+_DELTA = f"{PREFIX}output_rows_delta"
+# These write a line for every attempt of a request; the error at the end says the same.
+_CHATTY = "opentelemetry.exporter.otlp.proto"
+
+
+class Sender(Protocol):
+    """Sends one request. Returns whether the receiver has accepted it; may raise."""
+
+    def send(self, data: MetricsData) -> bool: ...
+
+
+class MetricExport:
+    """A thread that sends the metrics of a run."""
+
+    def __init__(self, metrics: Metrics, receiver: Destination, interval_s: float) -> None:
+        self._metrics = metrics
+        self._receiver = receiver
+        self._interval_s = interval_s
+        self._sender: Sender | None = None
+        self._deltas = Deltas()
+        self._ending = threading.Event()
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name="export metrics", daemon=True)
+
+    def start(self) -> None:
+        """Import the client and begin; returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send a last time, for at most 5 s."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(LAST_S)
+        if self._thread.is_alive():
+            log.warning("the last metrics were not sent to %s within %.0f s", self._receiver.described, LAST_S)
+
+    def _run(self) -> None:
+        try:
+            self._sender = make_sender(self._receiver)
+        except Exception as error:  # whatever is wrong, the pipeline runs
+            log.warning("metrics are not exported: the client did not start: %s", error)
+            return
+        while not self._ending.wait(self._interval_s):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            data = self._metrics.data()
+            if data is None or self._sender is None:
+                return
+            with_deltas = self._deltas.add_to(data)
+            sent = self._sender.send(self._metrics.allowed(with_deltas))
+        except Exception as error:
+            log.error("metrics could not be sent to %s: %s", self._receiver.described, error)
+            sent = False
+        if sent:
+            self._deltas.sent()
+        elif not self._failed:
+            log.warning("metrics do not reach %s; the pipeline goes on", self._receiver.described)
+        self._failed = not sent
+
+
+class Deltas:
+    """Derives the increments of `output_rows` since the last export that has succeeded."""
+
+    def __init__(self) -> None:
+        self._sent: dict[frozenset[tuple[str, object]], tuple[float, int]] = {}
+        """By labels: the value and the time of the last export."""
+        self._current: dict[frozenset[tuple[str, object]], tuple[float, int]] = {}
+
+    def add_to(self, data: MetricsData) -> MetricsData:
+        from opentelemetry.sdk.metrics.export import MetricsData
+
+        return MetricsData(
+            [
+                replace(
+                    resource,
+                    scope_metrics=[
+                        replace(scope, metrics=list(self._with_delta(scope.metrics)))
+                        for scope in resource.scope_metrics
+                    ],
+                )
+                for resource in data.resource_metrics
+            ]
+        )
+
+    def sent(self) -> None:
+        """The increments have arrived."""
+        self._sent = dict(self._current)
+
+    def _with_delta(self, metrics: Sequence[Metric]) -> Iterator[Metric]:
+        from opentelemetry.sdk.metrics.export import AggregationTemporality, NumberDataPoint, Sum
+
+        for metric in metrics:
+            yield metric
+            if metric.name == _ROWS:
+                numbers = (point for point in metric.data.data_points if isinstance(point, NumberDataPoint))
+                points = [point for point in map(self._increment, numbers) if point.value]
+                if points:
+                    yield replace(metric, name=_DELTA, data=Sum(points, AggregationTemporality.DELTA, True))
+
+    def _increment(self, point: NumberDataPoint) -> NumberDataPoint:
+        labels = frozenset((point.attributes or {}).items())
+        value, at = self._sent.get(labels, (0.0, point.start_time_unix_nano))
+        self._current[labels] = (point.value, point.time_unix_nano)
+        return replace(point, start_time_unix_nano=at, value=point.value - value)
+
+
+def make_sender(receiver: Destination) -> Sender:
+    """Imports only the client that is needed."""
+    logging.getLogger(_CHATTY).setLevel(logging.ERROR)
+    if receiver.protocol is to.Protocol.JSON:
+        return JsonSender(receiver.endpoint)
+    return _BinarySender(receiver)
+
+
+class _BinarySender:
+    def __init__(self, receiver: Destination) -> None:
+        if receiver.protocol is to.Protocol.GRPC:
+            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+            insecure = receiver.endpoint.startswith("http://")
+            self._exporter: MetricExporter = GrpcExporter(
+                endpoint=receiver.endpoint, insecure=insecure, timeout=REQUEST_S
+            )
+        else:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
+
+            self._exporter = HttpExporter(endpoint=receiver.endpoint, timeout=REQUEST_S)
+
+    def send(self, data: MetricsData) -> bool:
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        return self._exporter.export(data, timeout_millis=REQUEST_S * 1000) is MetricExportResult.SUCCESS
+
+
+class JsonSender:
+    """OTLP/JSON: the protobuf message as JSON, with enums as numbers."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._client = JsonClient(endpoint, "METRICS")
+
+    def send(self, data: MetricsData) -> bool:
+        from google.protobuf import json_format  # type: ignore[import-untyped]
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+
+        self._client.post(json_format.MessageToDict(encode_metrics(data), use_integers_for_enums=True))
+        return True
+
+
+class JsonClient:
+    """Posts messages as JSON, with the headers that the environment has for a `signal`, as for the other clients."""
+
+    def __init__(self, endpoint: str, signal: str) -> None:
+        import httpx
+
+        self._endpoint = endpoint
+        headers = {**_headers(signal), "Content-Type": "application/json"}
+        self._client = httpx.Client(timeout=REQUEST_S, headers=headers)
+
+    def post(self, message: Mapping[str, object]) -> None:
+        """Raises if the receiver does not accept it."""
+        answer = self._client.post(self._endpoint, content=json.dumps(message))
+        if not answer.is_success:
+            raise ValueError(f"the receiver answered {answer.status_code} {answer.text[:200]}")
+
+
+def _headers(signal: str) -> dict[str, str]:
+    from opentelemetry.util.re import parse_env_headers
+
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+    text = next((os.environ[name] for name in names if name in os.environ), "")
+    return dict(parse_env_headers(text, liberal=True))

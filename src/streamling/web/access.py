@@ -1,0 +1,71 @@
+"""Who may use the admin API: the token, and requests that a web page has made a browser send.
+
+On a loopback address a web page could reach the API through the user's browser, under a name of its own that resolves
+to this machine (DNS rebinding). So the names in `Host` and `Origin` must be those of this machine.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from streamling.spec.settings.environment_only import RuntimeLimits, is_loopback
+
+PROBES = frozenset({"/healthz", "/readyz", "/health"})
+"""They need no token, because those who probe have none. Without it they answer with less."""
+AUTHORIZED = "authorized"
+"""The key in a request's state: whether the token, if one is needed, was right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An ASGI application in front of another one."""
+
+    app: ASGIApp
+    limits: RuntimeLimits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = _headers(scope)
+        if self.limits.admin_api_is_local and not _is_for_this_machine(headers):
+            refusal = JSONResponse({"error": "the Host or Origin header does not name this machine"}, 403)
+            await refusal(scope, receive, send)
+            return
+        authorized = self._is_authorized(headers.get("authorization", ""))
+        if not authorized and scope["path"] not in PROBES:
+            needed = {"www-authenticate": "Bearer"}
+            refusal = JSONResponse({"error": "a valid bearer token is required"}, 401, needed)
+            await refusal(scope, receive, send)
+            return
+        scope["state"] = {**scope.get("state", {}), AUTHORIZED: authorized}
+        await self.app(scope, receive, send)
+
+    def _is_authorized(self, header: str) -> bool:
+        token = self.limits.admin_api_token
+        if not token:
+            return True
+        scheme, _, given = header.partition(" ")
+        # Compared in constant time: the duration must not tell how much of a guess is right.
+        right = hmac.compare_digest(given.strip().encode(), token.reveal().encode())
+        return right and scheme.lower() == "bearer"
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _is_for_this_machine(headers: dict[str, str]) -> bool:
+    names = [f"//{headers.get('host', '')}", *([headers["origin"]] if "origin" in headers else [])]
+    return all(_is_loopback_url(name) for name in names)
+
+
+def _is_loopback_url(text: str) -> bool:
+    try:
+        return is_loopback(urlsplit(text).hostname or "")
+    except ValueError:
+        return False

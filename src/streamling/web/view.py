@@ -1,0 +1,191 @@
+"""What the admin API knows about a run, as documents. No HTTP in here."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from streamling.engine.execution import Execution
+from streamling.engine.protocol.facts import describe, facts_of
+from streamling.engine.protocol.health import Health
+from streamling.engine.protocol.progress import Phase, Progress
+from streamling.errors import BugError, InvalidPipeline, StreamlingError, TransientError
+from streamling.letters.letter import Letter
+from streamling.letters.store import letter_stores
+from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
+from streamling.spec.mask import MASK, is_secretive, mask_text, mask_url
+from streamling.spec.places import place_of
+from streamling.spec.settings import Settings
+from streamling.spec.settings.masking import mask_fields
+from streamling.telemetry.inspection import Samples
+from streamling.web.documents import (
+    Column,
+    DeadLetters,
+    Epochs,
+    FatalError,
+    LetterCount,
+    LetterLine,
+    Pipeline,
+    PipelineNode,
+    Readiness,
+    RunProgress,
+    State,
+)
+
+# Dead letters are counted by reading them: so many at most, and for so many seconds.
+_MOST_LETTERS = 10_000
+_LETTERS_S = 5.0
+_LISTED_LETTERS = 100
+
+
+class NotYet(Exception):
+    """The run has not got far enough, or has ended: the message says so."""
+
+
+@dataclass
+class RunView:
+    """A run, as other threads may see it. `samples` is None if rows are not sampled."""
+
+    file: str
+    settings: Settings
+    execution: Execution
+    progress: Progress
+    health: Health
+    samples: Samples | None = None
+
+    def readiness(self, *, in_detail: bool = True) -> Readiness:
+        """Without detail: neither the node nor the reason, which may quote other systems."""
+        phase = self.progress.snapshot().phase
+        if self.progress.failure is not None:
+            error = fatal_error(self.progress.failure)
+            found = Readiness(False, phase, error.node, error.message)
+        elif phase is not Phase.RUNNING:
+            found = Readiness(False, phase, None, f"the pipeline is {phase.value}")
+        elif (stall := self.health.stall()) is not None:
+            found = Readiness(False, phase, stall.node, stall.reason, round(stall.seconds, 1))
+        else:
+            found = Readiness(True, phase)
+        return found if in_detail else Readiness(found.ready, phase)
+
+    def error(self) -> FatalError | None:
+        failure = self.progress.failure
+        return None if failure is None else fatal_error(failure)
+
+    def pipeline(self) -> Pipeline:
+        plan = self._plan
+        return Pipeline(self.settings.application_id, self.file, [self._node(plan, node) for node in plan.nodes])
+
+    def run_progress(self) -> RunProgress:
+        snapshot = self.progress.snapshot()
+        return RunProgress(self.settings.application_id, self.file, self.progress.places(), snapshot)
+
+    def epochs(self) -> Epochs:
+        return Epochs(list(self.progress.epochs()))
+
+    def state(self) -> State:
+        journal = self.execution.journal
+        if journal is None:
+            raise NotYet("the state backend is not open: the pipeline is starting, or has ended")
+        return State(self.settings.application_id, _masked(journal.positions()))
+
+    def metrics(self) -> str:
+        from streamling.telemetry.prometheus import render
+
+        return render(self.execution.metrics)
+
+    def dead_letters(self) -> DeadLetters:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        newest: deque[Letter] = deque(maxlen=_LISTED_LETTERS)
+        complete = True
+        deadline = time.monotonic() + _LETTERS_S
+        stores = letter_stores(self._plan, self.settings)
+        try:
+            for store in {store.place: store for store in stores.values()}.values():
+                for letter in store.read():
+                    if counts.total() == _MOST_LETTERS or time.monotonic() > deadline:
+                        complete = False
+                        break
+                    if letter.application_id == self.settings.application_id:
+                        counts[letter.node, letter.reason_code, letter.status] += 1
+                        newest.append(letter)
+        finally:
+            for store in stores.values():
+                store.close()
+        lines = [LetterCount(*key, number) for key, number in sorted(counts.items())]
+        return DeadLetters(complete, lines, [_letter_line(letter) for letter in reversed(newest)])
+
+    @property
+    def _plan(self) -> Plan:
+        plan = self.progress.plan
+        if plan is None:
+            raise NotYet("the pipeline is not planned yet")
+        return plan
+
+    def _node(self, plan: Plan, node: PlannedNode) -> PipelineNode:
+        if node.id not in self._known_nodes:
+            described = describe(plan, node, facts_of(node, self.settings))
+            columns = described.pop("columns")
+            options = mask_fields(node.spec.options) | (node.spec.options.model_extra or {})
+            self._known_nodes[node.id] = PipelineNode(
+                **described,
+                columns=None if columns is None else [Column(**column) for column in columns],
+                place=place_of(node.spec),
+                options=_masked(options),
+            )
+        return self._known_nodes[node.id]
+
+    @cached_property
+    def _known_nodes(self) -> dict[str, PipelineNode]:
+        """A plan does not change; to describe a node, its connector is built."""
+        return {}
+
+
+def fatal_error(error: BaseException) -> FatalError:
+    node, message = None, str(error) or type(error).__name__
+    if isinstance(error, StreamlingError):
+        node, message = error.node, error.message
+    if isinstance(error, InvalidPipeline):
+        message = "; ".join(problem.message for problem in error.problems)
+    internal = isinstance(error, BugError) or not isinstance(error, StreamlingError)
+    return FatalError(node, mask_text(message), internal, isinstance(error, TransientError))
+
+
+def _letter_line(letter: Letter) -> LetterLine:
+    return LetterLine(
+        letter.id,
+        letter.node,
+        letter.stage,
+        letter.reason_code,
+        mask_text(letter.reason_text),
+        mask_text(letter.place),
+        letter.epoch,
+        letter.timestamp,
+        letter.status,
+    )
+
+
+def _masked(value: Any) -> Any:
+    """A value of JSON without secrets."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return mask_text(mask_url(value))
+        case Mapping():
+            return {str(key): _masked_entry(str(key), inner) for key, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_masked(inner) for inner in value]
+        case Enum():
+            return _masked(value.value)
+        case _:
+            return mask_text(str(value))
+
+
+def _masked_entry(key: str, value: Any) -> Any:
+    return MASK if is_secretive(key) and not isinstance(value, bool | None) else _masked(value)

@@ -1,0 +1,159 @@
+"""Whether a run advances, and what it waits for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streamling.engine.protocol.health import Health, ProgressWatch
+from streamling.engine.protocol.progress import Progress
+from streamling.errors import NO_PROGRESS, TransientError
+from streamling.spec.settings import Settings
+from streamling.telemetry.meters import RowCounts
+from support.doubles import plan_of, until
+
+
+class Troubled:
+    trouble: str | None = None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+class Example:
+    """A running pipeline without an engine."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.progress = Progress()
+        self.source, self.sink = Troubled(), Troubled()
+        self.reading: float | None = None
+        self.health = Health(self.progress, 10, clock=self.clock)
+
+    def run(self) -> Example:
+        self.progress.set_plan(plan_of(["numbers"], ["out"]))
+        troubled = {"numbers": self.source, "out": self.sink}
+        self.progress.set_running({}, troubled, bounded=False, reading={"numbers": lambda: self.reading})
+        return self
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self.progress.activity.step("writing epoch 7", "out"):
+            yield
+
+
+def test_a_pipeline_that_waits_for_rows_is_healthy() -> None:
+    example = Example().run()
+    example.clock.ahead = 10_000
+    assert example.health.longest_wait() is None
+
+
+def test_a_start_that_does_not_end_is_a_stall() -> None:
+    progress = Progress()
+    assert Health(progress, 10).stall() is None
+    time.sleep(0.02)
+    stall = Health(progress, 0.01).stall()
+    assert stall is not None
+    assert (stall.node, stall.reason) == (None, "it is starting")
+
+
+def test_a_step_that_does_not_end_is_a_stall_of_its_node() -> None:
+    example = Example().run()
+    with example.writing():
+        example.clock.ahead = 9
+        assert example.health.stall() is None
+        example.clock.ahead = 11
+        stall = example.health.stall()
+        assert stall is not None
+        assert stall.sentence == "'out' has made no progress for 11 s: writing epoch 7 does not end"
+        example.progress.activity.advance()
+        example.clock.ahead = 9
+        assert example.health.stall() is None
+    example.clock.ahead = 100
+    assert example.health.stall() is None
+
+
+def test_a_step_of_a_node_says_more_than_one_that_contains_it() -> None:
+    example = Example().run()
+    with example.progress.activity.step("recovering"), example.writing():
+        example.clock.ahead = 11
+        stall = example.health.stall()
+    assert stall is not None
+    assert stall.node == "out"
+
+
+def test_trouble_without_rows_is_a_stall_and_trouble_with_rows_is_none() -> None:
+    example = Example().run()
+    example.sink.trouble = "password=hunter22 is wrong"
+    with example.writing():
+        for _ in range(5):
+            example.clock.ahead += 9
+            assert example.health.stall() is None
+            example.progress.meter("out").count(RowCounts(rows_in=1))
+        example.health.stall()
+        example.clock.ahead += 11
+        stall = example.health.stall()
+        assert stall is not None
+        assert (stall.node, stall.reason) == ("out", "password=***** is wrong")
+    example.sink.trouble = None
+    assert example.health.stall() is None
+
+
+def test_a_source_that_does_not_return_from_reading_is_a_stall() -> None:
+    example = Example().run()
+    example.reading = time.monotonic()
+    example.clock.ahead = 11
+    stall = example.health.stall()
+    assert stall is not None
+    assert (stall.node, stall.reason) == ("numbers", "its source does not return from reading")
+
+
+def test_a_stopping_run_is_judged_by_its_shutdown_budget_only() -> None:
+    example = Example().run()
+    with example.writing():
+        example.progress.set_stopping()
+        example.clock.ahead = 11
+        assert example.health.stall() is None
+
+
+def test_a_stall_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    example = Example().run()
+    settings = Settings(progress_deadline_secs=1)
+    health = Health(example.progress, 1, clock=example.clock)
+    with ProgressWatch(health, settings):
+        with example.writing():
+            example.clock.ahead = 2
+            until(lambda: "no progress" in caplog.text)
+            time.sleep(0.4)
+        until(lambda: "progress again" in caplog.text)
+    assert caplog.text.count("made no progress") == 1
+
+
+def test_after_the_second_deadline_the_run_is_given_up() -> None:
+    example = Example().run()
+    given_up: list[TransientError] = []
+    ended = threading.Event()
+
+    def give_up(error: TransientError) -> None:
+        given_up.append(error)
+        ended.set()
+
+    health = Health(example.progress, 100, clock=example.clock)
+    with ProgressWatch(health, Settings(progress_deadline_secs=100, progress_exit_secs=1), give_up):
+        with example.writing():
+            example.clock.ahead = 2
+            assert ended.wait(10)
+    (error,) = given_up
+    assert (error.condition, error.node) == (NO_PROGRESS, "out")
+    assert "writing epoch 7 does not end" in error.message

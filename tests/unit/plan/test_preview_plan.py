@@ -1,0 +1,113 @@
+"""What can be planned of an unfinished pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamling.engine.preparation import check_unfinished
+from streamling.plan.preview import PreviewPlan
+from streamling.spec.pipeline import PipelineText
+from streamling.spec.settings import Settings
+
+SOURCE = "sources: {numbers: {type: generator, columns: {id: id, name: \"concat('n', id)\"}}}\n"
+
+
+def planned(text: str) -> PreviewPlan:
+    return check_unfinished(PipelineText(text, "p.yaml"), Settings())
+
+
+def names(plan: PreviewPlan) -> set[str]:
+    return {node.spec.name for node in plan.plan.nodes}
+
+
+def reasons(plan: PreviewPlan) -> dict[str, str]:
+    return {spec.name: reason for spec, reason in (plan.left_out or {}).items()}
+
+
+def test_neither_sinks_nor_keys_nor_readers_are_needed() -> None:
+    plan = planned(SOURCE + "transforms: {a: {type: sql, sql: SELECT id FROM numbers}}\nsinks: []\n")
+    assert names(plan) == {"numbers", "a"}
+    assert (plan.problems, plan.cautions, plan.left_out) == ((), (), {})
+    assert plan.plan.node("a").primary_key == ()
+
+
+def test_a_node_that_needs_a_wrong_one_is_left_out_however_it_needs_it() -> None:
+    plan = planned(
+        SOURCE
+        + """\
+transforms:
+  wrong: {type: sql, sql: SELECT nope FROM numbers}
+  reads: {type: sql, sql: SELECT * FROM wrong}
+  further: {type: sql, sql: SELECT * FROM reads}
+  filled: {type: dynamic_table, backend_type: InMemory, backend_entity_name: t, sql: SELECT name FROM wrong,
+           same_input: false}
+  asks: {type: sql, sql: "SELECT id FROM numbers WHERE dynamic_table_check('filled', name)"}
+  absent: {type: lookup, path: none.csv, format: csv, primary_key: id}
+  joins: {type: sql, sql: SELECT n.id FROM numbers n JOIN absent a ON n.id = a.id}
+  fine: {type: sql, sql: SELECT id FROM numbers}
+"""
+    )
+    assert names(plan) == {"numbers", "fine"}
+    why = reasons(plan)
+    assert "nope" in why["wrong"]
+    assert why["reads"] == why["filled"] == "it needs 'wrong', which is left out"
+    assert why["further"] == "it needs 'reads', which is left out"
+    assert why["asks"] == "it needs 'filled', which is left out"
+    assert set(why) == {"wrong", "reads", "further", "filled", "asks", "absent", "joins"}
+
+
+def test_cycles_and_unknown_types_are_left_out() -> None:
+    plan = planned(
+        SOURCE
+        + """\
+transforms:
+  a: {type: sql, sql: SELECT * FROM b}
+  b: {type: sql, sql: SELECT * FROM a}
+  c: {type: sqll, sql: SELECT * FROM numbers}
+  d: text
+"""
+    )
+    assert names(plan) == {"numbers"}
+    assert set(reasons(plan)) == {"a", "b", "c", "d"}
+    assert {problem.code for problem in plan.problems} == {"CYCLE", "KIND_NOT_AVAILABLE", "WRONG_TYPE"}
+
+
+def test_one_node_keeps_what_it_needs_and_the_problems_that_concern_it() -> None:
+    plan = planned(
+        SOURCE
+        + """\
+transforms:
+  wrong: {type: sql, sql: SELECT nope FROM numbers}
+  behind: {type: sql, sql: SELECT * FROM wrong}
+  known: {type: dynamic_table, backend_type: InMemory, backend_entity_name: t, sql: SELECT name FROM numbers}
+  asks: {type: sql, sql: "SELECT id FROM numbers WHERE dynamic_table_check('known', name)"}
+"""
+    )
+    asks = plan.only(["asks"])
+    assert names(asks) == {"numbers", "known", "asks"}
+    assert asks.problems == ()
+    behind = plan.only(["behind"])
+    assert names(behind) == set()
+    assert [problem.node for problem in behind.problems] == ["wrong"]
+
+
+def test_a_node_that_fails_later_takes_its_readers_with_it() -> None:
+    plan = planned(
+        SOURCE
+        + """\
+transforms:
+  a: {type: sql, sql: SELECT id FROM numbers}
+  b: {type: sql, sql: SELECT id FROM a}
+"""
+    )
+    left = plan.without(plan.plan.node("a"), "no")
+    assert names(left) == {"numbers"}
+    assert reasons(left) == {"a": "no", "b": "it needs 'a', which is left out"}
+
+
+def test_a_file_is_read_where_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(SOURCE + "transforms: {a: {type: sql, sql: SELECT x FROM numbers}}\n")
+    (problem,) = check_unfinished(file, Settings()).problems
+    assert problem.where is not None
+    assert (problem.where.file, problem.where.line) == (str(file), 2)
