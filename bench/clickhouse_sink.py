@@ -1,7 +1,6 @@
 """A topic of one partition into a ClickHouse table, with and without compression.
 
-`STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told; `STREAMLING_BENCH_CLICKHOUSE_URL` is
-the server, which must run already. The figures are those of `kafka_sink`.
+`STREAMLING_BENCH_KAFKA_ROWS` is the number of records, one million unless told. The figures are those of `kafka_sink`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 
 from bench.figure import Figure
 from bench.kafka import Run, run_pipeline
@@ -21,13 +19,12 @@ sources:
 sinks:
   out: {{type: clickhouse, from: orders, table: {table}, primary_key: id, compression: {compression}}}
 """
-_URL = "http://127.0.0.1:8123"
 
 
 def clickhouse_sink() -> Iterator[Figure]:
     """Records per second from a topic into a table."""
     rows = int(os.environ.get("STREAMLING_BENCH_KAFKA_ROWS", "1_000_000"))
-    with servers() as stack:
+    with servers("kafka", "registry", "clickhouse") as stack:
         place = filled(stack, mixed, rows)
         for compression in ("none", "lz4"):
             run = _run(place, rows, compression)
@@ -35,7 +32,5 @@ def clickhouse_sink() -> Iterator[Figure]:
 
 
 def _run(place: Place, rows: int, compression: str) -> Run:
-    url = os.environ.get("STREAMLING_BENCH_CLICKHOUSE_URL", _URL)
-    place = replace(place, settings={**place.settings, "CLICKHOUSE_SINK__URL": url})
     table = f"bench_{uuid.uuid4().hex[:8]}"
     return run_pipeline(_PIPELINE.format(topic=place.topic, table=table, compression=compression), place, rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 
-from bench.clickhouse import clickhouse
+from bench.clickhouse import clickhouse, clickhouse_postgres
 from bench.clickhouse_sink import clickhouse_sink
 from bench.dead_letters import dead_letters
 from bench.figure import Figure
@@ -235,4 +235,5 @@ ALL = {
     "postgres-latency": postgres_latency,
     "postgres-aggregate": postgres_aggregate,
     "clickhouse": clickhouse,
+    "clickhouse-postgres": clickhouse_postgres,
 }

@@ -119,10 +119,12 @@ sinks:
 
 
 @pytest.mark.servers
-def test_executors_read_ranges_of_a_clickhouse_table(place: Workspace, clickhouse: ClickHouseServer) -> None:
-    database = clickhouse.database()
+def test_executors_read_ranges_of_a_clickhouse_table_into_others(
+    place: Workspace, clickhouse: ClickHouseServer
+) -> None:
+    database = clickhouse.own_database()
     rows = "SELECT number - 20000 AS k, toUInt256(number) AS n FROM numbers(40000)"
-    clickhouse.execute(f"CREATE TABLE {database}.t ENGINE = MergeTree ORDER BY k AS {rows}")
+    database.execute(f"CREATE TABLE t ENGINE = MergeTree ORDER BY k AS {rows}")
     place.write("""
 sources:
   old: {type: clickhouse, table_name: t, filter: k != 7}
@@ -130,10 +132,12 @@ transforms:
   sums: {type: sql, primary_key: k, sql: "SELECT k, CAST(n AS BIGINT) + 1 AS n FROM old"}
 sinks:
   files: {type: file, from: sums, path: out, format: parquet}
+  copy: {type: clickhouse, from: sums, table: copy, primary_key: k, deduplicate: false, parallelism: 2}
 """)
-    place.run(**ON_EXECUTORS, **clickhouse.settings(database)).succeeded()
-    found = sorted((row["k"], row["n"]) for row in place.rows("out", "parquet"))
-    assert found == [(n - 20_000, n + 1) for n in range(40_000) if n != 20_007]
+    place.run(**ON_EXECUTORS, **database.settings("SOURCE"), **database.settings("SINK")).succeeded()
+    wanted = [(n - 20_000, n + 1) for n in range(40_000) if n != 20_007]
+    assert sorted((row["k"], row["n"]) for row in place.rows("out", "parquet")) == wanted
+    assert database.rows("SELECT k, n FROM copy ORDER BY k") == wanted
 
 
 @pytest.mark.servers

@@ -20,47 +20,12 @@ from streamling.spec.pipeline import PipelineSpec, load_pipeline
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import ClickHouseSourceSettings
+from support.clickhouse_columns import COLUMNS
 from support.clickhouse_server import READER, READER_PASSWORD, ClickHouseServer
 from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.servers
 
-TYPES = {
-    "id": ("UInt64", "uint64"),
-    "bool": ("Bool", "boolean"),
-    **{f"i{bits}": (f"Int{bits}", f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": (f"UInt{bits}", f"uint{bits}") for bits in (8, 16, 32)},
-    "i128": ("Int128", "decimal(39,0)"),
-    "u128": ("UInt128", "decimal(39,0)"),
-    "i256": ("Int256", "i256"),
-    "u256": ("Nullable(UInt256)", "u256 or null"),
-    "f32": ("Float32", "float32"),
-    "f64": ("Float64", "float64"),
-    "text": ("Nullable(String)", "string or null"),
-    "fixed": ("FixedString(20)", "binary(20)"),
-    "low": ("LowCardinality(Nullable(String))", "string or null"),
-    "uuid": ("UUID", "string"),
-    "four": ("IPv4", "string"),
-    "six": ("IPv6", "string"),
-    "enum": ("Enum('it''s, (odd)' = 1, 'b' = 2)", "string"),
-    "wide_enum": ("Enum16('a' = 1000)", "string"),
-    "day": ("Date", "date32"),
-    "far_day": ("Date32", "date32"),
-    "second": ("DateTime", "timestamp(s)"),
-    "berlin": ("DateTime('Europe/Berlin')", "timestamp(s, Europe/Berlin)"),
-    "milli": ("DateTime64(3)", "timestamp(ms)"),
-    "micro": ("DateTime64(6, 'UTC')", "timestamp(UTC)"),
-    "nano": ("DateTime64(9)", "timestamp(ns)"),
-    "money": ("Decimal(20, 5)", "decimal(20,5)"),
-    "d32": ("Decimal32(2)", "decimal(9,2)"),
-    "d64": ("Decimal64(2)", "decimal(18,2)"),
-    "d128": ("Decimal128(2)", "decimal(38,2)"),
-    "d256": ("Decimal256(2)", "decimal(76,2)"),
-    "list": ("Array(Array(Nullable(Int8)))", "list<list<int8>>"),
-    "map": ("Map(LowCardinality(String), Array(UInt256))", "map<string, list<u256>>"),
-    "pair": ("Tuple(Int8, Tuple(`a, (b` String, c Date))", "struct<1: int8, 2: struct<a, (b: string, c: date32>>"),
-    "sum": ("SimpleAggregateFunction(sum, UInt64)", "uint64"),
-}
 SOURCE = "sources: {s: {type: clickhouse, %s}}\nsinks: {out: {type: print, from: s}}\n"
 HYBRID = """\
 sources:
@@ -136,9 +101,9 @@ def problems(capsys: pytest.CaptureFixture[str], file: Path) -> list[dict[str, A
 
 
 def test_every_type_of_a_table_is_found(clickhouse: ClickHouseServer) -> None:
-    declared = ", ".join(f"`{name}` {text}" for name, (text, _) in TYPES.items())
-    table(clickhouse, "shop.types", declared, "MergeTree ORDER BY id")
-    expected = {name: shown for name, (_, shown) in TYPES.items()}
+    declared = ", ".join(f"{name} {column.type}" for name, column in COLUMNS.items())
+    table(clickhouse, "shop.types", declared, "MergeTree ORDER BY i64")
+    expected = {name: column.logical for name, column in COLUMNS.items()}
     assert columns(found(clickhouse, "table_name: shop.types")) == {**expected, "_gs_op": "string"}
 
 

@@ -89,6 +89,8 @@ class SpoilingProxy:
     short      the body without its last bytes, complete as far as HTTP is concerned
     exception  half of the body and the text of an exception, then the connection is closed
     silent     no answer for so long as `silence` says
+    stalled    half of the body, then nothing for so long
+    slow       the body in small pieces, for so long in all
     """
 
     def __init__(self, target: str, faults: list[str], silence: float = 3.0) -> None:
@@ -120,6 +122,9 @@ class SpoilingProxy:
         handler.send_response(answer.status_code)
         if code := answer.headers.get("X-ClickHouse-Exception-Code"):
             handler.send_header("X-ClickHouse-Exception-Code", code)
+        if fault in ("stalled", "slow"):
+            self._hesitate(handler, body, 2 if fault == "stalled" else 8)
+            return
         if fault in ("cut", "exception"):
             piece = body[: len(body) // 2]
             if fault == "exception":
@@ -135,6 +140,16 @@ class SpoilingProxy:
         with suppress(ConnectionError):  # the client may have given up
             handler.end_headers()
             handler.wfile.write(body)
+
+    def _hesitate(self, handler: BaseHTTPRequestHandler, body: bytes, pieces: int) -> None:
+        """Send the body in so many pieces, with pauses between them."""
+        handler.send_header("Content-Length", str(len(body)))
+        size = -(-len(body) // pieces)
+        with suppress(ConnectionError):  # the client may have given up
+            handler.end_headers()
+            for start in range(0, len(body), size):
+                time.sleep(self._silence / (pieces - 1) if start else 0)
+                handler.wfile.write(body[start : start + size])
 
     def close(self) -> None:
         self._server.shutdown()
