@@ -31,7 +31,8 @@ from streamling.spec.settings.blocks import KafkaConnection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sources.kafka.rows import MessageRows
+    from streamling.sources.kafka.row_kinds import with_kinds
+from streamling.sources.kafka.rows import MessageRows
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class KafkaReader:
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         try:
             for _, rows, place in self.decoded(part):
-                yield from rows
+                yield from with_kinds(rows)
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node
