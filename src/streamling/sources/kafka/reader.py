@@ -25,14 +25,14 @@ from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_c
 from streamling.sources.kafka.feed import FEEDS
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
+from streamling.sources.kafka.row_kinds import with_kinds
 from streamling.sources.kafka.topic_identity import TopicIdentity
 from streamling.spec.settings.blocks import KafkaConnection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamling.sources.kafka.row_kinds import with_kinds
-from streamling.sources.kafka.rows import MessageRows
+    from streamling.sources.kafka.rows import MessageRows
 
 log = logging.getLogger(__name__)
 
