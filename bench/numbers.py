@@ -30,6 +30,7 @@ from bench.postgres_latency import postgres_latency
 from bench.processes import cpu_seconds, epochs, pipeline, rss_bytes, run_plain, wait_for
 from bench.python import python
 from bench.script import script
+from bench.telemetry import telemetry
 from bench.transform import transform
 
 _SMALL = """\
@@ -223,6 +224,7 @@ ALL = {
     "files": files,
     "transform": transform,
     "lookups": lookups,
+    "telemetry": telemetry,
     "python": python,
     "http": http,
     "script": script,

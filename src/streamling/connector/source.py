@@ -204,6 +204,11 @@ class Source(ABC):
         """Offer only these keys from the next `open` on. Nothing of other keys is buffered or in flight any longer."""
         return
 
+    def phase(self, slices: Sequence[Slice]) -> str | None:
+        """The phase that these slices are of, if the source reads several systems one after the other: metrics of rows
+        have it in their `id`."""
+        return None
+
     # For progress and metrics: called from any thread, never block
 
     def extent(self) -> Extent | None:

@@ -28,6 +28,7 @@ class NodeMeter:
     def __init__(self, labels: Mapping[str, str], metrics: Metrics | None = None) -> None:
         self.labels = labels
         """The labels of all its metrics. A plugin adds its own once it is open."""
+        self._name = labels.get("id", "")
         self._metrics = metrics
         self._lock = threading.Lock()
         self.rows_in: int | None = None
@@ -35,6 +36,11 @@ class NodeMeter:
         self.rejected = 0
         """Bad rows that were skipped or became dead letters."""
         self._watermark_ms = 0
+
+    def set_phase(self, phase: str | None) -> None:
+        """Count for a phase of a source from now on: the `id` has its name."""
+        if phase is not None:
+            self.labels = {**self.labels, "id": f"{self._name}_{phase}"}
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
         self.labels = labels

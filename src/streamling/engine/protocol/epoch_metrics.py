@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from streamling.engine.protocol.epoch_times import EpochTimes
 from streamling.plan.pipeline import Plan
@@ -33,7 +33,7 @@ class EpochMetrics:
         self._streams = [node for node in plan.nodes if node not in plan.dynamic_tables]
         self._sinks_behind = {node.id: _sinks_behind(plan, node) for node in plan.nodes}
         self._last_finalized: float | None = None
-        self._rates: dict[str, Rate] = {}
+        self._rates: dict[str, tuple[Rate, Mapping[str, str]]] = {}
 
     def begin(self) -> None:
         """An epoch begins, or begins anew."""
@@ -80,11 +80,20 @@ class EpochMetrics:
         meter.latency("elapsed_compute", compute)
         meter.latency("checkpoint_marker_arrival", max(arrival, 0.0))
         meter.latency("output_rows_latency", self._latency_of(node, times))
-        if node.id not in self._rates:  # once the node has its labels
-            self._rates[node.id] = Rate()
-            self._metrics.watch("output_rows_rate", self._rates[node.id].per_second, meter.labels)
-        self._rates[node.id].add(meter.rows_out or 0)
+        self._rate(node, meter).add(meter.rows_out or 0)
         self._record_waits(node, meter, times)
+
+    def _rate(self, node: PlannedNode, meter: NodeMeter) -> Rate:
+        """Known by the labels that the node has now: those of plugins and of phases come late."""
+        if node.id in self._rates:
+            rate, labels = self._rates[node.id]
+            if labels == meter.labels:
+                return rate
+            self._metrics.forget("output_rows_rate", labels)
+        rate = Rate()
+        self._rates[node.id] = (rate, meter.labels)
+        self._metrics.watch("output_rows_rate", rate.per_second, meter.labels)
+        return rate
 
     def _latency_of(self, node: PlannedNode, times: EpochTimes) -> float:
         """From the reading of the epoch to the output of the node."""

@@ -229,6 +229,9 @@ class EpochSteps:
     def _count_rows(self, epoch: Epoch, delivered: _Delivered) -> None:
         """Count the rows of a finalized epoch, at all nodes."""
         counts, event_times = dict(delivered.counts), dict(delivered.event_times)
+        for source in self._context.sources:
+            slices = [s for s in epoch.slices if s.node == source.node]
+            self._progress.meter(source.node).set_phase(source.source.phase(slices) if slices else None)
         for outlet in self._context.outlets:
             flushed, input_ = outlet.finalized(), delivered.counts.get(outlet.node.inputs[0])
             if flushed is None:

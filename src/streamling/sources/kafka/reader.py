@@ -25,6 +25,7 @@ from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_c
 from streamling.sources.kafka.feed import FEEDS
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
+from streamling.sources.kafka.row_kinds import with_kinds
 from streamling.sources.kafka.topic_identity import TopicIdentity
 from streamling.spec.settings.blocks import KafkaConnection
 
@@ -68,7 +69,7 @@ class KafkaReader:
     def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
         try:
             for _, rows, place in self.decoded(part):
-                yield from rows
+                yield from with_kinds(rows)
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node

@@ -384,7 +384,8 @@ class KafkaSource(Source):
 
     def count(self, counts: Mapping[str, int]) -> None:
         for what, count in counts.items():
-            self._metrics.count(f"kafka_consumer.{what}", count, self._labels)
+            name, _, kind = what.partition(":")
+            self._metrics.count(f"kafka_consumer.{name}", count, self._labels, {"kind": kind} if kind else None)
 
     def trouble(self) -> str | None:
         return self._control.trouble
