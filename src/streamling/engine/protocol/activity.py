@@ -29,6 +29,7 @@ class Activity:
         self._numbers = itertools.count()
         self.advanced = time.monotonic()
         """When a step last ended well, or a batch of rows reached this process."""
+        self._failing: dict[str | None, float] = {}
 
     @contextmanager
     def step(self, what: str, node: str | None = None) -> Iterator[None]:
@@ -36,12 +37,20 @@ class Activity:
         self._steps[number] = Step(what, node, time.monotonic())
         try:
             yield
+        except BaseException:
+            self._failing.setdefault(node, self._steps[number].since)
+            raise
         finally:
             del self._steps[number]
+        self._failing.pop(node, None)
         self.advance()
 
     def advance(self) -> None:
         self.advanced = time.monotonic()
+
+    def failing_since(self, node: str) -> float | None:
+        """When the first step of the node began that has failed, if none has ended well since."""
+        return self._failing.get(node)
 
     def open_steps(self) -> tuple[Step, ...]:
         """The oldest first."""

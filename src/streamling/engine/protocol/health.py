@@ -72,15 +72,15 @@ class Health:
         if snapshot.phase is not Phase.RUNNING:
             return
         troubled = set()
-        for node in snapshot.nodes:
-            if (since := self._trouble_since(node, now)) is not None:
+        for id_, node in zip(self._progress.node_ids(), snapshot.nodes, strict=True):
+            if (since := self._trouble_since(id_, node, now)) is not None:
                 troubled.add(node.name)
                 yield Wait(node.name, node.trouble or "", now - since)
         # A trouble says more than a step that waits because of it.
         waits = (*self._reading_waits(now), *self._step_waits(now))
         yield from (wait for wait in waits if wait.node not in troubled)
 
-    def _trouble_since(self, node: NodeProgress, now: float) -> float | None:
+    def _trouble_since(self, id_: str, node: NodeProgress, now: float) -> float | None:
         """When the trouble of a node began, if it got no rows since. Queries go on with the last version of a lookup
         that cannot be read."""
         key = (node.role, node.name)
@@ -90,7 +90,8 @@ class Health:
         known = self._troubles.get(key)
         if known is None or known.rows != node.throughput:
             known = self._troubles[key] = _Trouble(now, node.throughput)
-        return known.since
+        failing = self._progress.activity.failing_since(id_)
+        return known.since if failing is None else min(known.since, failing)
 
     def _reading_waits(self, now: float) -> Iterator[Wait]:
         for node, since in self._progress.reading_since().items():
