@@ -239,6 +239,9 @@ class NumberDataflow:
     ) -> dict[str, RowCounts]:
         return {ref: RowCounts(rows_out=one.report.rows) for ref, one in rejects.items()}
 
+    def event_times(self, results: NumberResults, rejects: Mapping[str, Rejects]) -> dict[str, Any]:
+        return {}
+
     def count(self, rejects: Mapping[str, Rejects]) -> None:
         return
 
