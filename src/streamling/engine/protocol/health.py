@@ -65,6 +65,10 @@ class Health:
         wait = self.longest_wait()
         return wait if wait is not None and wait.seconds >= self._deadline_s else None
 
+    def look_at_tasks(self) -> None:
+        """Let tasks of Spark that have ended count as an advance. Call it from time to time while something waits."""
+        self._progress.activity.look_at_tasks()
+
     def _waits(self, now: float) -> Iterator[Wait]:
         snapshot = self._progress.snapshot()
         if snapshot.phase is Phase.STARTING:
@@ -145,6 +149,8 @@ class ProgressWatch:
     def _look(self) -> bool:
         """Returns True if the run was given up."""
         wait = self._health.longest_wait()
+        if wait is not None and wait.seconds >= self._deadline_s / 4:
+            self._health.look_at_tasks()
         if wait is not None and self._exit_s is not None and wait.seconds >= self._exit_s and self._give_up is not None:
             self._give_up(TransientError(NO_PROGRESS, wait.sentence, node=wait.node))
             return True
