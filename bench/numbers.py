@@ -20,6 +20,7 @@ from bench.dead_letters import dead_letters
 from bench.figure import Figure
 from bench.files import files
 from bench.http import http
+from bench.inspection import inspection
 from bench.kafka import kafka
 from bench.kafka_latency import kafka_latency
 from bench.kafka_sink import kafka_sink
@@ -227,6 +228,7 @@ ALL = {
     "telemetry": telemetry,
     "python": python,
     "http": http,
+    "inspection": inspection,
     "script": script,
     "kafka": kafka,
     "kafka-latency": kafka_latency,

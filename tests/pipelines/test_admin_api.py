@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from support.admin_client import INSPECT, client_of
 from support.admin_server import events
-from support.harness import Running, Workspace
+from support.harness import Workspace
 
 pytestmark = pytest.mark.spark
 
@@ -30,22 +31,6 @@ transforms:
 sinks:
   out: {type: blackhole, from: last}
 """
-INSPECT = {"LIVE_DATA_INSPECT_ENABLED": "true", "ADMIN_API_PORT": 0}
-
-
-def url_of(run: Running) -> str:
-    found: list[str] = []
-
-    def listens() -> bool:
-        found[:] = re.findall(r"admin API listens on (http://\S+)", run.stderr)
-        return bool(found)
-
-    run.until(listens, "the address of the admin API")
-    return found[0]
-
-
-def client_of(run: Running, **more: Any) -> httpx.Client:
-    return httpx.Client(base_url=url_of(run), timeout=30, trust_env=False, **more)
 
 
 def rows_by_node(client: httpx.Client, nodes: set[str], seconds: float = 240) -> dict[str, list[Any]]:

@@ -15,7 +15,9 @@ import httpx
 
 from streamling.engine.execution import Execution
 from streamling.engine.protocol.health import Health
+from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.progress import Progress
+from streamling.engine.protocol.state.memory import MemoryState
 from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.environment_only import RuntimeLimits
@@ -64,6 +66,7 @@ def served(*, host: str = "127.0.0.1", token: str | None = None, running: bool =
     if samples is not None:
         samples.set_nodes(["numbers"])
     execution = Execution(Path("p.yaml"), settings, progress, samples)
+    execution.journal = Journal(MemoryState(), recording=False)
     view = RunView("p.yaml", settings, execution, progress, Health(progress, 300), samples)
     with admin_api(view, settings) as server:
         assert server is not None

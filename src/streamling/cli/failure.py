@@ -109,7 +109,7 @@ def _problem_lines(error: BaseException) -> Iterator[_Line]:
     if error.where:
         yield [(f"  at {error.where}", _PLACE)]
         yield from _excerpt_lines(error)
-    elif error.quote or error.node:
+    elif error.quote or (error.node and f"'{error.node}'" not in error.message):
         yield [(f"  {mask_text(error.quote)}" if error.quote else f"  node: {error.node}", _PLACE)]
     cause = error.__cause__
     if cause is not None and _gist(cause) not in error.message:

@@ -323,12 +323,14 @@ class Execution:
 
     def _open_session(self, engine: Engine) -> SparkSession:
         from streamling.engine.process.shipping import ship_plugins
+        from streamling.engine.process.tasks import completed_tasks
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
         session = engine.session(conf, meanwhile=self._telemetry.start)
         self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
+        self._progress.activity.count_tasks = partial(completed_tasks, session.sparkContext)
         return session
 
     def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:

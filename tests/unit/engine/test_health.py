@@ -109,6 +109,43 @@ def test_trouble_without_rows_is_a_stall_and_trouble_with_rows_is_none() -> None
     assert example.health.stall() is None
 
 
+def test_a_step_that_fails_and_is_retried_is_one_wait_from_its_first_attempt_on() -> None:
+    example = Example().run()
+    for attempt in range(3):
+        with pytest.raises(TransientError), example.writing():
+            example.clock.ahead = 6 * (attempt + 1)
+            example.progress.activity.advance()  # rows reach the sink with every attempt
+            raise TransientError(NO_PROGRESS, "no answer")
+        example.sink.trouble = "no answer"
+        stall = example.health.stall()
+        assert (stall is not None) == (attempt > 0)
+    with example.writing():
+        pass
+    example.clock.ahead = 0
+    assert example.health.stall() is None
+
+
+def test_tasks_of_spark_that_end_advance_a_long_step_and_java_that_does_not_answer_holds_up_nothing() -> None:
+    example = Example().run()
+    activity = example.progress.activity
+    tasks = iter([1, 1, 2])
+    activity.count_tasks = lambda: next(tasks)
+    with example.writing():
+        before = []
+        for _ in range(3):
+            before.append(activity.advanced)
+            activity.look_at_tasks()
+            assert activity._counting is not None
+            activity._counting.join()
+        assert before == [before[0]] * 3
+        assert activity.advanced > before[0]
+        answer = threading.Event()
+        activity.count_tasks = answer.wait
+        for _ in range(3):
+            activity.look_at_tasks()
+        answer.set()
+
+
 def test_a_source_that_does_not_return_from_reading_is_a_stall() -> None:
     example = Example().run()
     example.reading = time.monotonic()

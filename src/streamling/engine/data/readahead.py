@@ -19,6 +19,7 @@ from streamling.connector import Json, Offer, Report, Room, Slice, Source
 from streamling.connector.reports import combine
 from streamling.engine.data.capacity import FIRST_ROWS, Caps
 from streamling.engine.data.intake import Intake, chunk_rows
+from streamling.engine.data.offer_buffer import OfferBuffer
 from streamling.engine.data.reading import BadRowFilter
 from streamling.engine.data.row_size import RowSize
 from streamling.engine.protocol.closing import Buffered, seconds_to_gather
@@ -45,37 +46,6 @@ _PAUSE_S = 0.05
 # which would be an epoch of a few rows if the last one has just ended.
 _LEAST_ROOM_SHARE = 64
 Result = TypeVar("Result")
-
-
-class _Buffer:
-    """What a source has given and no epoch has taken yet: rows and their slices, or one large offer."""
-
-    def __init__(self) -> None:
-        self.slices: list[Slice] = []
-        self.batches: list[tuple[pa.RecordBatch, ...]] = []
-        """The rows of each slice; of each offer if the source has no slices."""
-        self.reports: list[Report] = []
-        self.rows = 0
-        self.bytes = 0
-        self.read_s = 0.0
-        self.large: Offer | None = None
-        """An offer that the executors will read."""
-        self.oldest: float | None = None
-        """When the first offer arrived."""
-
-    def add(self, offer: Offer, intake: Intake) -> None:
-        """Add what was read of an offer, or the offer itself if it is large."""
-        if intake.batches is not None:
-            self.slices.extend(intake.slices)
-            self.batches.extend(intake.batches_by_slice)
-            self.reports.append(intake.report)
-            self.rows += intake.report.rows
-            self.bytes += intake.report.held_bytes
-            self.read_s += intake.read_s
-        else:
-            self.large = offer
-        if self.oldest is None:
-            self.oldest = time.monotonic()
 
 
 class ReadAhead:
@@ -116,7 +86,7 @@ class ReadAhead:
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._buffer = _Buffer()
+        self._buffer = OfferBuffer()
         self._marker: int | None = None
         """The number of the epoch that the thread has to announce to the source."""
         self._taking = False
@@ -127,7 +97,7 @@ class ReadAhead:
         """Since when the source has been asked for rows without an answer. Any thread may read it."""
 
     def _reset(self) -> None:
-        self._buffer = _Buffer()
+        self._buffer = OfferBuffer()
         self._marker = None
         self._taking = False
         self._finished = False
@@ -219,7 +189,7 @@ class ReadAhead:
                 report = combine(buffer.reports)
                 slices, batches = _join_slices(buffer.slices, buffer.batches)
                 intake = Intake(slices, batches, report, chunk_rows(report), read_s=buffer.read_s)
-            self._buffer = _Buffer()
+            self._buffer = OfferBuffer()
             self._taking = False
             self._changed.notify_all()
             return intake

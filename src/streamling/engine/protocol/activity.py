@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class Activity:
         self._numbers = itertools.count()
         self.advanced = time.monotonic()
         """When a step last ended well, or a batch of rows reached this process."""
+        self._failing: dict[str | None, float] = {}
+        self.count_tasks: Callable[[], object] | None = None
+        """Something that changes when a task of Spark ends, once there is a session."""
+        self._tasks: object = None
+        self._counting: threading.Thread | None = None
 
     @contextmanager
     def step(self, what: str, node: str | None = None) -> Iterator[None]:
@@ -36,12 +45,39 @@ class Activity:
         self._steps[number] = Step(what, node, time.monotonic())
         try:
             yield
+        except BaseException:
+            self._failing.setdefault(node, self._steps[number].since)
+            raise
         finally:
             del self._steps[number]
+        self._failing.pop(node, None)
         self.advance()
 
     def advance(self) -> None:
         self.advanced = time.monotonic()
+
+    def failing_since(self, node: str) -> float | None:
+        """When the first step of the node began that has failed, if none has ended well since."""
+        return self._failing.get(node)
+
+    def look_at_tasks(self) -> None:
+        """Notice that tasks of Spark have ended since the last call: they advance a step that takes minutes.
+
+        A thread asks Java, which may not answer.
+        """
+        if self.count_tasks is not None and (self._counting is None or not self._counting.is_alive()):
+            self._counting = threading.Thread(target=self._compare_tasks, name="count tasks", daemon=True)
+            self._counting.start()
+
+    def _compare_tasks(self) -> None:
+        try:
+            tasks = self.count_tasks() if self.count_tasks is not None else None
+        except Exception as error:  # Java may be gone
+            log.debug("the tasks of Spark cannot be counted: %s", error)
+            return
+        if tasks != self._tasks and self._tasks is not None:
+            self.advance()
+        self._tasks = tasks
 
     def open_steps(self) -> tuple[Step, ...]:
         """The oldest first."""

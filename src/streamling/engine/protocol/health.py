@@ -65,6 +65,10 @@ class Health:
         wait = self.longest_wait()
         return wait if wait is not None and wait.seconds >= self._deadline_s else None
 
+    def look_at_tasks(self) -> None:
+        """Let tasks of Spark that have ended count as an advance. Call it from time to time while something waits."""
+        self._progress.activity.look_at_tasks()
+
     def _waits(self, now: float) -> Iterator[Wait]:
         snapshot = self._progress.snapshot()
         if snapshot.phase is Phase.STARTING:
@@ -72,15 +76,15 @@ class Health:
         if snapshot.phase is not Phase.RUNNING:
             return
         troubled = set()
-        for node in snapshot.nodes:
-            if (since := self._trouble_since(node, now)) is not None:
+        for id_, node in zip(self._progress.node_ids(), snapshot.nodes, strict=True):
+            if (since := self._trouble_since(id_, node, now)) is not None:
                 troubled.add(node.name)
                 yield Wait(node.name, node.trouble or "", now - since)
         # A trouble says more than a step that waits because of it.
         waits = (*self._reading_waits(now), *self._step_waits(now))
         yield from (wait for wait in waits if wait.node not in troubled)
 
-    def _trouble_since(self, node: NodeProgress, now: float) -> float | None:
+    def _trouble_since(self, id_: str, node: NodeProgress, now: float) -> float | None:
         """When the trouble of a node began, if it got no rows since. Queries go on with the last version of a lookup
         that cannot be read."""
         key = (node.role, node.name)
@@ -90,7 +94,8 @@ class Health:
         known = self._troubles.get(key)
         if known is None or known.rows != node.throughput:
             known = self._troubles[key] = _Trouble(now, node.throughput)
-        return known.since
+        failing = self._progress.activity.failing_since(id_)
+        return known.since if failing is None else min(known.since, failing)
 
     def _reading_waits(self, now: float) -> Iterator[Wait]:
         for node, since in self._progress.reading_since().items():
@@ -144,6 +149,8 @@ class ProgressWatch:
     def _look(self) -> bool:
         """Returns True if the run was given up."""
         wait = self._health.longest_wait()
+        if wait is not None and wait.seconds >= self._deadline_s / 4:
+            self._health.look_at_tasks()
         if wait is not None and self._exit_s is not None and wait.seconds >= self._exit_s and self._give_up is not None:
             self._give_up(TransientError(NO_PROGRESS, wait.sentence, node=wait.node))
             return True

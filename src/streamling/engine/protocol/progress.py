@@ -156,6 +156,10 @@ class Progress:
         """Where the rows of a node come from or go to, by node name; empty where there is no such place."""
         return {node.spec.name: place_of(node.spec) or "" for node in self._plan.nodes} if self._plan else {}
 
+    def node_ids(self) -> tuple[str, ...]:
+        """The ids of the nodes, in the order of the plan."""
+        return tuple(node.id for node in self._plan.nodes) if self._plan is not None else ()
+
     def node_name(self, id_: str) -> str:
         nodes = self._plan.nodes if self._plan is not None else ()
         return next((node.spec.name for node in nodes if node.id == id_), id_)

@@ -1,0 +1,162 @@
+"""Pipelines that are alive but do not advance: readiness, error, log and exit code say so, and what is waited for."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from support.admin_client import INSPECT, client_of
+from support.harness import Child, Workspace
+from support.kafka_broker import KafkaBroker
+from support.postgres_server import PostgresServer
+from support.silent_proxy import silent_proxy
+
+pytestmark = [pytest.mark.faults, pytest.mark.servers]
+
+FROM_FILES = """\
+sources:
+  numbers:
+    {type: file, path: in, format: jsonl, mode: {type: continuous, poll_interval: 100ms}, schema: {id: int64},
+     primary_key: id}
+sinks:
+  out: {type: SINK, from: numbers}
+"""
+TO_POSTGRES = FROM_FILES.replace("type: SINK", "type: postgres, table: out, schema: public, primary_key: id")
+
+QUICK = {"POSTGRES_SINK__STATEMENT_TIMEOUT_SECS": 4, "POSTGRES_SINK__POOL_ACQUIRE_TIMEOUT_SECS": 2}
+
+
+def add_rows(place: Workspace, *numbers: int) -> None:
+    directory = place.directory / "in"
+    directory.mkdir(exist_ok=True)
+    text = "".join(json.dumps({"id": number}) + "\n" for number in numbers)
+    (directory / f"{numbers[0]}.jsonl").write_text(text)
+
+
+def readiness(client: httpx.Client) -> tuple[int, Any]:
+    answer = client.get("/readyz")
+    return answer.status_code, answer.json()
+
+
+def stalls(child: Child) -> int:
+    return child.stderr.count("' has made no progress for")
+
+
+def test_a_sink_that_does_not_answer_is_named_and_so_is_its_return(place: Workspace, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    add_rows(place, 1, 2)
+    with silent_proxy(database.host, database.port) as proxy:
+        settings = {**database.settings(), "POSTGRES_SINK__PORT": proxy.port, **QUICK, "PROGRESS_DEADLINE_SECS": 2}
+        child = place.write(TO_POSTGRES).start(spark=False, **INSPECT, **settings)
+        with client_of(child) as client:
+            child.until_epochs(1)
+            assert readiness(client)[0] == 200
+            proxy.deaf = True
+            add_rows(place, 3)
+            child.until(lambda: readiness(client)[0] == 503, "a pipeline that is not ready")
+            _, found = readiness(client)
+            assert (found["ready"], found["phase"], found["node"]) == (False, "running", "out")
+            assert found["seconds"] >= 2
+            assert (client.get("/healthz").status_code, client.get("/admin/error").status_code) == (200, 204)
+            child.until(lambda: stalls(child) == 1, "a warning")
+            assert "WARNING 'out' has made no progress for" in child.stderr
+            child.until(lambda: child.stderr.count("sink 'out' failed") >= 2, "two attempts")
+            assert stalls(child) == 1
+            assert "progress again" not in child.stderr.partition("'out' has made no progress")[2]
+            proxy.silence()
+            proxy.deaf = False
+            child.until(lambda: readiness(client)[0] == 200, "a pipeline that is ready again")
+            child.until(
+                lambda: child.stderr.rpartition("' has made")[2].count("progress again") == 1, "a word about it"
+            )
+        child.signal(signal.SIGTERM)
+        child.wait().succeeded()
+    assert database.rows("SELECT id FROM public.out ORDER BY id") == [(1,), (2,), (3,)]
+
+
+def test_a_sink_that_hangs_ends_the_process_if_asked_to_with_the_reason_in_the_last_line(
+    place: Workspace, postgres: PostgresServer
+) -> None:
+    database = postgres.database()
+    add_rows(place, 1)
+    with silent_proxy(database.host, database.port) as proxy:
+        settings = {**database.settings(), "POSTGRES_SINK__PORT": proxy.port, "PROGRESS_EXIT_SECS": 20}
+        child = place.write(TO_POSTGRES).start(spark=False, **INSPECT, **settings, PROGRESS_DEADLINE_SECS=1)
+        child.until_epochs(1)
+        proxy.deaf = True
+        add_rows(place, 2)
+        ended = child.wait().failed()
+    last = ended.stderr.rstrip().splitlines()[-1]
+    assert "'out' has made no progress for" in last, ended.stderr[-2000:]
+    assert "[NO_PROGRESS]" in last
+    place.start(spark=False, **{**database.settings(), "JOB_MODE": "false"})
+    deadline = time.monotonic() + 60
+    while database.rows("SELECT id FROM public.out ORDER BY id") != [(1,), (2,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_tolerant_process_serves_that_it_was_stuck(place: Workspace, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    add_rows(place, 1)
+    with silent_proxy(database.host, database.port) as proxy:
+        settings = {**database.settings(), "POSTGRES_SINK__PORT": proxy.port, "PROGRESS_EXIT_SECS": 20}
+        child = place.write(TO_POSTGRES).start(spark=False, **INSPECT, **settings, PREVIEW_TOLERANT_MODE="true")
+        child.until_epochs(1)
+        proxy.deaf = True
+        add_rows(place, 2)
+        with client_of(child) as client:
+            child.until(lambda: client.get("/admin/error").status_code == 200, "the error")
+            error = client.get("/admin/error").json()
+            assert (error["node"], error["internal"], error["retriable"]) == ("out", False, True)
+        child.signal(signal.SIGTERM)
+        child.wait().failed()
+
+
+def test_a_broker_that_is_gone_is_named_and_so_is_its_return(place: Workspace, kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [json.dumps({"id": n}) for n in range(10)])
+    place.write(f"""\
+sources:
+  events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64}}}}
+sinks:
+  out: {{type: blackhole, from: events}}
+""")
+    settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "PROGRESS_DEADLINE_SECS": 2}
+    child = place.start(spark=False, **INSPECT, **settings)
+    with client_of(child) as client:
+        child.until_epochs(1)
+        kafka.kill()
+        try:
+            child.until(lambda: readiness(client)[0] == 503, "a pipeline that is not ready")
+            _, found = readiness(client)
+            assert found["node"] == "events"
+            assert client.get("/admin/error").status_code == 204
+            assert client.get("/healthz").status_code == 200
+            child.until(lambda: stalls(child) >= 1, "a warning")
+        finally:
+            kafka.start()
+        kafka.produce(topic, [json.dumps({"id": n}) for n in range(10)])
+        child.until(lambda: readiness(client)[0] == 200, "a pipeline that is ready again")
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+
+
+def test_a_source_without_new_rows_is_healthy(place: Workspace) -> None:
+    add_rows(place, 1)
+    place.write(FROM_FILES.replace("SINK", "blackhole"))
+    child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=1, PROGRESS_EXIT_SECS=15)
+    with client_of(child) as client:
+        child.until_epochs(1)
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            assert readiness(client)[0] == 200
+            time.sleep(0.2)
+    child.signal(signal.SIGTERM)
+    assert stalls(child) == 0
+    child.wait().succeeded()
