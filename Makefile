@@ -47,6 +47,9 @@ soak: $(VENV)/.archive ## kill pipelines, and the servers they use, again and ag
 	$(BIN)/python tests/faults/soak.py --faults 30 --instances
 	$(BIN)/python tests/faults/soak.py --faults 60 --postgres
 	$(BIN)/python tests/faults/soak.py --faults 30 --kafka
+	$(BIN)/python tests/faults/soak.py --faults 40 --clickhouse
+	$(BIN)/python tests/faults/soak.py --faults 40 --clickhouse-sink
+	$(BIN)/python tests/faults/soak.py --faults 40 --hybrid --rows 1000000
 	$(BIN)/python tests/faults/endurance.py --epochs 5000
 
 fuzz: $(VENV)/.installed ## feed mutated inputs to every parser

@@ -100,6 +100,8 @@ class Usage:
 
     rss_bytes: int = 0
     """The most of all moments."""
+    root_rss_bytes: int = 0
+    """The same of the process alone."""
     moments: list[tuple[float, float]] = field(default_factory=list)
     """Times of `time.monotonic`, and the CPU seconds until then."""
     _seen: dict[tuple[int, float], float] = field(default_factory=dict)
@@ -120,7 +122,10 @@ class Usage:
                 with process.oneshot():
                     times = process.cpu_times()
                     self._seen[process.pid, process.create_time()] = times.user + times.system
-                    rss += process.memory_info().rss
+                    memory = process.memory_info().rss
+                    rss += memory
+                    if process == root:
+                        self.root_rss_bytes = max(self.root_rss_bytes, memory)
             except psutil.Error:
                 continue
         self.rss_bytes = max(self.rss_bytes, rss)

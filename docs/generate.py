@@ -35,11 +35,13 @@ from streamling.spec.pipeline import Role
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings import Settings
 from streamling.spec.settings.environment_only import RuntimeLimits, variable_of
+from streamling.telemetry.catalog import METRICS
+from streamling.telemetry.metrics import MetricKind
 
 DOCS = Path(__file__).resolve().parent
 
 # Accepted in every node so that pipelines need no change later; nothing acts on them yet,
-WITHOUT_EFFECT = ("telemetry", "parallelism")
+WITHOUT_EFFECT = ("parallelism",)
 # except in these kinds.
 WIDE = ((Role.SOURCE, "file"), (Role.SOURCE, "kafka"), (Role.TRANSFORM, "handler"), (Role.SINK, "webhook"))
 
@@ -87,6 +89,13 @@ SETTINGS = {
         "epoch.bytes",
         "epoch.takeover_ms",
         "epoch.max_same_rejects",
+    ),
+    "metrics": tuple(
+        f"open_telemetry_metrics.{name}"
+        for name in (
+            *("ingestion_endpoint", "endpoint_protocol", "batch_interval_secs"),
+            *("global_tags", "metric_deny_list", "traces_endpoint"),
+        )
     ),
     "kafka": tuple(
         f"kafka_source.{name}"
@@ -199,6 +208,8 @@ def _content(words: list[str]) -> str:
             lines = _differences()
         case ["commands"]:
             lines = _commands()
+        case ["metrics"]:
+            lines = _metrics()
         case ["errors"]:
             lines = _table(
                 ("code", "what it means", "what to do"),
@@ -259,10 +270,16 @@ def _inner_maps(model: type[BaseModel], hidden: Sequence[str] = (), outer: str =
         found = [] if name in hidden else list(_maps(field.annotation))
         for suffix, inner in found:
             path = f"{outer}{field.alias or name}{suffix}"
-            title = f"`{path}`" if len(found) == 1 else f"`{path}` with type {type_of(inner.model_fields['type'])}"
+            title = f"`{path}`" if len(found) == 1 else f"`{path}` with {_tag(inner)}"
             summary = " ".join((inspect.getdoc(inner) or "").split())
             yield from ["", f"### {title}", "", summary, "", *_field_table(inner)]
             yield from _inner_maps(inner, outer=f"{path}.")
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """The field that says which of several maps this is, and its value."""
+    name = next(name for name in ("type", "source_type") if name in model.model_fields)
+    return f"{name if name == 'type' else f'`{name}`'} {type_of(model.model_fields[name])}"
 
 
 def _maps(annotation: Any, suffix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
@@ -339,6 +356,16 @@ def _differences() -> list[str]:
 
 
 # Commands
+
+
+def _metrics() -> list[str]:
+    kinds_ = {MetricKind.COUNT: "counter", MetricKind.GAUGE: "gauge", MetricKind.LATENCY: "histogram"}
+    rows = []
+    for info in METRICS:
+        labels = ", ".join(f"`{label}`" for label in info.labels)
+        kind = f"{kinds_[info.kind]}, {info.unit}" if info.unit else kinds_[info.kind]
+        rows.append((f"`{info.name}`", kind, info.of, labels, info.help))
+    return _table(("metric", "kind", "of", "labels", "meaning"), rows)
 
 
 def _commands() -> list[str]:

@@ -15,9 +15,12 @@ import pytest
 from support.clickhouse_server import ClickHouseServer
 from support.harness import Row, Workspace, workspace
 from support.http_server import Answer, Request, recording_server
+from support.hybrid_samples import History
+from support.hybrid_samples import source as hybrid_source
 from support.kafka_broker import KafkaBroker
 from support.kafka_sink_samples import committed, rows_of
 from support.postgres_server import Database, PostgresServer
+from support.schema_registry import SchemaRegistry
 from support.spark_cluster import SparkCluster
 from support.warm_engine import WarmEngine
 
@@ -131,6 +134,21 @@ sinks:
     place.run(**ON_EXECUTORS, **clickhouse.settings(database)).succeeded()
     found = sorted((row["k"], row["n"]) for row in place.rows("out", "parquet"))
     assert found == [(n - 20_000, n + 1) for n in range(40_000) if n != 20_007]
+
+
+@pytest.mark.servers
+def test_executors_read_a_table_and_then_its_topic(
+    place: Workspace, clickhouse: ClickHouseServer, kafka: KafkaBroker, schema_registry: SchemaRegistry
+) -> None:
+    history = History(clickhouse, kafka, schema_registry)
+    history.copy(30_000)
+    history.produce(30_000, 5000)
+    place.write(hybrid_source(history) + "sinks:\n  files: {type: file, from: s, path: out, format: parquet}\n")
+    run = place.start_warm(**ON_EXECUTORS, **history.settings())
+    run.until(lambda: place.count("out", "parquet") >= 35_001, "the table and the topic")
+    run.stop().succeeded()
+    # The last row of the table is the first one of the topic.
+    assert Counter(row["block"] for row in place.rows("out", "parquet")) == Counter([*range(35_000), 29_999])
 
 
 @pytest.mark.servers

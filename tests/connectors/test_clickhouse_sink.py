@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -31,9 +30,9 @@ from streamling.plan.types import (
 )
 from streamling.sinks.clickhouse.blocks import cut
 from streamling.sinks.clickhouse.tables import MAX_BLOCKS
+from support.clickhouse_server import READER, READER_PASSWORD, ClickHouseDatabase, ClickHouseServer
 from support.clickhouse_sink_samples import build, new_table, proxy, sink, statement, token, write
 from support.http_server import Answer
-from support.own_clickhouse import PASSWORD, USER, OwnClickHouse, clickhouse_server
 from support.postgres_samples import epoch
 
 pytestmark = pytest.mark.servers
@@ -42,10 +41,8 @@ LIVE = "SELECT id, name, score FROM {} FINAL ORDER BY id"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OwnClickHouse]:
-    with clickhouse_server() as started:
-        started.execute("CREATE DATABASE shop")
-        yield started
+def database(clickhouse: ClickHouseServer) -> ClickHouseDatabase:
+    return clickhouse.own_database()
 
 
 def item(id_: object, name: object = "x", score: object = 1, operation: object = "i") -> tuple[Any, ...]:
@@ -55,12 +52,12 @@ def item(id_: object, name: object = "x", score: object = 1, operation: object =
 # The table
 
 
-def test_a_missing_table_is_created_with_version_mark_and_window(server: OwnClickHouse) -> None:
+def test_a_missing_table_is_created_with_version_mark_and_window(database: ClickHouseDatabase) -> None:
     table = new_table()
-    with sink(server.url, table) as out:
+    with sink(database, table) as out:
         assert write(out, [item(1), item(2, None, None)]).rows == 2
         assert out.capabilities.guarantee is Guarantee.AT_LEAST_ONCE and out.capabilities.same_rows
-    ddl = server.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
+    ddl = database.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
     for part in (
         "`id` Int64,",
         "`name` Nullable(String),",
@@ -71,48 +68,48 @@ def test_a_missing_table_is_created_with_version_mark_and_window(server: OwnClic
     ):
         assert part in ddl
     assert "_gs_op" not in ddl
-    assert server.rows(ALL.format(table)) == [(1, "x", 1, 0), (2, None, None, 0)]
+    assert database.rows(ALL.format(table)) == [(1, "x", 1, 0), (2, None, None, 0)]
 
 
-def test_a_table_that_fits_causes_no_warning(server: OwnClickHouse, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_fits_causes_no_warning(database: ClickHouseDatabase, caplog: pytest.LogCaptureFixture) -> None:
     for more, key in (("", ("id",)), (", append_only_mode: false", ("name", "id"))):
         table = new_table()
         for _ in range(2):
-            with caplog.at_level(logging.WARNING), sink(server.url, table, more, key=key):
+            with caplog.at_level(logging.WARNING), sink(database, table, more, key=key):
                 assert caplog.text == ""
 
 
-def test_version_override_and_database_of_a_created_table(server: OwnClickHouse) -> None:
+def test_version_override_and_database_of_a_created_table(database: ClickHouseDatabase) -> None:
     table = f"shop.{new_table()}"
     columns = Schema(
         (*(Field(n, INT64) for n in ("id", "at", "seen", "version")), Field("is_deleted", INT64), OPERATION_FIELD)
     )
     override = "{at: DateTime64(3), seen: 'DateTime64(3) CODEC(Delta, ZSTD)', _gs_op: String}"
     more = f", version_column_name: version, schema_override: {override}"
-    with sink(server.url, table, more, columns=columns) as out:
+    with sink(database, table, more, columns=columns) as out:
         write(
             out, [(n, 1_700_000_000 + 3600 * n, 1_700_000_000 + 7200 * n, 5, 1, "i") for n in range(5)], columns=columns
         )
         write(out, [(0, 0, 0, 4, 0, "u")], columns=columns)
-    assert server.rows(f"SELECT id, toUnixTimestamp(at), toUnixTimestamp(seen) FROM {table} FINAL ORDER BY id") == [
+    assert database.rows(f"SELECT id, toUnixTimestamp(at), toUnixTimestamp(seen) FROM {table} FINAL ORDER BY id") == [
         (n, 1_700_000_000 + 3600 * n, 1_700_000_000 + 7200 * n) for n in range(5)
     ]
-    ddl = server.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
+    ddl = database.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
     assert "`seen` DateTime64(3) CODEC(Delta(8), ZSTD(1))" in ddl and "insert_time" not in ddl
     assert "`version` Int64," in ddl and ddl.count("is_deleted` ") == 1
 
 
 def test_columns_of_an_existing_table_are_paired_by_name(
-    server: OwnClickHouse, caplog: pytest.LogCaptureFixture
+    database: ClickHouseDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = new_table()
-    server.execute(
+    database.execute(
         f"CREATE TABLE {table} (score Int16, id UInt32, made DateTime DEFAULT now(), twice Int64 MATERIALIZED id * 2,"
         " kind String DEFAULT 'none') ENGINE = MergeTree ORDER BY id"
     )
-    with caplog.at_level(logging.WARNING), sink(server.url, table) as out:
+    with caplog.at_level(logging.WARNING), sink(database, table) as out:
         write(out, [item(1), item(2, score=-5)])
-    assert server.rows(f"SELECT score, id, kind, twice FROM {table} ORDER BY id") == [
+    assert database.rows(f"SELECT score, id, kind, twice FROM {table} ORDER BY id") == [
         (1, 1, "none", 2),
         (-5, 2, "none", 4),
     ]
@@ -120,17 +117,17 @@ def test_columns_of_an_existing_table_are_paired_by_name(
         assert part in caplog.text
 
 
-def test_all_that_does_not_fit_is_listed(server: OwnClickHouse) -> None:
+def test_all_that_does_not_fit_is_listed(database: ClickHouseDatabase) -> None:
     table = new_table()
-    server.execute(f"CREATE TABLE {table} (name Int64, score Tuple(a Int8)) ENGINE = MergeTree ORDER BY tuple()")
-    with pytest.raises(UserError) as raised, sink(server.url, table):
+    database.execute(f"CREATE TABLE {table} (name Int64, score Tuple(a Int8)) ENGINE = MergeTree ORDER BY tuple()")
+    with pytest.raises(UserError) as raised, sink(database, table):
         pass
     assert raised.value.message.splitlines()[1:] == [
         "  - column 'id', which belongs to the primary key, does not exist",
         "  - column 'name' does not fit: it is Int64, and the input is string",
         "  - column 'score' does not fit: it is Tuple(a Int8), and the input is int64",
     ]
-    assert raised.value.code == "TABLE_UNFIT" and f"default.{table}" in raised.value.message
+    assert raised.value.code == "TABLE_UNFIT" and f"{database.name}.{table}" in raised.value.message
 
 
 @pytest.mark.parametrize(
@@ -138,46 +135,46 @@ def test_all_that_does_not_fit_is_listed(server: OwnClickHouse) -> None:
     [
         ("t", {"password": "wrong secret"}, ["Authentication failed", "check the user"]),
         ("nowhere.t", {}, ["Database nowhere does not exist", "create the database"]),
-        ("shop.new", {"user": USER, "password": PASSWORD}, ["Not enough privileges", "grant it"]),
+        ("shop.new", {"user": READER, "password": READER_PASSWORD}, ["Not enough privileges", "grant it"]),
     ],
 )
 def test_a_server_that_refuses_ends_the_start(
-    server: OwnClickHouse, table: str, connection: dict[str, str], parts: list[str]
+    database: ClickHouseDatabase, table: str, connection: dict[str, str], parts: list[str]
 ) -> None:
-    with pytest.raises(PermanentError) as raised, sink(server.url, table, **connection):
+    with pytest.raises(PermanentError) as raised, sink(database, table, **connection):
         pass
     shown = f"{raised.value.message} {raised.value.hint}"
     assert all(part in shown for part in parts) and raised.value.node == "out" and "secret" not in shown
 
 
-def test_the_end_of_a_table_during_the_run(server: OwnClickHouse) -> None:
+def test_the_end_of_a_table_during_the_run(database: ClickHouseDatabase) -> None:
     table = new_table()
-    with sink(server.url, table) as out:
+    with sink(database, table) as out:
         write(out, [item(1)])
-        server.execute(f"ALTER TABLE {table} DROP COLUMN score")
+        database.execute(f"ALTER TABLE {table} DROP COLUMN score")
         with pytest.raises(PermanentError, match="No such column score"):
             write(out, [item(2)])
-        server.execute(f"DROP TABLE {table}")
-        with pytest.raises(PermanentError, match=f"table default.{table}: .* does not exist"):
+        database.execute(f"DROP TABLE {table}")
+        with pytest.raises(PermanentError, match=f"table {database.name}.{table}: .* does not exist"):
             write(out, [item(2)])
 
 
 # Rows
 
 
-def test_of_a_key_in_a_batch_the_last_row_is_written_and_deletes_are_marked(server: OwnClickHouse) -> None:
+def test_of_a_key_in_a_batch_the_last_row_is_written_and_deletes_are_marked(database: ClickHouseDatabase) -> None:
     table = new_table()
-    with sink(server.url, table) as out:
+    with sink(database, table) as out:
         first = write(out, [item(1, "first"), item(2), item(1, "updated", 2, "u"), item(3, operation=None)])
         assert (first.rows, first.detail) == (4, 3)
-        assert server.rows(ALL.format(table)) == [(1, "updated", 2, 0), (2, "x", 1, 0), (3, "x", 1, 0)]
+        assert database.rows(ALL.format(table)) == [(1, "updated", 2, 0), (2, "x", 1, 0), (3, "x", 1, 0)]
         write(out, [item(1, operation="d"), item(2, operation="D")])
-        assert server.rows(f"SELECT id FROM {table} FINAL") == [(3,)]
+        assert database.rows(f"SELECT id FROM {table} FINAL") == [(3,)]
         write(out, [item(2, "back", 7)])
-        assert server.rows(LIVE.format(table)) == [(2, "back", 7), (3, "x", 1)]
+        assert database.rows(LIVE.format(table)) == [(2, "back", 7), (3, "x", 1)]
 
 
-def test_rows_of_different_batches_and_without_deduplication_stay(server: OwnClickHouse) -> None:
+def test_rows_of_different_batches_and_without_deduplication_stay(database: ClickHouseDatabase) -> None:
     rows = [item(n % 3, score=n) for n in range(12)]
     for more, count in (
         (", batch_size: 4", 9),
@@ -185,22 +182,22 @@ def test_rows_of_different_batches_and_without_deduplication_stay(server: OwnCli
         (", batch_size: 1, deduplicate: false", 12),
     ):
         table = new_table()
-        with sink(server.url, table, more) as out:
-            server.execute(f"SYSTEM STOP MERGES {table}")
+        with sink(database, table, more) as out:
+            database.execute(f"SYSTEM STOP MERGES {table}")
             assert write(out, rows).detail == count
-        assert server.rows(f"SELECT count() FROM {table}") == [(count,)]
-        assert server.rows(LIVE.format(table)) == [(n, "x", 9 + n) for n in range(3)]
+        assert database.rows(f"SELECT count() FROM {table}") == [(count,)]
+        assert database.rows(LIVE.format(table)) == [(n, "x", 9 + n) for n in range(3)]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "LZ4"])
-def test_compression_and_small_batches(server: OwnClickHouse, compression: str) -> None:
+def test_compression_and_small_batches(database: ClickHouseDatabase, compression: str) -> None:
     table = new_table()
-    with proxy(server, lambda request, forward: forward()) as front:
+    with proxy(database, lambda request, forward: forward()) as front:
         more = f", batch_size: 5, compression: {compression}, compression_level: 9"
-        with sink(front.url, table, more) as out:
+        with sink(database, table, more, url=front.url) as out:
             write(out, [item(n, "é" * n) for n in range(25)])
         inserts = [r for r in front.requests if statement(r).startswith("INSERT")][1:]
-    assert server.rows(f"SELECT id, name FROM {table} ORDER BY id") == [(n, "é" * n) for n in range(25)]
+    assert database.rows(f"SELECT id, name FROM {table} ORDER BY id") == [(n, "é" * n) for n in range(25)]
     encoding = None if compression == "none" else compression.lower()
     assert [r.headers.get("content-encoding") for r in inserts] == [encoding] * 5
     assert inserts[0].headers["user-agent"].endswith("app=local_app_v1")
@@ -212,13 +209,15 @@ def test_an_epoch_has_no_more_inserts_than_a_table_remembers() -> None:
     assert [len(block) for block in cut(np.arange(25), 10)] == [10, 10, 5]
 
 
-def test_streams_divide_keys(server: OwnClickHouse) -> None:
+def test_streams_divide_keys(database: ClickHouseDatabase) -> None:
     table = new_table()
-    with proxy(server, lambda request, forward: forward()) as front:
-        with sink(front.url, table, ", batch_size: 50, parallelism: 4, deduplicate: false", width=4) as out:
+    with proxy(database, lambda request, forward: forward()) as front:
+        with sink(
+            database, table, ", batch_size: 50, parallelism: 4, deduplicate: false", width=4, url=front.url
+        ) as out:
             assert write(out, [item(n % 40, score=n) for n in range(400)]).detail == 400
         assert front.most_in_flight > 1
-    assert server.rows(LIVE.format(table)) == [(n, "x", 360 + n) for n in range(40)]
+    assert database.rows(LIVE.format(table)) == [(n, "x", 360 + n) for n in range(40)]
 
 
 # Deletes by mutation
@@ -250,50 +249,54 @@ KEYS: dict[str, tuple[DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_mutations_find_keys_of_every_type(server: OwnClickHouse, name: str) -> None:
+def test_mutations_find_keys_of_every_type(database: ClickHouseDatabase, name: str) -> None:
     type_, values = KEYS[name]
     if name == "decimal":
         values = [Decimal(value) for value in values]
     columns = Schema((Field("k", type_), Field("id", INT32), Field("v", STRING), OPERATION_FIELD))
     table = new_table()
-    with sink(server.url, table, ", append_only_mode: false", columns=columns, key=("k", "id")) as out:
+    with sink(database, table, ", append_only_mode: false", columns=columns, key=("k", "id")) as out:
         write(out, [(value, n, "first", "i") for value in values for n in (1, 2)], columns=columns)
         write(out, [(values[0], 1, "", "d"), (values[1], 2, "again", "u")], columns=columns)
-    assert server.rows(f"SELECT id, v FROM {table} FINAL ORDER BY id, v") == [(1, "first"), (2, "again"), (2, "first")]
+    assert database.rows(f"SELECT id, v FROM {table} FINAL ORDER BY id, v") == [
+        (1, "first"),
+        (2, "again"),
+        (2, "first"),
+    ]
     table = new_table()
-    with sink(server.url, table, ", append_only_mode: false", columns=columns, key=("k",)) as out:
+    with sink(database, table, ", append_only_mode: false", columns=columns, key=("k",)) as out:
         write(out, [(value, 1, "first", "i") for value in values], columns=columns)
         write(out, [(values[0], 1, None, "d")], columns=columns)
-    assert server.rows(f"SELECT count() FROM {table}") == [(1,)]
-    ddl = server.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
+    assert database.rows(f"SELECT count() FROM {table}") == [(1,)]
+    ddl = database.execute(f"SHOW CREATE TABLE {table} FORMAT TSVRaw")
     assert "ReplacingMergeTree" in ddl and "is_deleted" not in ddl and "insert_time" not in ddl
 
 
-def test_mutations_keep_the_order_of_rows_and_a_replay_keeps_their_result(server: OwnClickHouse) -> None:
+def test_mutations_keep_the_order_of_rows_and_a_replay_keeps_their_result(database: ClickHouseDatabase) -> None:
     rows = [
         item(1, "a"), item(1, operation="d"), item(1, "b"), item(2, "c"), item(2, operation="d"), item(3, "d"),
         item(4, operation="d"), item(4, "e"),
     ]  # fmt: skip
     for more in (", deduplicate: false", ", batch_size: 3, deduplicate: false", ", batch_size: 2", ""):
         table, into = new_table(), epoch(0, 5)
-        with sink(server.url, table, f", append_only_mode: false{more}") as out:
+        with sink(database, table, f", append_only_mode: false{more}") as out:
             write(out, [item(4, "old")])
             for _ in range(2):
                 assert write(out, rows, into).rows == len(rows)
-                assert server.rows(LIVE.format(table)) == [(1, "b", 1), (3, "d", 1), (4, "e", 1)]
+                assert database.rows(LIVE.format(table)) == [(1, "b", 1), (3, "d", 1), (4, "e", 1)]
 
 
-def test_many_keys_are_deleted_in_several_statements(server: OwnClickHouse) -> None:
+def test_many_keys_are_deleted_in_several_statements(database: ClickHouseDatabase) -> None:
     table = new_table()
-    with proxy(server, lambda request, forward: forward()) as front:
-        with sink(front.url, table, ", append_only_mode: false") as out:
+    with proxy(database, lambda request, forward: forward()) as front:
+        with sink(database, table, ", append_only_mode: false", url=front.url) as out:
             write(out, [item(n) for n in range(1300)])
             assert write(out, [item(n, operation="d") for n in range(50, 1300)]).detail == 1250
         assert len([r for r in front.requests if statement(r).startswith("ALTER")]) == 2
-    assert server.rows(f"SELECT count() FROM {table}") == [(50,)]
+    assert database.rows(f"SELECT count() FROM {table}") == [(50,)]
 
 
-def test_a_delete_whose_answer_is_lost_is_not_begun_again(server: OwnClickHouse) -> None:
+def test_a_delete_whose_answer_is_lost_is_not_begun_again(database: ClickHouseDatabase) -> None:
     table = new_table()
     answers = iter(["lost", "down"])
 
@@ -308,42 +311,44 @@ def test_a_delete_whose_answer_is_lost_is_not_begun_again(server: OwnClickHouse)
                 return Answer(503, b"down")
         return forward()  # type: ignore[no-any-return]
 
-    with proxy(server, respond) as front, sink(front.url, table, ", append_only_mode: false") as out:
+    with proxy(database, respond) as front, sink(database, table, ", append_only_mode: false", url=front.url) as out:
         write(out, [item(1), item(2), item(3)])
         write(out, [item(1, operation="d")])
         write(out, [item(2, operation="d")])
-    assert server.rows(f"SELECT id FROM {table}") == [(3,)]
-    assert server.rows(f"SELECT count() FROM system.mutations WHERE table = '{table}'") == [(2,)]
+    assert database.rows(f"SELECT id FROM {table}") == [(3,)]
+    assert database.rows(
+        f"SELECT count() FROM system.mutations WHERE database = '{database.name}' AND table = '{table}'"
+    ) == [(2,)]
 
 
 # Repetitions
 
 
-def test_a_replay_writes_nothing_twice_and_other_rows_are_written(server: OwnClickHouse) -> None:
+def test_a_replay_writes_nothing_twice_and_other_rows_are_written(database: ClickHouseDatabase) -> None:
     table = new_table()
-    server.execute(
+    database.execute(
         f"CREATE TABLE {table} (id Int64, name String, score Int64, day Date DEFAULT '2024-01-01')"
         " ENGINE = MergeTree PARTITION BY id % 3 ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
     )
     rows = [item(n) for n in range(10)]
-    with sink(server.url, table, ", batch_size: 4, deduplicate: false") as out:
+    with sink(database, table, ", batch_size: 4, deduplicate: false") as out:
         into = epoch(0, 10)
         write(out, rows, into)
         write(out, rows, into)
         write(out, rows, replace(into, id="other", number=9))
-        assert server.rows(f"SELECT count() FROM {table}") == [(10,)]
-    with sink(server.url, table, ", batch_size: 4, deduplicate: false") as again:
+        assert database.rows(f"SELECT count() FROM {table}") == [(10,)]
+    with sink(database, table, ", batch_size: 4, deduplicate: false") as again:
         write(again, rows, into)
-        assert server.rows(f"SELECT count() FROM {table}") == [(10,)]
+        assert database.rows(f"SELECT count() FROM {table}") == [(10,)]
         write(again, rows, epoch(10, 20))  # the same rows of another slice
-        assert server.rows(f"SELECT count() FROM {table}") == [(20,)]
+        assert database.rows(f"SELECT count() FROM {table}") == [(20,)]
         write(again, rows[:4] + rows[:4], epoch(20, 28))  # equal inserts of one epoch
-        assert server.rows(f"SELECT count() FROM {table}") == [(28,)]
+        assert database.rows(f"SELECT count() FROM {table}") == [(28,)]
         write(again, rows[:9], epoch(10, 20))  # one row has expired in the store: only the changed insert is new
-        assert server.rows(f"SELECT count() FROM {table}") == [(29,)]
+        assert database.rows(f"SELECT count() FROM {table}") == [(29,)]
 
 
-def test_a_lost_answer_an_outage_and_errors_of_the_server_are_retried(server: OwnClickHouse) -> None:
+def test_a_lost_answer_an_outage_and_errors_of_the_server_are_retried(database: ClickHouseDatabase) -> None:
     table = new_table()
     answers = iter(["lost", "reset", "500", "busy", "exception", "slow"])
 
@@ -368,26 +373,26 @@ def test_a_lost_answer_an_outage_and_errors_of_the_server_are_retried(server: Ow
                 return replace(forward(), delay=0.5)
         return forward()  # type: ignore[no-any-return]
 
-    with proxy(server, respond) as front, sink(front.url, table, ", deduplicate: false") as out:
+    with proxy(database, respond) as front, sink(database, table, ", deduplicate: false", url=front.url) as out:
         assert write(out, [item(1), item(1, score=2)]).detail == 2
         tokens = [token(r) for r in front.requests if "insert_deduplication_token" in r.path]
         assert len(tokens) == 6 and len(set(tokens)) == 1
         assert out.trouble() is None
-    assert server.rows(f"SELECT id, score FROM {table} ORDER BY score") == [(1, 1), (1, 2)]
+    assert database.rows(f"SELECT id, score FROM {table} ORDER BY score") == [(1, 1), (1, 2)]
 
 
-def test_an_exception_after_the_status_is_an_error(server: OwnClickHouse) -> None:
+def test_an_exception_after_the_status_is_an_error(database: ClickHouseDatabase) -> None:
     body = b"Code: 60. DB::Exception: Table default.t does not exist. (UNKNOWN_TABLE)"
 
     def respond(request: Any, forward: Any) -> Answer:
         return Answer(200, body) if statement(request).startswith(("INSERT", "CREATE")) else forward()
 
-    with proxy(server, respond) as front, pytest.raises(PermanentError, match="UNKNOWN_TABLE"):
-        with sink(front.url, new_table()):
+    with proxy(database, respond) as front, pytest.raises(PermanentError, match="UNKNOWN_TABLE"):
+        with sink(database, new_table(), url=front.url):
             pass
 
 
-def test_the_end_of_the_run_ends_retries(server: OwnClickHouse) -> None:
+def test_the_end_of_the_run_ends_retries(database: ClickHouseDatabase) -> None:
     table, over = new_table(), [False]
 
     def respond(request: Any, forward: Any) -> Answer:
@@ -396,18 +401,19 @@ def test_the_end_of_the_run_ends_retries(server: OwnClickHouse) -> None:
             return Answer(503, b"down")
         return forward()  # type: ignore[no-any-return]
 
-    with proxy(server, respond) as front, sink(front.url, table, ends_retries=lambda: over[0]) as out:
+    with proxy(database, respond) as front, sink(database, table, ends_retries=lambda: over[0], url=front.url) as out:
         with pytest.raises(StreamlingError, match="503"):
             write(out, [item(1)])
 
 
-def test_rows_survive_the_death_of_the_server() -> None:
-    with clickhouse_server() as own, sink(own.url, "t") as out:
+def test_rows_survive_the_death_of_the_server(database: ClickHouseDatabase) -> None:
+    table = new_table()
+    with sink(database, table) as out:
         write(out, [item(1)])
-        own.kill()
-        own.start()
+        database.server.kill()
+        database.server.start()
         write(out, [item(2)])
-        assert own.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+        assert database.rows(f"SELECT id FROM {table} ORDER BY id") == [(1,), (2,)]
 
 
 # Bad rows
@@ -421,9 +427,9 @@ DDL = (
 UUID = "61f0c404-5cb3-11e7-907b-a6006ad3dba0"
 
 
-def test_bad_rows_are_found_and_the_others_written(server: OwnClickHouse) -> None:
+def test_bad_rows_are_found_and_the_others_written(database: ClickHouseDatabase) -> None:
     table, into = new_table(), epoch(0, 40)
-    server.execute(f"CREATE TABLE {table} {DDL}")
+    database.execute(f"CREATE TABLE {table} {DDL}")
     rows: list[Any] = [(n, UUID, [n], "i") for n in range(40)]
     rows[3] = (3, "not a uuid", [1], "i")
     rows[17] = (2000, UUID, [1], "i")
@@ -435,12 +441,12 @@ def test_bad_rows_are_found_and_the_others_written(server: OwnClickHouse) -> Non
     rows[31] = (30, "no uuid", [5], "u")
     rows[32] = (30, "neither", [6], "u")
     more = ", on_error: skip"
-    with sink(server.url, table, more, columns=TYPED) as out:
+    with sink(database, table, more, columns=TYPED) as out:
         for _ in range(2):
             report = write(out, rows, into, columns=TYPED)
             assert [row.index for row in report.bad_rows] == [3, 17, 20, 21, 22, 23, 25, 31, 32]
             assert (report.rows, report.rejected, report.detail) == (31, 9, 31)
-            found = server.rows(f"SELECT count(), uniqExact(id) FROM {table}")
+            found = database.rows(f"SELECT count(), uniqExact(id) FROM {table}")
             assert found == [(31, 31)]
     reasons = [row.reason for row in report.bad_rows]
     assert reasons == [
@@ -452,7 +458,7 @@ def test_bad_rows_are_found_and_the_others_written(server: OwnClickHouse) -> Non
     ]
     messages = [row.message for row in report.bad_rows]
     assert "uuid" in messages[0] and "small" in messages[1]
-    assert messages[2] == f"table default.{table}, column 'tags': Integer value 300 not in range: -128 to 127"
+    assert messages[2] == f"table {database.name}.{table}, column 'tags': Integer value 300 not in range: -128 to 127"
     assert (
         "null does not fit Array(Int8)" in messages[3]
         and "the key is null" in messages[4]
@@ -460,26 +466,26 @@ def test_bad_rows_are_found_and_the_others_written(server: OwnClickHouse) -> Non
     )
     assert report.bad_rows[0].row == {"id": 3, "name": "not a uuid", "tags": [1], "_gs_op": "i"}
     # A row that is rejected does not hide an earlier one of its key, whoever rejects it.
-    assert server.rows(f"SELECT id, tags FROM {table} WHERE id IN (24, 30) ORDER BY id") == [(24, [24]), (30, [30])]
+    assert database.rows(f"SELECT id, tags FROM {table} WHERE id IN (24, 30) ORDER BY id") == [(24, [24]), (30, [30])]
 
 
-def test_the_first_bad_row_is_enough_to_fail(server: OwnClickHouse) -> None:
+def test_the_first_bad_row_is_enough_to_fail(database: ClickHouseDatabase) -> None:
     table = new_table()
-    server.execute(f"CREATE TABLE {table} {DDL}")
-    with sink(server.url, table, columns=TYPED) as out:
+    database.execute(f"CREATE TABLE {table} {DDL}")
+    with sink(database, table, columns=TYPED) as out:
         assert [r.index for r in write(out, [(1, UUID, [999], "i")] * 3, columns=TYPED).bad_rows] == [0]
         rows = [(n, UUID if n % 5 else "no", [1], "i") for n in range(1, 20)]
         assert [r.index for r in write(out, rows, columns=TYPED).bad_rows] == [4]
 
 
-def test_a_delete_without_a_column_for_its_mark_is_rejected(server: OwnClickHouse) -> None:
+def test_a_delete_without_a_column_for_its_mark_is_rejected(database: ClickHouseDatabase) -> None:
     table = new_table()
-    server.execute(f"CREATE TABLE {table} (id Int64) ENGINE = MergeTree ORDER BY id")
-    with sink(server.url, table, ", on_error: skip") as out:
+    database.execute(f"CREATE TABLE {table} (id Int64) ENGINE = MergeTree ORDER BY id")
+    with sink(database, table, ", on_error: skip") as out:
         report = write(out, [item(1), item(2, operation="d")])
     assert [row.index for row in report.bad_rows] == [1] and "is a delete" in report.bad_rows[0].message
-    assert server.rows(f"SELECT id FROM {table}") == [(1,)]
+    assert database.rows(f"SELECT id FROM {table}") == [(1,)]
 
 
 def test_building_a_sink_contacts_nobody() -> None:
-    assert build("http://nowhere.invalid", "a.b").target == "http://nowhere.invalid/a.b"
+    assert build("a.b", url="http://nowhere.invalid").target == "http://nowhere.invalid/a.b"

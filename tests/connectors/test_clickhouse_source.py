@@ -170,8 +170,9 @@ def test_a_restart_after_every_offer_gives_each_row_once_in_the_order_of_the_key
 
 
 def test_positions_have_the_form_that_others_know(clickhouse: ClickHouseServer, table: Create) -> None:
-    name = table("k Int64, id String", "MergeTree ORDER BY (k, id)", "VALUES (5, 'a'), (5, 'b'), (5, 'c'), (7, 'd')")
-    taken = steps(lambda: source(clickhouse, f"table_name: {name}"), Room(2, 1, 1))
+    rows = "VALUES (5, 'a'), (5, 'b'), (5, 'c'), (7, 'd')"
+    name = table("k Int64, id String", "MergeTree ORDER BY (k, id)", rows)
+    taken = steps(lambda: source(clickhouse, f"table_name: {name}"), Room(2, 1, 2))
     inside, after, end = (slice_.end for slice_, _ in taken)
     five, seven, eight = ({"value": value, "data_type": "Int64"} for value in (5, 6, 8))
     assert inside == {"sorting_keys": ["k", "id"], "args": [five, {"value": "b", "data_type": "Utf8"}]}
@@ -209,6 +210,14 @@ def test_one_hot_key_of_300_000_rows_is_cut_by_the_rest_of_the_key(clickhouse: C
         assert len(slice_.parts) == (2 if len(rows) == 70_000 else 1)
     assert found == list(range(300_000))
     assert sizes == [70_000] * 4 + [20_000]
+
+
+def test_an_offer_goes_on_after_the_end_of_a_hot_key(clickhouse: ClickHouseServer, table: Create) -> None:
+    rows = "SELECT intDiv(number, 30), number FROM numbers(120)"
+    name = table("k Int64, id UInt32", "MergeTree ORDER BY (k, id)", rows)
+    taken = list(steps(lambda: source(clickhouse, f"table_name: {name}"), Room(20, 4, 5)))
+    assert [len(rows) for _, rows in taken] == [20] * 6
+    assert [id_ for _, rows in taken for id_ in ids(rows)] == list(range(120))
 
 
 def test_a_key_that_cannot_be_cut_is_one_page_or_an_error(clickhouse: ClickHouseServer, table: Create) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -44,8 +43,8 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
+from support.clickhouse_server import ClickHouseDatabase, ClickHouseServer
 from support.clickhouse_sink_samples import new_table, sink, write
-from support.own_clickhouse import OwnClickHouse, clickhouse_server
 
 pytestmark = pytest.mark.servers
 SECOND, MILLI, NANO = (DataType("timestamp", unit=unit) for unit in ("s", "ms", "ns"))
@@ -145,30 +144,29 @@ NEVER_NULL = ("list", "wide_list", "map", "map_of_int", "record")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OwnClickHouse]:
-    with clickhouse_server() as started:
-        yield started
+def database(clickhouse: ClickHouseServer) -> ClickHouseDatabase:
+    return clickhouse.own_database()
 
 
 def columns(**types: DataType) -> Schema:
     return Schema((Field("id", INT64, nullable=False), *(Field(n, t) for n, t in types.items()), OPERATION_FIELD))
 
 
-def texts(server: OwnClickHouse, table: str, names: str) -> list[list[str | None]]:
+def texts(database: ClickHouseDatabase, table: str, names: str) -> list[list[str | None]]:
     import json
 
-    answer = server.execute(f"SELECT {names} FROM {table} ORDER BY id FORMAT JSONCompactStrings")
+    answer = database.execute(f"SELECT {names} FROM {table} ORDER BY id FORMAT JSONCompactStrings")
     return [[None if text == "ᴺᵁᴸᴸ" else text for text in row] for row in json.loads(answer)["data"]]
 
 
-def test_every_type_comes_back(server: OwnClickHouse) -> None:
+def test_every_type_comes_back(database: ClickHouseDatabase) -> None:
     schema, table = columns(**{name: type_ for name, (type_, _) in CASES.items()}), new_table()
     rows = [(n, *(values[n][0] for _, values in CASES.values()), "i") for n in (0, 1)]
     rows.append((2, *(values[0][0] if name in NEVER_NULL else None for name, (_, values) in CASES.items()), "i"))
-    with sink(server.url, table, ", on_error: skip", columns=schema) as out:
+    with sink(database, table, ", on_error: skip", columns=schema) as out:
         report = write(out, rows, columns=schema)
         assert [row.message for row in report.bad_rows] == []
-    found = texts(server, table, ", ".join(CASES))
+    found = texts(database, table, ", ".join(CASES))
     for number, row in enumerate(found):
         for text, (name, (_, values)) in zip(row, CASES.items(), strict=True):
             expected = values[number][1] if number < 2 else values[0][1] if name in NEVER_NULL else None
@@ -245,20 +243,20 @@ EXISTING: list[tuple[DataType, str, list[tuple[Any, str]], list[Any], str]] = [
     ("type_", "target", "fits", "unfit", "why"), EXISTING, ids=[f"{t}-{c}" for t, c, *_ in EXISTING]
 )
 def test_values_fit_the_column_of_an_existing_table_or_are_rejected(
-    server: OwnClickHouse, type_: DataType, target: str, fits: list[tuple[Any, str]], unfit: list[Any], why: str
+    database: ClickHouseDatabase, type_: DataType, target: str, fits: list[tuple[Any, str]], unfit: list[Any], why: str
 ) -> None:
     table, schema = new_table(), columns(v=type_)
-    server.execute(f"CREATE TABLE {table} (id Int64, v {target}) ENGINE = MergeTree ORDER BY id")
+    database.execute(f"CREATE TABLE {table} (id Int64, v {target}) ENGINE = MergeTree ORDER BY id")
     # Good and bad values in turn: a bad one must not spoil its neighbours.
     values = [
         value for pair in zip(fits * 9, (unfit or [fits[0][0]]) * 9, strict=False) for value in (pair[0][0], pair[1])
     ]
-    with sink(server.url, table, ", on_error: skip", columns=schema) as out:
+    with sink(database, table, ", on_error: skip", columns=schema) as out:
         report = write(out, [(n, value, "i") for n, value in enumerate(values)], columns=schema)
     assert [row.index for row in report.bad_rows] == ([n for n in range(len(values)) if n % 2] if unfit else [])
     assert all(why in row.message for row in report.bad_rows)
     expected = {n: fits[(n // 2) % len(fits)][1] for n in range(0, len(values), 2)}
-    found = {int(id_ or 0): text for id_, text in texts(server, table, "id, v")}
+    found = {int(id_ or 0): text for id_, text in texts(database, table, "id, v")}
     assert {n: text for n, text in found.items() if n % 2 == 0} == expected
 
 
@@ -279,10 +277,10 @@ def test_values_fit_the_column_of_an_existing_table_or_are_rejected(
     ],
     ids=str,
 )
-def test_types_that_never_fit_end_the_start(server: OwnClickHouse, type_: DataType, target: str) -> None:
+def test_types_that_never_fit_end_the_start(database: ClickHouseDatabase, type_: DataType, target: str) -> None:
     from streamling.errors import UserError
 
     table, schema = new_table(), columns(v=type_)
-    server.execute(f"CREATE TABLE {table} (id Int64, v {target}) ENGINE = AggregatingMergeTree ORDER BY id")
-    with pytest.raises(UserError, match="column 'v' does not fit"), sink(server.url, table, columns=schema):
+    database.execute(f"CREATE TABLE {table} (id Int64, v {target}) ENGINE = AggregatingMergeTree ORDER BY id")
+    with pytest.raises(UserError, match="column 'v' does not fit"), sink(database, table, columns=schema):
         pass

@@ -21,6 +21,7 @@ from streamling.errors import InvalidPipeline, PermanentError, StreamlingError, 
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
+from streamling.transforms.lookup import file as file_lookup
 from streamling.transforms.lookup import postgres as postgres_lookup
 from support.postgres_server import Database, PostgresServer
 
@@ -111,6 +112,22 @@ def test_a_later_version_that_does_not_fit_is_refused(tmp_path: Path, text: str,
     path.write_text(text)
     with pytest.raises(PermanentError, match=message):
         lookup.read()
+
+
+def test_a_file_that_is_too_large_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "names.csv"
+    with path.open("w") as file:
+        file.write("id,name\n")
+        for start in range(0, 2_000_000, 100_000):
+            file.write("".join(f"{n},{'x' * 20}\n" for n in range(start, start + 100_000)))
+    monkeypatch.setattr(file_lookup, "MOST_BYTES", 2 << 20)
+    _, lookup = planned(FILE.format(path=path, format="csv"))
+    before = pa.total_allocated_bytes()
+    with pytest.raises(PermanentError, match=r"names.csv' has more than 2 MB in memory"):
+        lookup.read()
+    assert pa.total_allocated_bytes() - before < 32 << 20
 
 
 def test_a_file_counts_as_changed_when_it_is_no_longer_written(tmp_path: Path) -> None:

@@ -380,6 +380,31 @@ def test_updates_and_deletes_take_back_what_was_counted(database: Database) -> N
         assert totals(database) == [("bob", 7, 3, 7, 3, 2, 5)]
 
 
+def test_a_group_that_keeps_its_edges_is_changed_once(database: Database) -> None:
+    with aggregate_sink(database, BY_ACCOUNT + EVERYTHING + RETRACT) as sink:
+        pay(sink, (1, "alice", 100, "i"), (2, "alice", 30, "i"), (3, "alice", 50, "i"), (4, "bob", 1, "i"))
+        database.execute(
+            "CREATE TABLE stats.seen (least int8, most int8);"
+            "CREATE FUNCTION stats.see() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN INSERT INTO stats.seen VALUES (NEW.least, NEW.most); RETURN NULL; END';"
+            "CREATE TRIGGER see AFTER UPDATE ON stats.totals FOR EACH ROW EXECUTE FUNCTION stats.see()"
+        )
+        pay(sink, (3, "alice", 60, "u"))
+        assert totals(database, table="seen") == [(30, 100)]
+        pay(sink, (1, "alice", 40, "u"))
+        assert totals(database) == [("alice", 130, 3, 130, 3, 30, 60), ("bob", 1, 1, 1, 1, 1, 1)]
+        assert sorted(totals(database, table="seen")) == [(30, 60), (30, 100), (30, 100)]
+
+
+@pytest.mark.parametrize(("options", "fill"), [(BALANCE, "80"), (BY_ACCOUNT + EVERYTHING, None)])
+def test_pages_keep_room_for_changes_that_touch_no_index(database: Database, options: str, fill: str | None) -> None:
+    with aggregate_sink(database, options + RETRACT):
+        stored = database.rows(
+            "SELECT relname, reloptions FROM pg_class WHERE relname IN ('totals', 'totals_rows') ORDER BY relname"
+        )
+    assert stored == [("totals", ["fillfactor=50"]), ("totals_rows", [f"fillfactor={fill}"] if fill else None)]
+
+
 def test_a_result_without_groups_loses_its_rows_but_stays(database: Database) -> None:
     with aggregate_sink(database, EVERYTHING + RETRACT + ", retract_table: last") as sink:
         pay(sink, (1, "alice", 100, "i"), (2, "alice", None, "i"))

@@ -7,6 +7,10 @@ model. Exit code 1 if one is missing or doubled, or if a process ended in a way 
 With `--instances` two processes share a topic and write files; the broker, the topic and the disk have faults, too.
 With `--postgres` they keep tables and positions in Postgres, and the database has faults, too.
 With `--kafka` they write topics of the same broker; readers of committed messages see each change once, in order.
+With `--clickhouse` one process reads a table of a million rows into Postgres and ClickHouse, and is killed in between.
+With `--clickhouse-sink` one process writes changes of a topic into ClickHouse; the server has faults, too.
+With `--hybrid` one process reads a table and then the topic it is a copy of, while both grow; `--rows` says how many
+rows the table has at the start.
 
 `--mix restart_broker=10,crash=10,freeze_broker=2` instead of `--faults` chooses the faults and how often each happens.
 """
@@ -29,13 +33,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from streamling.dev.stack import Stack
 from streamling.errors import PermanentError
+from support.backfill import POINTS as BACKFILL_POINTS
+from support.backfill import Backfill
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Child, Workspace, workspace
+from support.hybrid_samples import INTO_FILES, History, source
+from support.hybrid_samples import differences as hybrid_differences
+from support.into_clickhouse import POINTS as CLICKHOUSE_POINTS
+from support.into_clickhouse import IntoClickHouse
 from support.into_files import IntoFiles
 from support.into_tables import POINTS, TABLES, IntoTables
 from support.into_topics import POINTS as TOPIC_POINTS
@@ -43,6 +54,7 @@ from support.into_topics import IntoTopics
 from support.kafka_broker import KafkaBroker
 from support.local_stack import LocalServer, local_stack
 from support.postgres_server import PostgresServer
+from support.schema_registry import SchemaRegistry
 from support.two_instances import TwoInstances
 from support.two_sinks import differences, write
 
@@ -53,6 +65,7 @@ DISK_BYTES = 1 << 30
 # A server that has not answered in its time is stopped; on a busy machine the next start may be quick enough.
 START_ATTEMPTS = 3
 Fault = Callable[[], str]
+Chosen = TypeVar("Chosen")
 Choice = Callable[[Sequence[Callable[..., str]]], list[Callable[..., str]]]
 
 
@@ -123,7 +136,7 @@ def soak(place: Workspace, choose: Choice) -> list[str]:
     return differences(place, rows)
 
 
-def shuffled(rounds: int, faults: Sequence[Callable[..., str]]) -> list[Callable[..., str]]:
+def shuffled(rounds: int, faults: Sequence[Chosen]) -> list[Chosen]:
     """Every fault at least once, if there are enough rounds."""
     chosen = list(itertools.islice(itertools.cycle(faults), rounds))
     random.shuffle(chosen)
@@ -371,6 +384,104 @@ def soak_kafka(place: Workspace, choose: Choice) -> list[str]:
         return InstancesIntoTopics(TwoInstances(place, topics), kafka).soak(choose)
 
 
+# A table, then a topic
+
+# Enough to be in the topic for the last rounds.
+HYBRID_FAULTS: tuple[Callable[[Workspace, Child], str], ...] = (kill_driver, kill_driver, kill_jvm, terminate)
+
+
+def soak_hybrid(place: Workspace, choose: Choice, rows: int) -> list[str]:
+    """The first rounds are in the table, the others at the hand-over and in the topic."""
+    faults = choose(HYBRID_FAULTS)
+    with local_stack() as stack:
+        history = History(ClickHouseServer(stack), KafkaBroker(stack), SchemaRegistry(stack))
+        for _ in range(rows // 50_000):
+            history.copy(50_000)
+        history.copy(rows % 50_000 or 1)
+        place.write(source(history) + INTO_FILES)
+        epoch_rows = max(rows // (4 * len(faults)), 1000)
+        with history.copying(rows=50, pause=0.5):
+            for number, fault in enumerate(faults, 1):
+                large = {"EPOCH__DRIVER_ROWS": 0} if random.random() < 0.3 else {}
+                child = place.start(**history.settings(), EPOCH__ROWS=epoch_rows, **large)
+                if random.random() < 0.8:
+                    child.until_epochs(random.randint(1, 4))
+                time.sleep(random.uniform(0, 1))
+                told = fault(place, child)
+                print(f"{number:>3} {fault.__name__:<16}{'large ' if large else ''}{told}", flush=True)
+        child = place.start(**history.settings())
+        for sink in ("parquet", "json"):
+            child.until(lambda sink=sink: place.count(sink, sink) >= history.copied, f"all rows in {sink}", 1200)
+        print(terminate(place, child), flush=True)
+        return hybrid_differences(place, history)
+
+
+# ClickHouse
+
+BACKFILL_ROWS = 1_000_000
+# Each has two versions. A part is left for the run that is not killed.
+RAW_ROWS = int(2 * BACKFILL_ROWS * 0.8)
+CHANGES_PER_FAULT = 70
+
+
+def soak_backfill(place: Workspace, rounds: int) -> list[str]:
+    """Kills at a random moment or at a point of the protocol, so often that rows are left for each. An epoch that
+    executors have read needs Spark in the next process: the last quarter has it."""
+    with local_stack() as stack:
+        clickhouse, postgres = ClickHouseServer(stack), PostgresServer(stack)
+        backfill = Backfill(place, clickhouse, postgres.database(), BACKFILL_ROWS)
+        for number in range(1, rounds + 1):
+            _kill_backfill(backfill, number, RAW_ROWS // rounds, spark=number > rounds * 3 // 4)
+        backfill.start(spark=True).wait(600).succeeded()
+        return backfill.differences()
+
+
+def _kill_backfill(backfill: Backfill, number: int, share: int, *, spark: bool) -> None:
+    """Let it write about its share of the rows, then kill it."""
+    epoch_rows = random.choice([share // 10, share // 4, share // 2])
+    epochs = random.randint(1, 2 * share // epoch_rows - 1)
+    point = f"{random.choice(BACKFILL_POINTS)}@{epochs}" if random.random() < 0.5 else None
+    workers = {"EPOCH__DRIVER_ROWS": 0} if spark else {}
+    child = backfill.start(point, spark=spark, EPOCH__ROWS=epoch_rows, **workers)
+    if point is None:
+        child.until_epochs(epochs)
+        time.sleep(random.uniform(0, 0.3))
+        child.signal(signal.SIGKILL)
+    finished = child.wait(600)
+    assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
+    where = point or f"after {child.epochs} epochs"
+    print(
+        f"{number:>3} {'Spark, ' if spark else ''}{epoch_rows} rows per epoch, {where}: {backfill.written:,} rows",
+        flush=True,
+    )
+
+
+def soak_clickhouse_sink(place: Workspace, rounds: int) -> list[str]:
+    """Mostly kills of the process; the server is killed or frozen beside some of them."""
+    with local_stack() as stack:
+        kafka, clickhouse = KafkaBroker(stack), ClickHouseServer(stack)
+        into = IntoClickHouse(place, kafka, clickhouse.own_database(), seed=random.getrandbits(32))
+        points = shuffled(rounds, CLICKHOUSE_POINTS)
+        for number, point in enumerate(points, 1):
+            into.send(CHANGES_PER_FAULT)
+            child = into.start(f"{point}@{random.randint(1, 2)}")
+            told = random.choice([None, None, None, frozen, killed_and_back])
+            also = f"; server {told(clickhouse)}" if told else ""
+            finished = child.wait()
+            assert finished.code == -signal.SIGKILL, f"exit code {finished.code}\n{finished.stderr[-4000:]}"
+            print(f"{number:>3} {point}{also}", flush=True)
+        last = into.start()
+        last.until(lambda: not into.differences(), "each change once")
+        last.signal(signal.SIGTERM)
+        last.wait().succeeded()
+        return into.differences()
+
+
+def killed_and_back(server: LocalServer) -> str:
+    server.kill()
+    return back(server)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=20, help="rounds (default: 20)")
@@ -379,6 +490,10 @@ def main() -> int:
     parser.add_argument("--instances", action="store_true", help="two processes that share a topic")
     parser.add_argument("--postgres", action="store_true", help="the same, into tables, with faults of the servers")
     parser.add_argument("--kafka", action="store_true", help="the same, into topics, with faults of the broker")
+    parser.add_argument("--clickhouse", action="store_true", help="a backfill of a table of ClickHouse")
+    parser.add_argument("--clickhouse-sink", action="store_true", help="a topic into ClickHouse, with its faults")
+    parser.add_argument("--hybrid", action="store_true", help="a ClickHouse table, and the topic it is a copy of")
+    parser.add_argument("--rows", type=int, default=200_000, help="with --hybrid: rows of the table (default: 200000)")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
@@ -387,16 +502,18 @@ def main() -> int:
     rounds = sum(options.mix.values()) if options.mix else options.faults
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="streamling-soak-"))
-    chosen = soak
-    for wanted, other in (
-        (options.instances, soak_instances),
-        (options.postgres, soak_postgres),
-        (options.kafka, soak_kafka),
-    ):
-        chosen = other if wanted else chosen
+    modes: dict[str, Callable[[Workspace], list[str]]] = {
+        "instances": partial(soak_instances, choose=choose),
+        "postgres": partial(soak_postgres, choose=choose),
+        "kafka": partial(soak_kafka, choose=choose),
+        "clickhouse": partial(soak_backfill, rounds=rounds),
+        "clickhouse_sink": partial(soak_clickhouse_sink, rounds=rounds),
+        "hybrid": partial(soak_hybrid, choose=choose, rows=options.rows),
+    }
+    chosen = [run for mode, run in modes.items() if getattr(options, mode)] or [partial(soak, choose=choose)]
     try:
         with workspace(directory) as place:
-            problems = chosen(place, choose)
+            problems = chosen[-1](place)
     except AssertionError as error:
         problems = [str(error)]
     for line in problems:

@@ -1,114 +1,40 @@
-"""From a topic into ClickHouse: the process killed at every point, the server killed, frozen and replaced by errors.
-
-Three tables: one that keeps the last version of each key, one that keeps every change, in which a row that is written
-twice is there twice, and one from which deletes are removed.
-"""
+"""From a topic into ClickHouse: the process killed at every point, the server killed and frozen."""
 
 from __future__ import annotations
 
-import json
-import random
 import signal
 import time
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from streamling.dev.topics import Message
-from streamling.testing.crash import VARIABLE
-from support.crash_places import all_places
-from support.harness import Child, Workspace
+from support.clickhouse_server import ClickHouseServer
+from support.harness import Workspace
+from support.into_clickhouse import POINTS, IntoClickHouse
 from support.kafka_broker import KafkaBroker
-from support.own_clickhouse import OwnClickHouse, clickhouse_server
 
 pytestmark = [pytest.mark.faults, pytest.mark.servers]
-# Without a consumer group nothing is committed to it. To the protocol, `current` is like `history`.
-POINTS = tuple(point for point in all_places(("history", "mutated")) if point != "before-group-commit")
-KEYS, ROUND = 40, 70
-PIPELINE = """\
-sources:
-  events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64, n: int64}}}}
-sinks:
-  current: {{type: clickhouse, from: events, table: current, primary_key: id, version_column_name: n, {every}}}
-  history: {{type: clickhouse, from: events, table: history, primary_key: id, deduplicate: false, {every}}}
-  mutated: {{type: clickhouse, from: events, table: mutated, primary_key: id, append_only_mode: false, {every}}}
-"""
-HISTORY = (
-    "CREATE TABLE history (id Int64, n Int64, is_deleted UInt8) ENGINE = MergeTree ORDER BY id"
-    " SETTINGS non_replicated_deduplication_window = 1000"
-)
+ROUND = 70
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[OwnClickHouse]:
-    with clickhouse_server() as started:
-        yield started
-
-
-class IntoClickHouse:
-    """The pipeline, the changes that were sent to it, and its tables."""
-
-    def __init__(self, place: Workspace, kafka: KafkaBroker, server: OwnClickHouse) -> None:
-        self._place = place
-        self._kafka = kafka
-        self._server = server
-        self._random = random.Random(11)
-        self._topic = kafka.topic(partitions=2)
-        self._sent: list[tuple[int, str]] = []
-        self._settings = {
-            "KAFKA_SOURCE__BROKERS": kafka.brokers,
-            "CLICKHOUSE_SINK__URL": server.url,
-            "EPOCH__ROWS": 40,
-        }
-        server.execute(HISTORY)
-        place.write(PIPELINE.format(topic=self._topic, every="batch_size: 15, batch_flush_interval: 50ms"))
-
-    def start(self, crash: str | None = None) -> Child:
-        environment = {VARIABLE: crash} if crash else {}
-        return self._place.start(environment=environment, spark=False, **self._settings)
-
-    def send(self) -> None:
-        messages = []
-        for _ in range(ROUND):
-            id_, operation = self._random.randrange(KEYS), self._random.choice("cuud")
-            payload = json.dumps({"id": id_, "n": len(self._sent)}).encode()
-            messages.append(Message(payload, headers=(("dbz.op", operation.encode()),), partition=id_ % 2))
-            self._sent.append((id_, operation))
-        self._kafka.produce(self._topic, messages)
-
-    def differences(self) -> list[str]:
-        live: dict[int, int] = {}
-        for n, (id_, operation) in enumerate(self._sent):
-            live.pop(id_, None)
-            if operation != "d":
-                live[id_] = n
-        found = Counter(n for (n,) in self._server.rows("SELECT n FROM history"))
-        problems = [f"history: {n} is there {found[n]} times" for n in range(len(self._sent)) if found[n] != 1]
-        for table in ("current", "mutated"):
-            held = dict(self._server.rows(f"SELECT id, n FROM {table} FINAL"))
-            wrong = [id_ for id_ in range(KEYS) if held.get(id_) != live.get(id_)]
-            problems += [f"{table}: {id_} has {held.get(id_)} instead of {live.get(id_)}" for id_ in wrong]
-        return problems[:8]
-
-
-def test_kills_and_outages_leave_each_change_once(place: Workspace, kafka: KafkaBroker, server: OwnClickHouse) -> None:
-    into = IntoClickHouse(place, kafka, server)
+def test_kills_and_outages_leave_each_change_once(
+    place: Workspace, kafka: KafkaBroker, clickhouse: ClickHouseServer
+) -> None:
+    into = IntoClickHouse(place, kafka, clickhouse.own_database(), seed=11)
     for number, point in enumerate(POINTS):
-        into.send()
+        into.send(ROUND)
         dying = into.start(f"{point}@{1 + number % 2}")
         assert dying.wait().code == -signal.SIGKILL, point
     last = into.start()
     last.until_epochs(2)
-    server.kill()
-    into.send()
+    clickhouse.kill()
+    into.send(ROUND)
     time.sleep(1)
-    server.start()
+    clickhouse.start()
     last.until(lambda: not into.differences(), "everything once after the kill of the server")
-    server.pause()
-    into.send()
+    clickhouse.pause()
+    into.send(ROUND)
     time.sleep(2)
-    server.resume()
+    clickhouse.resume()
     last.until(lambda: not into.differences(), "everything once after the pause of the server")
     last.signal(signal.SIGTERM)
     last.wait().succeeded()

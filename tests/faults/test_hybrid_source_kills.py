@@ -31,6 +31,7 @@ def crash(place: Workspace, point: str, **settings: object) -> None:
 def finish(place: Workspace, history: History, **settings: object) -> None:
     """Run until every row is in both sinks."""
     child = place.start(spark=False, **settings)
+    child.until(lambda: "resuming from the stored positions" in child.stderr, "a start")
     for sink in ("parquet", "json"):
         child.until(lambda sink=sink: place.count(sink, sink) >= history.copied, f"all rows in {sink}")
     child.signal(signal.SIGTERM)
@@ -53,12 +54,12 @@ def test_kills_in_the_backfill_and_at_the_hand_over_leave_each_row_once(place: W
     assert differences(place, history) == []
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("epoch", [2, 3])
+@pytest.mark.parametrize("point", POINTS[1:4])
+@pytest.mark.parametrize("epoch", [1, 2])
 def test_a_kill_at_each_step_of_the_hand_over_leaves_each_row_once(
     place: Workspace, history: History, point: str, epoch: int
 ) -> None:
-    """The first epoch has the table, the second the record of the phase, the third rows of the topic."""
+    """The table and the record of the phase are in one epoch or in two, and the topic in the next."""
     history.copy(20)
     history.produce(20, 5)
     history.copied += 5

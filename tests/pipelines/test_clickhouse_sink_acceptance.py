@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from support.avro_frames import framed
+from support.clickhouse_server import ClickHouseDatabase, ClickHouseServer
 from support.clickhouse_sink_samples import new_table
 from support.harness import Finished, Workspace
 from support.kafka_broker import KafkaBroker
-from support.own_clickhouse import OwnClickHouse, clickhouse_server
 from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -20,21 +20,20 @@ Change = tuple[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OwnClickHouse]:
-    with clickhouse_server() as started:
-        yield started
+def database(clickhouse: ClickHouseServer) -> ClickHouseDatabase:
+    return clickhouse.own_database()
 
 
 class IntoTable:
     """A topic of Avro rows, and a pipeline that writes them to a table."""
 
     def __init__(
-        self, place: Workspace, kafka: KafkaBroker, registry: SchemaRegistry, server: OwnClickHouse, fields: str
+        self, place: Workspace, kafka: KafkaBroker, registry: SchemaRegistry, database: ClickHouseDatabase, fields: str
     ) -> None:
         self._place = place
         self._kafka = kafka
         self._registry = registry
-        self.server = server
+        self.database = database
         self._schema = json.dumps(
             {
                 "type": "record",
@@ -58,18 +57,20 @@ class IntoTable:
         addresses = {
             "KAFKA_SOURCE__BROKERS": self._kafka.brokers,
             "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": self._registry.url,
-            "CLICKHOUSE_SINK__URL": self.server.url,
+            **self.database.settings(),
         }
         limit = {"NUM_RECORDS_BEFORE_STOP": stop_at, "APPLICATION_ID": self.topic}
         return self._place.run(**addresses, **limit, **settings).succeeded()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self.server.rows(query.format(t=self.table))
+        return self.database.rows(query.format(t=self.table))
 
 
 @pytest.fixture
-def into(place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry, server: OwnClickHouse) -> IntoTable:
-    return IntoTable(place, kafka, schema_registry, server, "id:long text:string value:double")
+def into(
+    place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry, database: ClickHouseDatabase
+) -> IntoTable:
+    return IntoTable(place, kafka, schema_registry, database, "id:long text:string value:double")
 
 
 def itv(id_: int, text: str = "", value: float = 0.5) -> dict[str, Any]:
@@ -80,7 +81,9 @@ def test_a_table_is_created_with_a_mark_for_deletes(into: IntoTable) -> None:
     """CS-01 and CS-05."""
     into.run([("c", itv(n)) for n in range(10)], 10, ", compression: gzip")
     assert into.rows("SELECT id, text, value FROM {t} ORDER BY id") == [(n, f"text {n}", 0.5) for n in range(10)]
-    assert into.rows("SELECT type FROM system.columns WHERE table = '{t}' AND name = 'is_deleted'") == [("UInt8",)]
+    assert into.rows(
+        "SELECT type FROM system.columns WHERE database = currentDatabase() AND table = '{t}' AND name = 'is_deleted'"
+    ) == [("UInt8",)]
     assert into.rows("SELECT count() FROM {t} WHERE is_deleted = 1") == [(0,)]
 
 
@@ -91,16 +94,18 @@ def test_several_batches(into: IntoTable) -> None:
 
 
 def test_an_override_makes_times_of_seconds(
-    place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry, server: OwnClickHouse
+    place: Workspace, kafka: KafkaBroker, schema_registry: SchemaRegistry, database: ClickHouseDatabase
 ) -> None:
     """CS-04."""
-    into = IntoTable(place, kafka, schema_registry, server, "id:long created_at:long updated_at:long")
+    into = IntoTable(place, kafka, schema_registry, database, "id:long created_at:long updated_at:long")
     rows = [{"id": n, "created_at": 1_700_000_000 + 3600 * n, "updated_at": 1_700_000_000 + 7200 * n} for n in range(5)]
     override = "{created_at: DateTime64(3), updated_at: 'DateTime64(3) CODEC(Delta, ZSTD)'}"
     into.run([("c", row) for row in rows], 5, f", schema_override: {override}")
     names = ("id", "toUnixTimestamp(created_at)", "toUnixTimestamp(updated_at)")
     assert into.rows(f"SELECT {', '.join(names)} FROM {{t}} ORDER BY id") == [tuple(row.values()) for row in rows]
-    types = into.rows("SELECT type FROM system.columns WHERE table = '{t}' AND name LIKE '%_at'")
+    types = into.rows(
+        "SELECT type FROM system.columns WHERE database = currentDatabase() AND table = '{t}' AND name LIKE '%_at'"
+    )
     assert types == [("DateTime64(3)",)] * 2
 
 
@@ -129,7 +134,7 @@ def test_updates_without_append_only_mode(into: IntoTable) -> None:
 
 
 def test_rejected_rows_are_dead_letters(into: IntoTable, place: Workspace) -> None:
-    into.server.execute(
+    into.database.execute(
         f"CREATE TABLE {into.table} (id Int8, text UUID, value Float64, is_deleted UInt8) ENGINE = ReplacingMergeTree"
         " ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
     )

@@ -168,7 +168,7 @@ def test_a_table_may_be_filled_from_an_input_that_nothing_else_reads(place: Work
     assert [row["id"] for row in place.rows("out", "json")] == [0, 3]
 
 
-def test_rows_that_a_query_cannot_compute_are_left_out_of_the_lookups(place: Workspace) -> None:
+def test_rows_that_a_query_cannot_compute_are_not_looked_up(place: Workspace) -> None:
     """In the values that are looked up, in the other columns, and in the query that fills the table."""
     table = """\
   seen: {type: dynamic_table, backend_type: InMemory, backend_entity_name: seen, populate: after, on_error: skip,

@@ -102,6 +102,42 @@ def test_rows_get_the_columns_of_their_match(place: Workspace, settings: dict[st
     ]
 
 
+@pytest.mark.parametrize("settings", [{"EPOCH__ROWS": 3}, {"EPOCH__DRIVER_ROWS": 0}], ids=["driver", "executors"])
+def test_rows_that_the_driver_reads_get_the_same_matches(place: Workspace, settings: dict[str, int]) -> None:
+    """It joins them itself in small epochs: keys that are NULL or unknown, two lookups, an inner join, a UNION ALL."""
+    write_tables(place)
+    keys = [(0, "DE"), (1, "AT"), (2, None), (3, "XX"), (None, "DE"), (1, "DE")]
+    lines = [json.dumps({"id": n, "customer": c, "country": d}) for n, (c, d) in enumerate(keys)]
+    (place.directory / "orders.jsonl").write_text("\n".join(lines))
+    joined = (
+        "SELECT concat('a', o.id) AS id, c.name, d.title FROM orders o LEFT JOIN customers c ON o.customer = c.id"
+        " LEFT JOIN countries d ON d.code = o.country UNION ALL"
+        " SELECT concat('b', o.id), c.name, CAST(random() >= 0 AS TEXT) FROM orders o"
+        " JOIN customers c ON o.customer = c.id WHERE o.id > 0"
+    )
+    place.write(
+        f"""\
+sources:
+  orders:
+    type: file
+    path: orders.jsonl
+    format: json
+    primary_key: id
+    mode: {{type: bounded}}
+    schema: {{id: int64, customer: int64, country: string}}
+transforms:
+  customers: {{type: lookup, path: customers.csv, format: csv, primary_key: id}}
+  countries: {{type: lookup, path: countries.jsonl, format: json, primary_key: code}}
+{transform("joined", joined, "drop")}{sinks("joined")}"""
+    )
+    place.run(**settings).succeeded()
+    names, titles = {0: "Ann", 1: "Bob", 2: "Cem"}, {"DE": "Germany", "AT": "Austria"}
+    every = [(f"a{n}", names.get(c), titles.get(d)) for n, (c, d) in enumerate(keys)]  # type: ignore[call-overload]
+    matched = [(f"b{n}", names[c], "true") for n, (c, _) in enumerate(keys) if n > 0 and c in names]
+    rows = [(row["id"], row.get("name"), row.get("title")) for row in place.rows("joined", "json")]
+    assert sorted(rows) == [*every, *matched]
+
+
 def test_a_change_without_a_match_becomes_a_delete(place: Workspace) -> None:
     """Nobody has customer 1 and 2 any more."""
     write_tables(place)

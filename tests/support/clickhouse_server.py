@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -51,20 +52,49 @@ class ClickHouseServer(LocalServer):
         self.execute(f"CREATE DATABASE {name}")
         return name
 
+    def own_database(self) -> ClickHouseDatabase:
+        """A new one, to which statements and pipelines are sent without its name."""
+        return ClickHouseDatabase(self, self.database())
+
     def settings(self, database: str = "default", *, role: str = "SOURCE", url: str | None = None) -> dict[str, object]:
         """As a workspace takes them, for the ClickHouse nodes of a pipeline."""
         connection = {"URL": url or self.url, "USER": self.user, "PASSWORD": self.password, "DATABASE": database}
         return {f"CLICKHOUSE_{role}__{key}": value for key, value in connection.items()}
 
-    def execute(self, query: str, **settings: Any) -> str:
+    def execute(self, query: str, **parameters: Any) -> str:
+        """`parameters` of the request: settings of the server, and `database`."""
         answer = httpx.post(
-            self.url, params=settings, content=query.encode(), auth=(self.user, self.password), timeout=120
+            self.url, params=parameters, content=query.encode(), auth=(self.user, self.password), timeout=120
         )
         if not answer.is_success:
             raise RuntimeError(f"{query[:500]}: {answer.text}")
         return answer.text
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, database: str = "default") -> list[tuple[Any, ...]]:
         """Numbers of more than 64 bits are text."""
-        answer = self.execute(f"{query} FORMAT JSONCompact", output_format_json_quote_64bit_integers=0)
+        query = f"{query} FORMAT JSONCompact"
+        answer = self.execute(query, database=database, output_format_json_quote_64bit_integers=0)
         return [tuple(row) for row in json.loads(answer)["data"]]
+
+
+@dataclass(frozen=True)
+class ClickHouseDatabase:
+    """One database; it survives restarts of the server."""
+
+    server: ClickHouseServer
+    name: str
+
+    def connection(self) -> dict[str, object]:
+        """As `clickhouse_sink` of the settings."""
+        server = self.server
+        return {"url": server.url, "user": server.user, "password": server.password, "database": self.name}
+
+    def settings(self, role: str = "SINK") -> dict[str, object]:
+        """As a workspace takes them, for the ClickHouse nodes of a pipeline."""
+        return self.server.settings(self.name, role=role)
+
+    def execute(self, query: str) -> str:
+        return self.server.execute(query, database=self.name)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.server.rows(query, self.name)

@@ -16,9 +16,9 @@ from streamling.sinks.clickhouse.sink import ClickHouseSink
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
+from support.clickhouse_server import ClickHouseDatabase
 from support.http_samples import runtime
 from support.http_server import Answer, RecordingServer, Request, recording_server
-from support.own_clickhouse import OwnClickHouse
 from support.postgres_samples import ITEMS, TASK, batch, epoch
 
 _numbers = itertools.count(1)
@@ -31,7 +31,7 @@ def new_table() -> str:
 
 @contextmanager
 def sink(
-    url: str,
+    database: ClickHouseDatabase,
     table: str,
     more: str = "",
     *,
@@ -41,8 +41,8 @@ def sink(
     ends_retries: Callable[[], bool] = lambda: False,
     **connection: object,
 ) -> Iterator[ClickHouseSink]:
-    """A sink called `out`, opened."""
-    made = build(url, table, more, key=key, **connection)
+    """A sink called `out`, opened. `connection`: settings that differ from those of the database."""
+    made = build(table, more, key=key, **(database.connection() | connection))
     made.attach(runtime(Metrics(), ends_retries))
     try:
         made.open(SinkContext("out", "app", "g", columns, key, width))
@@ -51,16 +51,14 @@ def sink(
         made.close()
 
 
-def build(
-    url: str, table: str, more: str = "", *, key: Sequence[str] = ("id",), **connection: object
-) -> ClickHouseSink:
+def build(table: str, more: str = "", *, key: Sequence[str] = ("id",), **connection: object) -> ClickHouseSink:
     text = (
         "sources: {rows: {type: generator, columns: {id: id}, primary_key: id}}\n"
         f"sinks: {{out: {{type: clickhouse, from: rows, table: {table}, primary_key: '{', '.join(key)}'{more}}}}}"
     )
     pipeline = load_pipeline(text, "p.yaml", kinds.kinds())
     assert not pipeline.problems, pipeline.problems
-    settings = Settings.model_validate({"clickhouse_sink": {"url": url, **connection}})
+    settings = Settings.model_validate({"clickhouse_sink": connection})
     made = kinds.build(pipeline.sinks[0], settings)
     assert isinstance(made, ClickHouseSink)
     return made
@@ -88,13 +86,13 @@ def token(request: Request) -> str:
 
 @contextmanager
 def proxy(
-    server: OwnClickHouse, respond: Callable[[Request, Callable[[], Answer]], Answer]
+    database: ClickHouseDatabase, respond: Callable[[Request, Callable[[], Answer]], Answer]
 ) -> Iterator[RecordingServer]:
     """A server in front of another; `respond` gets a request, and a function that lets the real server answer it."""
 
     def forward(request: Request) -> Answer:
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
-        answer = httpx.post(server.url + request.path, headers=headers, content=request.body, timeout=60)
+        answer = httpx.post(database.server.url + request.path, headers=headers, content=request.body, timeout=60)
         code = answer.headers.get("X-ClickHouse-Exception-Code")
         return Answer(answer.status_code, answer.content, {"X-ClickHouse-Exception-Code": code} if code else {})
 

@@ -50,7 +50,7 @@ class History:
         self.copied = 0
         self.table("blocks", columns, order)
         if offsets is not None:
-            self.execute(f"CREATE TABLE kafka_offsets ({offsets}) ENGINE = MergeTree ORDER BY (topic, partition)")
+            self.execute(f"CREATE TABLE kafka_offsets ({offsets}) ENGINE = MergeTree ORDER BY topic")
 
     def table(self, name: str, columns: str = COLUMNS, order: str = "(block, id)") -> None:
         self.execute(f"CREATE TABLE {name} ({columns}) ENGINE = MergeTree ORDER BY {order}")

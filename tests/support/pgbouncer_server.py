@@ -8,7 +8,6 @@ Taken from the PATH, or on Debian and its relatives from their package, unpacked
 from __future__ import annotations
 
 import os
-import platform
 import pwd
 import shutil
 import socket
@@ -19,21 +18,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import trustme
 
-from streamling.dev.observer import Observer
-from streamling.dev.packages import install
 from streamling.dev.passwords import read_password
 from streamling.dev.postgres_program import USER
 from streamling.dev.processes import free_ports
+from support.debian_package import NotToBeHad, fetch_package
 from support.postgres_server import Database, PostgresServer
+
+__all__ = ["POOL_SIZE", "NotToBeHad", "PgBouncer", "pgbouncer"]
 
 POOL_SIZE = 2
 # It answers at once; a busy machine may need longer.
 _START_SECONDS = 30
-_FETCH_SECONDS = 300
 # Ends with its standard input, also when the tests are killed.
 _WHILE_INPUT_LASTS = '"$@" & cat > /dev/null; kill -9 $!'
 # No startup parameter is ignored, and nothing is reset between clients: as it is installed.
@@ -53,10 +51,6 @@ client_tls_sslmode = allow
 client_tls_key_file = key.pem
 client_tls_cert_file = chain.pem
 """
-
-
-class NotToBeHad(Exception):
-    """Why there is no pgbouncer on this machine."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,10 @@ class PgBouncer:
 @contextmanager
 def pgbouncer(server: PostgresServer) -> Iterator[PgBouncer]:
     """Raises NotToBeHad."""
-    program = _found() or _fetched()
+    program = _found()
+    if program is None:
+        home = fetch_package("pgbouncer")
+        program = Program(home / "usr" / "sbin" / "pgbouncer", home)
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="streamling-tests-") as temporary:
         directory = Path(temporary)
@@ -154,56 +151,3 @@ def _libraries(home: Path) -> list[str]:
 def _found() -> Program | None:
     found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     return Program(Path(found)) if found else None
-
-
-# The package of Debian
-
-
-def _fetched() -> Program:
-    if not all(shutil.which(program) for program in ("apt-get", "dpkg-deb", "dpkg-query")):
-        raise NotToBeHad("there is no pgbouncer on the PATH, and no apt-get to fetch it")
-    release = platform.freedesktop_os_release().get("VERSION_CODENAME", "unknown")
-    try:
-        home = install(f"pgbouncer-{release}", _unpacked, Observer())
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise NotToBeHad(f"pgbouncer could not be fetched: {said.strip().splitlines()[-1]}") from error
-    return Program(home / "usr" / "sbin" / "pgbouncer", home)
-
-
-def _unpacked(directory: Path, _: IO[bytes]) -> Path:
-    """The package, and of the libraries it names those that this machine lacks."""
-    home = directory / "home"
-    package = _package("pgbouncer", directory)
-    _run(["dpkg-deb", "-x", str(package), str(home)])
-    needed = _run(["dpkg-deb", "-f", str(package), "Depends"])
-    for name in (alternative.split("|")[0].split("(")[0].strip() for alternative in needed.split(",")):
-        if name.startswith("lib") and not _is_installed(name):
-            _run(["dpkg-deb", "-x", str(_package(name, directory)), str(home)])
-    return home
-
-
-def _package(name: str, directory: Path) -> Path:
-    """As apt is set up here, with lists of our own if the machine has none."""
-    place = directory / name
-    place.mkdir(exist_ok=True)
-    try:
-        _run(["apt-get", "download", name], place)
-    except subprocess.CalledProcessError:
-        lists = directory / "lists"
-        (lists / "partial").mkdir(parents=True, exist_ok=True)
-        private = ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={directory / 'cache'}"]
-        _run(["apt-get", *private, "update"])
-        _run(["apt-get", *private, "download", name], place)
-    (file,) = place.glob("*.deb")
-    return file
-
-
-def _is_installed(name: str) -> bool:
-    asked = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", name]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout.startswith("installed")
-
-
-def _run(command: Sequence[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=_FETCH_SECONDS)
-    return done.stdout

@@ -404,7 +404,7 @@ class Execution:
         selects = any(source.select is not None for source in prepared.sources.values())
         return Capacity(
             self._settings,
-            collects=Placement.DRIVER in placements or bool(prepared.tables),  # lookups are made in the driver
+            collects=Placement.DRIVER in placements or bool(prepared.tables),  # dynamic tables are asked in the driver
             direct=placements == {Placement.DRIVER} and not prepared.plan.transforms and not selects,
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),

@@ -344,8 +344,7 @@ OFFSETS_GONE = condition(
 OFFSETS_UNKNOWN = condition(
     "OFFSETS_UNKNOWN",
     "No table says up to which offset the topic of a hybrid source is in ClickHouse.",
-    "Name the table in `offset_table`. Without one the topic is read from `start_at` on, and rows that are in both the "
-    "tables and the topic come twice.",
+    "Name the table in `offset_table`. Without it the topic is read from `start_at` on, and rows may come twice.",
 )
 GROUP_SHARED = condition(
     "GROUP_SHARED",

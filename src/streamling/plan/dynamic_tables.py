@@ -89,14 +89,14 @@ def fetched_columns(node: NodeSpec) -> Schema:
 
 def nesting_problems(node: NodeSpec, query: Query, pipeline: PipelineSpec, graph: Graph) -> Iterator[UserError]:
     """Calls whose rows cannot be told apart from each other, although the table has those of earlier rows only."""
-    if not query.lookups:
+    if not query.call_levels:
         return
     after = {n.ref: n for n in pipeline.transforms if is_filled_after(n)}
     inputs = graph.inputs.get(node, ())
-    for stage in query.lookups:
-        for call in stage.calls:
+    for level in query.call_levels:
+        for call in level.calls:
             table = after.get(call.table or "")
-            if table is not None and stage.input is None and set(inputs) & set(graph.inputs.get(table, ())):
+            if table is not None and level.input is None and set(inputs) & set(graph.inputs.get(table, ())):
                 message = (
                     f"the dynamic table '{table.name}' has 'populate: after', so it must be looked up in a SELECT that "
                     f"reads '{inputs[0]}' itself, not in one that reads another SELECT"

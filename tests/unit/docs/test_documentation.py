@@ -24,7 +24,13 @@ from streamling.spec.yaml import MapNode, compose
 from support.doc_pages import FENCE, PAGES, ROOT, Block, blocks, blocks_of, write_modules
 
 # Those with servers are run as a whole by other tests: their columns are in a registry or a database.
-_WITH_SERVERS = ("clickhouse_to_files.yaml", "orders_to_postgres.yaml", "orders_to_topic.yaml", "revenue.yaml")
+_WITH_SERVERS = (
+    "backfill_then_live.yaml",
+    "clickhouse_to_files.yaml",
+    "orders_to_postgres.yaml",
+    "orders_to_topic.yaml",
+    "revenue.yaml",
+)
 PIPELINES = sorted(
     p
     for p in (ROOT / "examples").rglob("*.yaml")

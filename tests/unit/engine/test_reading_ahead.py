@@ -732,6 +732,14 @@ def test_what_is_left_of_the_bytes_is_the_next_room(ahead) -> None:
     assert [source.rooms[0].rows, source.rooms[-1].rows] == [10, 6]
 
 
+def test_a_little_room_at_the_end_of_an_epoch_is_not_offered(ahead) -> None:
+    source = NumberSource(there=999, chunk=990, ends=False)
+    reader = ahead(source, driver_rows=1000, rows=1000)
+    until(lambda: reader.buffered().full)
+    assert reader.buffered().rows == 990
+    assert len(source.rooms) == 1
+
+
 def test_rows_for_the_executors_are_limited_by_their_own_bytes(ahead) -> None:
     source = NumberSource(there=1000, chunk=1000)
     reader = ahead(source, driver_rows=10, rows=1000, bytes_=80, large_bytes=800)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,35 @@ def test_a_later_row_replaces_an_earlier_one_with_its_key() -> None:
     assert found.columns["n"].to_pylist() == [known.get(f"k{n}") for n in range(40)]
 
 
+def test_large_segments_stay_apart_and_hold_no_row_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_rows, "_SEGMENT_ROWS", 64)
+    chance = random.Random(2)
+    rows, known = KeyedRows(key_schema([pa.field("n", pa.int64())])), dict[str, int]()
+    loaded = {f"k{n}": n for n in range(300)}
+    for start in range(0, 300, 30):
+        some = dict(list(loaded.items())[start : start + 30])
+        rows.load(pa.table([keys(list(some)), pa.array(list(some.values()))], ["key", "n"]), unique=True)
+    rows.loaded()
+    known |= loaded
+    for n in range(400):
+        added = {f"k{chance.randrange(400)}": n * 1000 + i for i in range(chance.randrange(1, 12))}
+        rows.add(pa.table([keys(list(added)), pa.array(list(added.values()))], ["key", "n"]))
+        known |= added
+        assert len(rows) <= 2 * len(known)
+    found = rows.look_up(keys([f"k{n}" for n in range(450)]))
+    assert found.present.to_pylist() == [f"k{n}" in known for n in range(450)]
+    assert found.columns["n"].to_pylist() == [known.get(f"k{n}") for n in range(450)]
+
+
+def test_keys_of_a_table_without_a_unique_index_may_be_loaded_twice() -> None:
+    rows = KeyedRows(key_schema())
+    for _ in range(2):
+        rows.load(pa.table([keys(["a", "b"])], ["key"]), unique=False)
+    rows.loaded()
+    assert len(rows) == 2
+    assert rows.look_up(keys(["b", "c"])).present.to_pylist() == [True, False]
+
+
 def test_texts_with_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_rows, "hash_texts", lambda texts: np.ones(len(texts), np.uint64))
     rows = KeyedRows(key_schema())
@@ -72,6 +102,18 @@ def test_rows_of_postgres_keep_nulls_quotes_and_lines_apart() -> None:
     found = copied.found(keys(["b", "c", ""]), [rows])
     assert found.present.to_pylist() == [True, False, True]
     assert found.columns["n"].to_pylist() == [-7, None, None]
+
+
+def test_packed_rows_keep_nulls_and_empty_texts_apart() -> None:
+    def sent(*lengths: int) -> bytes:
+        return struct.pack(">5i", 1, 0, 23, len(lengths), 1) + b"".join(struct.pack(">2i", 4, n) for n in lengths)
+
+    copied = CopiedRows("t", Schema((Field("name", STRING), Field("n", INT64))))
+    rows = copied.unpack([b"ab\xc3\xa9", sent(1, 0, 3), b"x", sent(-1, 1, 0), b"5-7", sent(1, -1, 2)])
+    assert rows.column("#key").to_pylist() == ["a", "", "bé"]
+    assert rows.column("name").to_pylist() == [None, "x", ""]
+    assert rows.column("n").to_pylist() == [5, None, -7]
+    assert copied.unpack([None] * 6).num_rows == 0
 
 
 def test_long_names_of_an_index_are_cut_and_stay_apart() -> None:

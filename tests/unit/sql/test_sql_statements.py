@@ -102,8 +102,8 @@ def test_dynamic_tables_are_found_anywhere(sql: str, checks: list[tuple[str, boo
 def test_a_dynamic_table_named_by_a_column_is_known_when_rows_are() -> None:
     query = compiled("SELECT a FROM pair WHERE dynamic_table_check(b, b)")
     assert query.dynamic_tables == ()
-    assert query.text.endswith("WHERE `#lookup_0`")
-    assert [(call.table, call.name, call.value.text) for call in query.lookups[0].calls] == [(None, "`b`", "`b`")]
+    assert query.text.endswith("WHERE `#call_0`")
+    assert [(call.table, call.name, call.value.text) for call in query.call_levels[0].calls] == [(None, "`b`", "`b`")]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_refusal_ends_with_what_alone_is_supported(sql: str) -> None:
 def test_a_query_says_which_dynamic_tables_it_asks() -> None:
     query = compiled("SELECT a FROM pair WHERE NOT dynamic_table_check('Blocked', b)")
     assert [(check.table, check.negated) for check in query.dynamic_tables] == [("blocked", True)]
-    assert query.text.endswith("WHERE (NOT `#lookup_0`)")
+    assert query.text.endswith("WHERE (NOT `#call_0`)")
 
 
 def test_unknown_functions_are_found_before_the_inputs_are_known() -> None:

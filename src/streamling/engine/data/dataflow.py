@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from streamling.connector import BadRow, Epoch, Report, Sink, Source, Transform
 from streamling.connector.reports import combine
 from streamling.connector.table import TableBackend
+from streamling.engine.data.dynamic_tables import EpochTables, Tables, add_values
 from streamling.engine.data.epoch_clock import EpochClock
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
@@ -26,13 +27,13 @@ from streamling.engine.data.report_book import SELECTION, ReportBook, given_to
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_accounts import RowAccounts
 from streamling.engine.data.spark_errors import RowFailure, spark_errors
+from streamling.engine.data.steps.driver_joins import driver_joins
 from streamling.engine.data.steps.fill import FillStep
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
 from streamling.engine.data.steps.process import ProcessStep
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.read import ReadStep
 from streamling.engine.data.steps.write import WriteStep
-from streamling.engine.data.tables import EpochTables, Tables, add_values
 from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.losses import Losses
@@ -105,11 +106,14 @@ class Dataflow:
             transform = self._transforms[node.ref]
             self._processes[node.id] = ProcessStep(node, inputs[0], transform, policy, self._reports)
         elif not is_lookup(node.spec):
-            self._queries[node.id] = QueryStep(node, inputs, self._joined(node))
+            self._queries[node.id] = self._query_step(node, inputs)
 
-    def _joined(self, node: PlannedNode) -> JoinedLookups | None:
+    def _query_step(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> QueryStep:
         lookups = [self._plan.node(ref) for ref in node.lookups]
-        return JoinedLookups(node, lookups, self._lookups) if lookups and self._lookups is not None else None
+        if not lookups or self._lookups is None:
+            return QueryStep(node, inputs)
+        joined = JoinedLookups(node, lookups, self._lookups)
+        return QueryStep(node, inputs, joined, driver_joins(node, inputs, lookups, self._lookups))
 
     def _add_fill(self, node: PlannedNode, inputs: tuple[PlannedNode, ...]) -> None:
         if node.query is None:

@@ -41,6 +41,9 @@ _GATHER_S = 0.05
 _CHECK_S = 0.5
 # How often a paused thread checks whether it may read again.
 _PAUSE_S = 0.05
+# Sources that cannot cut their rows anywhere leave some room. Less than this share of an epoch is not worth an offer,
+# which would be an epoch of a few rows if the last one has just ended.
+_LEAST_ROOM_SHARE = 64
 Result = TypeVar("Result")
 
 
@@ -259,7 +262,9 @@ class ReadAhead:
         if self._first and caps.first_rows is not None:
             limit = min(limit, caps.first_rows)
         rows = limit - self._buffer.rows
-        return self._make_room(rows, caps) if rows > 0 else None
+        if rows <= 0 or (self._buffer.slices and rows < limit // _LEAST_ROOM_SHARE):
+            return None
+        return self._make_room(rows, caps)
 
     def _buffered_bytes(self) -> float:
         """The bytes that are buffered, or those of the results expected from them if that is more."""

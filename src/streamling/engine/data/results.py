@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from streamling.engine.data.tables import EpochTables
+    from streamling.engine.data.dynamic_tables import EpochTables
 
 
 class EpochTooLarge(Exception):
@@ -222,6 +222,7 @@ class NodeRows:
         self._counted = counted
         if table is not None:
             self._note_rows(table.num_rows)
+            self._measure(table)
 
     @property
     def stages(self) -> Stages | None:
@@ -253,6 +254,11 @@ class NodeRows:
     @property
     def in_process(self) -> bool:
         return self._table is not None
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a partition of the frame, if it is made of a table."""
+        return self._chunk_rows
 
     def batches(self, *, limited: bool = True) -> Iterator[pa.RecordBatch]:
         """The rows in this process, in order. Raises EpochTooLarge, unless they need not be held: `limited=False`."""
@@ -295,7 +301,7 @@ class NodeRows:
 
     def _measure(self, table: pa.Table) -> None:
         column = self._results.event_columns.get(self.node.id)
-        if column is not None and self._counted and not self._results.large:
+        if column is not None and self._counted and not self._results.large and column.name in table.column_names:
             self._results.event_times[self.node.id] = column.measure(table)
 
     def _note_rows(self, rows: int) -> None:

@@ -26,22 +26,22 @@ from streamling.plan.sql.changes import (
 from streamling.plan.sql.compiled import Expression, Query
 from streamling.plan.sql.functions.signature import Function, Parameter
 from streamling.plan.sql.joins import LookupJoin, LookupTable
-from streamling.plan.sql.lookups import LookupStage, TableCall
 from streamling.plan.sql.origin import Locate
 from streamling.plan.sql.queries import compile_expression, compile_query
 from streamling.plan.sql.statements import DynamicCheck, Statement, parse
+from streamling.plan.sql.table_calls import CallLevel, TableCall
 from streamling.plan.sql.untyped import check_expression, check_statement
 from streamling.plan.sql.values import Value
 
 __all__ = [
     "SESSION_SETTINGS",
     "UNNEST",
+    "CallLevel",
     "DynamicCheck",
     "Expression",
     "Function",
     "Locate",
     "LookupJoin",
-    "LookupStage",
     "LookupTable",
     "Parameter",
     "Query",

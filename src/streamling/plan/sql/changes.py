@@ -17,7 +17,7 @@ from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
 from streamling.plan.sql.deletions import DELETING
 from streamling.plan.sql.functions import ADDED, FUNCTIONS
-from streamling.plan.sql.functions.streamling_functions import LOOKUPS
+from streamling.plan.sql.functions.streamling_functions import TABLE_CALLS
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere, offset_of
 from streamling.plan.sql.projections import is_unnest, output_name
 from streamling.plan.sql.scope import name_of
@@ -151,7 +151,7 @@ def _qualifier(node: exp.Select) -> str | None:
 def _reads(node: exp.Expr, qualifier: str | None = None) -> frozenset[str] | None:
     for call in node.find_all(exp.Anonymous):
         name = function_name(call)
-        if name in LOOKUPS or name in ADDED or (name in FUNCTIONS and FUNCTIONS[name].takes):
+        if name in TABLE_CALLS or name in ADDED or (name in FUNCTIONS and FUNCTIONS[name].takes):
             return None
     return frozenset(_columns(node, qualifier))
 

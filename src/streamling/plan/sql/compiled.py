@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from streamling.errors import Where
 from streamling.plan.sql.joins import LookupJoin
-from streamling.plan.sql.lookups import LookupStage
 from streamling.plan.sql.statements import DynamicCheck
+from streamling.plan.sql.table_calls import CallLevel
 from streamling.plan.sql.values import identifier
 from streamling.plan.types import DataType, Schema
 
@@ -23,7 +23,7 @@ class Query:
     functions  the plugin functions it calls
     parameters the parameters in the text that are bound per epoch: EPOCH_NOW, EPOCH_SEED
     dynamic_tables   the calls with which it looks values up in dynamic tables
-    lookups    the views with the results of these calls that the text reads, in the order in which they can be made
+    call_levels   the same calls by the views with their results, in the order in which they can be answered
     copied     the column of the input that is its only column besides the operation, unchanged in every row
     joins      its joins with lookups
     cautions   warnings about probable mistakes, with their positions
@@ -37,7 +37,7 @@ class Query:
     functions: frozenset[str]
     parameters: frozenset[str]
     dynamic_tables: tuple[DynamicCheck, ...] = ()
-    lookups: tuple[LookupStage, ...] = ()
+    call_levels: tuple[CallLevel, ...] = ()
     copied: str | None = None
     cautions: tuple[tuple[str, Where | None], ...] = ()
     joins: tuple[LookupJoin, ...] = ()
@@ -52,16 +52,16 @@ class Query:
     @property
     def all_text(self) -> str:
         """Everything that is computed: two queries with the same one give the same rows of the same rows."""
-        return "\n".join([self.text, *(f"{stage.view}: {stage.text}" for stage in self.lookups)])
+        return "\n".join([self.text, *(f"{level.view}: {level.text}" for level in self.call_levels)])
 
     def reads_view(self, view: str) -> bool:
-        """Whether Spark reads the view; it need not, if lookups take the rows as they are."""
-        computed = [stage.rows for stage in self.lookups if stage.is_computed]
+        """Whether Spark reads the view; it need not, if calls are answered for the rows as they are."""
+        computed = [level.rows for level in self.call_levels if level.is_computed]
         return any(identifier(view) in text for text in (self.text, *computed))
 
     def count_reads(self, view: str) -> int:
-        """How often it reads a view, directly or by its lookups."""
-        through = sum(self.count_reads(s.view) for s in self.lookups if identifier(view) in s.rows)
+        """How often it reads a view, directly or for its calls of dynamic tables."""
+        through = sum(self.count_reads(level.view) for level in self.call_levels if identifier(view) in level.rows)
         return self.text.count(identifier(view)) + through
 
 

@@ -18,10 +18,9 @@ from streamling.plan.sql.coercions import cast_to_common, condition
 from streamling.plan.sql.constructs import construct, unsupported
 from streamling.plan.sql.epoch import EPOCH_SEED, ROW_NUMBER
 from streamling.plan.sql.functions import Function, lists, structs
-from streamling.plan.sql.functions.streamling_functions import LOOKUPS
+from streamling.plan.sql.functions.streamling_functions import TABLE_CALLS
 from streamling.plan.sql.intervals import interval_literal
 from streamling.plan.sql.literals import boolean, number
-from streamling.plan.sql.lookups import Lookups
 from streamling.plan.sql.operators import (
     arithmetic,
     cast_for_comparison,
@@ -34,6 +33,7 @@ from streamling.plan.sql.operators import (
 from streamling.plan.sql.origin import SqlOrigin
 from streamling.plan.sql.patterns import similar_pattern
 from streamling.plan.sql.scope import Scope, column_value, name_of
+from streamling.plan.sql.table_calls import SelectCalls
 from streamling.plan.sql.values import NULL_VALUE, Refusal, Value, any_nullable, identifier, text_value
 from streamling.plan.types import BINARY, BOOLEAN, INT64, NULL
 
@@ -55,14 +55,14 @@ class Compiler:
     parameters         the parameters of the epoch in their text
     row_numbers        the columns with row numbers in their text
     match              the column that says for which rows plugin functions are called with the values of the row
-    lookups            the calls of dynamic tables; None where they cannot be used
+    table_calls        the calls of dynamic tables; None where they cannot be used
     """
 
     origin: SqlOrigin
     scope: Scope
     functions: Mapping[str, Function]
     salts: Iterator[str]
-    lookups: Lookups | None = None
+    table_calls: SelectCalls | None = None
     row_number: str = field(default=ROW_NUMBER, init=False)
     reads: set[str] = field(default_factory=set, init=False)
     plugin_functions: set[str] = field(default_factory=set, init=False)
@@ -367,8 +367,8 @@ def _interval(compiler: Compiler, node: exp.Expr) -> Value:
 
 def _call(compiler: Compiler, node: exp.Expr) -> Value:
     function = compiler.function(node)
-    if function_name(node) in LOOKUPS:
-        return _lookup(compiler, node, function)
+    if function_name(node) in TABLE_CALLS:
+        return _table_call(compiler, node, function)
     arguments = [compiler.value(argument) for argument in node.expressions]
     if function.plugin is not None and compiler.match is not None:
         # Spark calls workers for all rows, whatever CASE is around the call: other rows have NULL arguments.
@@ -380,16 +380,16 @@ def _call(compiler: Compiler, node: exp.Expr) -> Value:
     return value
 
 
-def _lookup(compiler: Compiler, node: exp.Expr, function: Function) -> Value:
+def _table_call(compiler: Compiler, node: exp.Expr, function: Function) -> Value:
     """A call that looks a value up in a dynamic table, before the SELECT is computed: for all rows that it reads."""
     name = function_name(node)
-    if compiler.lookups is None:
+    if compiler.table_calls is None:
         raise unsupported(compiler.origin, f"`{name}` outside of the query of a transform", node)
     match, compiler.match = compiler.match, None
     with compiler.numbering(ROW_NUMBER):
         arguments = [compiler.value(argument) for argument in node.expressions]
     compiler.match = match
-    return compiler.lookups.add(name, function.admit(arguments))
+    return compiler.table_calls.add(name, function.admit(arguments))
 
 
 def _where_it_matches(value: Value, match: str) -> Value:

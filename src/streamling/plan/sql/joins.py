@@ -101,13 +101,15 @@ class Joiner:
         matches = [rows.matches] if rows.matches else []
         # A key in the lookup is never NULL, so it is NULL only without a match.
         matches += [f"{identifier(prefix + lookup.key[0])} IS NOT NULL"] if is_inner(join) else []
+        text = f"(SELECT * FROM {rows.text} LEFT JOIN {other} ON {condition.text})"
+        plain = len(list(_conjuncts(join.args["on"]))) == len(lookup.key)
         return JoinedRows(
-            f"(SELECT * FROM {rows.text} LEFT JOIN {other} ON {condition.text})",
+            text,
             scope,
             " AND ".join(matches),
             rows.reads | compiler.reads,
             rows.parameters | compiler.parameters,
-            (*rows.joins, LookupJoin(name, stream, keys)),
+            (*rows.joins, LookupJoin(name, stream, keys, rows.text, text, prefix, plain)),
         )
 
     def _check_calls(self, compiler: Compiler, join: exp.Expr) -> None:

@@ -30,13 +30,13 @@ from streamling.plan.sql.epoch import ITEM_NUMBER, ROW_NUMBER, make_salts, numbe
 from streamling.plan.sql.expressions import Compiler
 from streamling.plan.sql.functions import Function
 from streamling.plan.sql.joins import JoinedRows, Joiner, LookupJoin, LookupTable
-from streamling.plan.sql.lookups import Lookups, LookupStage
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere
 from streamling.plan.sql.projections import Column, missing_commas, multiplies_rows, number_items, projection
 from streamling.plan.sql.scope import Scope, name_of
 from streamling.plan.sql.shapes import branches, cte_name, drops_rows, table_name, unparenthesized
 from streamling.plan.sql.statements import Statement, raise_all, too_deep
 from streamling.plan.sql.syntax import checked_tokens, tree_of
+from streamling.plan.sql.table_calls import CallLevel, SelectCalls
 from streamling.plan.sql.unions import Branch, union
 from streamling.plan.sql.values import Value, identifier
 from streamling.plan.sql.worker_calls import call_in_lambda
@@ -82,7 +82,7 @@ def compile_query(
     raise_all(compiler.problems)
     if branch is None:
         raise AssertionError("a query is broken but has no problem")
-    for text in (branch.text, *(stage.text for stage in branch.needs.lookups)):
+    for text in (branch.text, *(level.text for level in branch.needs.call_levels)):
         _check_worker_calls(statement._origin, text)
     return Query(
         branch.text,
@@ -91,7 +91,7 @@ def compile_query(
         branch.needs.functions,
         branch.needs.parameters,
         statement.checked_tables,
-        branch.needs.lookups,
+        branch.needs.call_levels,
         compiler.copied if statement.flat else None,
         tuple(compiler.cautions),
         branch.needs.joins,
@@ -175,7 +175,7 @@ class _Relation:
     def computed(self) -> frozenset[str]:
         return self.query.computed if self.query is not None else frozenset()
 
-    def needs(self, compiler: Compiler, joins: tuple[LookupJoin, ...], lookups: Sequence[LookupStage]) -> Dependencies:
+    def needs(self, compiler: Compiler, joins: tuple[LookupJoin, ...], levels: Sequence[CallLevel]) -> Dependencies:
         """The dependencies of a SELECT whose expressions are compiled.
 
         A SELECT from a table depends on the columns it reads. A nested query computes all its columns, used or not.
@@ -183,7 +183,7 @@ class _Relation:
         columns = frozenset(name for name in compiler.reads if name in self.scope.columns)
         reads = {self.table: columns} if self.table is not None else {}
         functions, parameters = frozenset(compiler.plugin_functions), frozenset(compiler.parameters)
-        own = Dependencies(reads, functions, parameters, joins, tuple(lookups))
+        own = Dependencies(reads, functions, parameters, joins, tuple(levels))
         return own if self.query is None else merge((self.query.needs, own))
 
 
@@ -198,7 +198,7 @@ class _Queries:
     joiner: Joiner
     tables: Mapping[str, Schema] = field(default_factory=dict)
     aligned: bool = False
-    lookup_count: int = 0
+    view_count: int = 0
     copied: str | None = None
     problems: list[UserError] = field(default_factory=list)
     cautions: list[tuple[str, Where | None]] = field(default_factory=list)
@@ -266,7 +266,7 @@ class _Queries:
     def _select(self, node: exp.Select, known: Mapping[str, Branch], outermost: bool) -> Branch:
         relation = self._relation(node.args["from_"].this, known)
         joined = self._join(node, relation)
-        compiler = Compiler(self.origin, joined.scope, self.functions, self.salts, Lookups(self.tables))
+        compiler = Compiler(self.origin, joined.scope, self.functions, self.salts, SelectCalls(self.tables))
         compiler.reads.update(joined.reads)
         compiler.parameters.update(joined.parameters)
         problems_before = len(self.problems)
@@ -279,9 +279,9 @@ class _Queries:
             compiler.reads.add(OPERATION_COLUMN)
         if self.aligned and where:
             columns, where = _nulled(columns, where), ""
-        lookups = self._lookups(relation, joined, compiler)
-        self.copied = None if where or lookups else _copied_column(columns, relation.scope)
-        rows = identifier(lookups[-1].view) if lookups else joined.text
+        levels = self._call_levels(relation, joined, compiler)
+        self.copied = None if where or levels else _copied_column(columns, relation.scope)
+        rows = identifier(levels[-1].view) if levels else joined.text
         if ROW_NUMBER in compiler.row_numbers:
             rows = number_rows(rows)
         if guard is not None:
@@ -294,7 +294,7 @@ class _Queries:
         return Branch(
             f"SELECT {', '.join(texts)} FROM {rows}{f' WHERE {where}' if where else ''}",
             tuple(Field(c.name, c.value.type, c.value.nullable) for c in columns),
-            needs=relation.needs(compiler, joined.joins, lookups),
+            needs=relation.needs(compiler, joined.joins, levels),
             appended=columns[-1].appended,
             computed=computed_columns(columns, relation.computed) if self.deletes is not None else frozenset(),
             matching=guard is not None and not outermost,
@@ -307,20 +307,20 @@ class _Queries:
             self._problem(error)
             raise _BrokenQuery from None
 
-    def _lookups(self, relation: _Relation, joined: JoinedRows, compiler: Compiler) -> list[LookupStage]:
-        """The lookups that a SELECT needs, over the columns that it reads."""
-        if compiler.lookups is None or not compiler.lookups.calls:
+    def _call_levels(self, relation: _Relation, joined: JoinedRows, compiler: Compiler) -> list[CallLevel]:
+        """The calls of dynamic tables in a SELECT, over the columns that it reads."""
+        if compiler.table_calls is None or not compiler.table_calls.calls:
             return []
         columns = [f for f in joined.scope.fields if f.name in compiler.reads]
         columns += [Field(MATCH, BOOLEAN)] if relation.matching else []
         view = self.views[relation.table] if relation.table is not None and not joined.joins else None
-        return compiler.lookups.stages(joined.text, view, columns, iter(self._view_name, ""))
+        return compiler.table_calls.levels(joined.text, view, columns, iter(self._view_name, ""))
 
     def _view_name(self) -> str:
         """A name that no other statement uses."""
-        self.lookup_count += 1
+        self.view_count += 1
         digest = hashlib.sha256(f"{self.origin.node}\n{self.origin.sql}".encode()).hexdigest()[:16]
-        return f"lookup_{digest}_{self.lookup_count}"
+        return f"calls_{digest}_{self.view_count}"
 
     def _guard(self, node: exp.Select, relation: _Relation, outermost: bool, *, joins: bool) -> Guard | None:
         """None if all rows match, or if rows that do not match are dropped. `joins`: an inner join drops some."""

@@ -10,7 +10,7 @@ from sqlglot import TokenType, exp
 from streamling.errors import SQL_SYNTAX, SQL_UNSUPPORTED, InvalidPipeline, StreamlingError, UserError, Where
 from streamling.plan.sql.calls import UNNEST, function_name
 from streamling.plan.sql.constructs import unsupported
-from streamling.plan.sql.functions.streamling_functions import LOOKUPS
+from streamling.plan.sql.functions.streamling_functions import TABLE_CALLS
 from streamling.plan.sql.origin import Locate, SqlOrigin, nowhere, offset_of
 from streamling.plan.sql.shapes import Shapes, drops_rows, table_name
 from streamling.plan.sql.syntax import checked_tokens, similar_keyword, tree_of
@@ -109,7 +109,7 @@ def dynamic_checks(tree: exp.Expr, origin: SqlOrigin) -> list[DynamicCheck]:
     checks: list[tuple[int, DynamicCheck]] = []
     for call in tree.find_all(exp.Anonymous):
         name = call.expressions[0] if call.expressions else None
-        if function_name(call) in LOOKUPS and isinstance(name, exp.Literal) and name.is_string:
+        if function_name(call) in TABLE_CALLS and isinstance(name, exp.Literal) and name.is_string:
             offset = offset_of(call) or 0
             where = origin.locate(*origin.place(offset))
             checks.append((offset, DynamicCheck(name.name.lower(), _is_negated(call), where)))

@@ -95,12 +95,20 @@ def parent_tables(session: PostgresSession, table: PostgresTable) -> list[Postgr
 
 
 def create_table(
-    session: PostgresSession, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]
+    session: PostgresSession,
+    table: PostgresTable,
+    columns: Sequence[TableColumn],
+    key: Sequence[str],
+    *,
+    fill_percent: int = 100,
 ) -> None:
+    """`fill_percent`: how full inserts make a page. A change of columns without an index stays in the page, if there is
+    room, and does not touch the indexes."""
     parts = [f"{quote(column.name)} {column.ddl}" for column in columns]
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
-    session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)})")
+    storage = f" WITH (fillfactor = {fill_percent})" if fill_percent < 100 else ""
+    session.execute(f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(parts)}){storage}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,8 +203,7 @@ class Retraction:
                 f"AND NOT EXISTS (SELECT FROM {self.values.sql} v WHERE {self._in_group})"
             )
         if again := [column for column in self.result.computed if column.is_edge or not column.exact]:
-            changes = ", ".join(f"{quote(column.name)} = ({self._computed_again(column)})" for column in again)
-            repairs.append(f"UPDATE {self.table.sql} t SET {changes} FROM {lost} WHERE {same}")
+            repairs.append(self._compute_again(again, lost, same))
         for column in self.result.computed:
             if column.may_be_infinite:
                 name = quote(column.name)
@@ -213,6 +212,18 @@ class Retraction:
                     f"UPDATE {self.table.sql} t SET {change} FROM {lost} WHERE {same} AND t.{name} - t.{name} <> 0"
                 )
         return repairs
+
+    def _compute_again(self, columns: Sequence[ComputedColumn], lost: str, same: str) -> str:
+        """Most groups keep their edges, and need no second change. Without OFFSET, the server would compute each value
+        for the comparison and once more for the change."""
+        totals = ", ".join(f"({self._computed_again(column)}) AS c{n}" for n, column in _numbered(columns))
+        changes = ", ".join(f"{quote(column.name)} = c.c{n}" for n, column in _numbered(columns))
+        old = ", ".join(f"t.{quote(column.name)}" for column in columns)
+        new = ", ".join(f"c.c{n}" for n, _ in _numbered(columns))
+        return (
+            f"UPDATE {self.table.sql} t SET {changes} FROM {lost}, LATERAL (SELECT {totals} OFFSET 0) c "
+            f"WHERE {same} AND ({old}) IS DISTINCT FROM ({new})"
+        )
 
     @property
     def _in_group(self) -> str:

@@ -27,6 +27,10 @@ from streamling.spec.pipeline import NodeSpec
 log = logging.getLogger(__name__)
 _HINT = "change the table, or the columns in a sql transform or in the sink"
 _ADDED = (Computation.COUNT, Computation.SUM)
+# Most epochs change every row of a page of the result: half of the page is for the new rows.
+_RESULT_FILL_PERCENT = 50
+# Of the last values, an epoch changes some.
+_VALUES_FILL_PERCENT = 80
 # An index cannot hold long texts.
 _LONG_VALUES = ("TEXT", "BYTEA", "JSONB")
 _FUNCTION = """
@@ -80,12 +84,14 @@ class AggregateTables:
         if not table_exists(session, names.result):
             groups = [replace(group.fit, ddl=f"{group.ddl} NOT NULL") for group in self.result.groups]
             computed = [replace(column.fit, ddl=_computed_ddl(column)) for column in self.result.computed]
-            self._create(names.result, [*groups, *computed], self.result.group_names)
+            self._create(names.result, [*groups, *computed], self.result.group_names, _RESULT_FILL_PERCENT)
         if names.values is not None and not table_exists(session, names.values):
             self._create_values(names.values)
 
-    def _create(self, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
-        create_table(self.session, table, columns, key)
+    def _create(
+        self, table: PostgresTable, columns: Sequence[TableColumn], key: Sequence[str], fill_percent: int = 100
+    ) -> None:
+        create_table(self.session, table, columns, key, fill_percent=fill_percent)
         log.info("%s: created table %s", self.node.described(), table)
 
     def _create_values(self, table: PostgresTable) -> None:
@@ -94,11 +100,12 @@ class AggregateTables:
             text = f"table {self.names.result} has rows that were added without 'retract'; {table} does not have theirs"
             hint = f"empty {self.names.result}, then read the source from the beginning: streamling state reset"
             raise UserError(TABLE_UNFIT, f"{self.node.described()}: {text}", node=self.node.name, hint=hint)
-        self._create(table, self._values_columns, self.key)
         groups = [group_column(group.name) for group in self.result.groups if group.value is not None]
         values = [column.value for column in self.result.computed if column.is_edge and column.value]
         edges = dict.fromkeys(value.column for value in values if value.ddl not in _LONG_VALUES)
         indexed = [[*groups, value_column(column)] for column in edges] or [groups]
+        # With edges, every change of a value changes an index.
+        self._create(table, self._values_columns, self.key, 100 if edges else _VALUES_FILL_PERCENT)
         for columns in filter(None, indexed):
             self.session.execute(f"CREATE INDEX ON {table.sql} ({', '.join(map(quote, columns))})")
 

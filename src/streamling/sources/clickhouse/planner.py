@@ -64,7 +64,7 @@ class Planner:
 
     def _next(self, server: ClickHouse, start: Cursor, last: str, rows: int, step: int) -> Ranges:
         if len(start.values) > 1:
-            return self._inside(server, start, rows, step)
+            return self._continued(server, self._inside(server, start, rows, step), last, rows, step)
         rest = KeyRange(start, (last,), closed=True)
         count, edges = self._edges(server, rest, 1, rows, step)
         if not count:
@@ -74,8 +74,18 @@ class Planner:
             return Ranges(_half_open(start, first, later, rest), count)
         *inner, end = later
         if end == first:
-            return self._hot(server, first, rows, step)
+            return self._continued(server, self._hot(server, first, rows, step), last, rows, step)
         return Ranges(_half_open(start, first, inner, KeyRange(start, end, closed=False)), rows)
+
+    def _continued(self, server: ClickHouse, found: Ranges, last: str, rows: int, step: int) -> Ranges:
+        """The same ranges; after the last rows of one value also the next ones, if there is room for a part of them. So
+        the end of every such value is not a small epoch."""
+        end = found.ranges[-1].next
+        left = rows - found.rows
+        if len(end.values) > 1 or end.values == (last,) or left < step:
+            return found
+        more = self._next(server, end, last, left, step)
+        return Ranges((*found.ranges, *more.ranges), found.rows + more.rows)
 
     def _edges(
         self, server: ClickHouse, range_: KeyRange, columns: int, rows: int, step: int, offset: int = 0

@@ -8,25 +8,33 @@ topic. The row at every such offset comes twice, and so do rows that come into t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from streamling.connector import Kind, register
+from pydantic import Field, ValidationInfo, field_validator
+
+from streamling.connector import Discovery, Kind, register
+from streamling.plan.contract import Finding, Key
+from streamling.plan.types import Schema
 from streamling.sources import clickhouse, kafka
 from streamling.sources.file.source import FileSource
-from streamling.sources.hybrid.columns import probe
+from streamling.sources.hybrid.columns import look_up_columns
 from streamling.sources.hybrid.offsets import TopicOffsets
 from streamling.sources.hybrid.options import (
     BoundedFiles,
+    BoundedSource,
     BoundedTable,
-    HybridOptions,
     OffsetTable,
     UnboundedFiles,
+    UnboundedSource,
     UnboundedTopic,
 )
 from streamling.sources.hybrid.phases import Phase
 from streamling.sources.hybrid.source import HybridSource
+from streamling.sources.kafka import Tombstones, filter_problems, untyped_filter_problems
+from streamling.spec.faults import invalid_value, missing_field
 from streamling.spec.pipeline import NodeSpec, Role
+from streamling.spec.pipeline.options import Keyed, SourceOptions
 from streamling.spec.settings import Settings
 from streamling.spec.yaml import MapNode
 from streamling.telemetry.labels import node_labels
@@ -37,10 +45,68 @@ __all__ = ["BoundedFiles", "BoundedTable", "HybridOptions", "OffsetTable", "Unbo
 _OFFSETS_SECONDS = 60.0
 
 
+class HybridOptions(Keyed, SourceOptions):
+    """Reads the bounded phases in order, then the unbounded one, as one stream of rows with one schema. In job mode it
+    ends after the last bounded phase."""
+
+    identity_labels = ("table", "topic")
+
+    bounded_sources: tuple[BoundedSource, ...] = Field(
+        description="Tables and files to read, in this order; at least one."
+    )
+    unbounded_source: UnboundedSource = Field(description="Topic or files to read after them.")
+    offset_table: OffsetTable | None = Field(
+        default=None,
+        description="Table with the first offsets of the topic. By default `kafka_offsets`, if there is one, with the "
+        "name of the topic in which every dot is an underscore.",
+    )
+
+    @field_validator("bounded_sources")
+    @classmethod
+    def _check_phases(cls, phases: tuple[BoundedSource, ...]) -> tuple[BoundedSource, ...]:
+        if not phases:
+            raise invalid_value("must not be empty")
+        return phases
+
+    @field_validator("unbounded_source")
+    @classmethod
+    def _check_tombstones(cls, unbounded: UnboundedSource, info: ValidationInfo) -> UnboundedSource:
+        # Unlike a kafka source, a hybrid source takes no key from the Avro schema.
+        keyless = "primary_key" in info.data and info.data["primary_key"] is None
+        if keyless and isinstance(unbounded, UnboundedTopic) and unbounded.tombstones is Tombstones.DELETE:
+            raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
+        return unbounded
+
+    @field_validator("offset_table")
+    @classmethod
+    def _check_offsets(cls, table: OffsetTable | None, info: ValidationInfo) -> OffsetTable | None:
+        if table is not None and isinstance(info.data.get("unbounded_source"), UnboundedFiles):
+            raise invalid_value("is not allowed with an unbounded source of files: only topics have offsets")
+        return table
+
+    @property
+    def _filter(self) -> str | None:
+        return self.unbounded_source.filter if isinstance(self.unbounded_source, UnboundedTopic) else None
+
+    @property
+    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
+        return None if self._filter is None else (self._filter, ("unbounded_source", "filter"))
+
+    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
+        if self._filter is not None:
+            yield from filter_problems(node, self._filter, columns, "unbounded_source", "filter")
+
+    def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
+        if self._filter is not None:
+            yield from untyped_filter_problems(node, self._filter, "unbounded_source", "filter")
+
+
+def _probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+    return look_up_columns(node, _options(node), settings, seconds)
+
+
 def _build(node: NodeSpec, settings: Settings) -> HybridSource:
-    options = node.options
-    if not isinstance(options, HybridOptions):
-        raise TypeError(options)
+    options = _options(node)
     bounded = [_bounded(node, phase, number, settings) for number, phase in enumerate(options.bounded_sources)]
     return HybridSource(
         node=node.ref,
@@ -50,6 +116,12 @@ def _build(node: NodeSpec, settings: Settings) -> HybridSource:
         snapshot=_snapshot(options, settings),
         grouped=bool(settings.kafka_source.consumer_group_id),
     )
+
+
+def _options(node: NodeSpec) -> HybridOptions:
+    if not isinstance(node.options, HybridOptions):
+        raise TypeError(node.options)
+    return node.options
 
 
 def _bounded(node: NodeSpec, phase: BoundedTable | BoundedFiles, number: int, settings: Settings) -> Phase:
@@ -114,8 +186,8 @@ def _subtree(node: NodeSpec) -> MapNode:
 def _snapshot(options: HybridOptions, settings: Settings) -> Callable[[], Mapping[str, int]]:
     if not isinstance(options.unbounded_source, UnboundedTopic):
         return dict
-    offsets = TopicOffsets(options, settings)
+    offsets = TopicOffsets(options.unbounded_source, options.offset_table, settings)
     return lambda: offsets.read(_OFFSETS_SECONDS) or {}
 
 
-register(Kind(Role.SOURCE, "hybrid", HybridOptions, _build, probe=probe))
+register(Kind(Role.SOURCE, "hybrid", HybridOptions, _build, probe=_probe))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamling.clients.clickhouse import ClickHouse
 from streamling.clients.clickhouse_errors import ServerRefused
@@ -28,10 +29,13 @@ from streamling.sources.clickhouse import note_table
 from streamling.sources.clickhouse.columns import ClickHouseTable, look_up_table
 from streamling.sources.file import InfersColumns, leaves_not_in_text, probe_files
 from streamling.sources.hybrid.offsets import TopicOffsets
-from streamling.sources.hybrid.options import BoundedFiles, BoundedTable, HybridOptions, UnboundedTopic
+from streamling.sources.hybrid.options import BoundedFiles, BoundedTable, UnboundedTopic
 from streamling.sources.kafka import topic_columns
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from streamling.sources.hybrid import HybridOptions
 
 Path = tuple[str | int, ...]
 # Time for a table if a slow schema registry has used up the rest.
@@ -39,11 +43,8 @@ _LEAST_SECONDS = 1.0
 _JSON = ("json", "ndjson", "jsonl")
 
 
-def probe(node: NodeSpec, settings: Settings, seconds: float) -> Discovery:
+def look_up_columns(node: NodeSpec, options: HybridOptions, settings: Settings, seconds: float) -> Discovery:
     """The columns of the unbounded phase; those that a table may have NULL in are nullable."""
-    options = node.options
-    if not isinstance(options, HybridOptions):
-        raise TypeError(options)
     deadline = time.monotonic() + seconds
     discovery = _unbounded_columns(node, options, settings, seconds)
     problems: list[StreamlingError] = []
@@ -191,16 +192,16 @@ def _check_files(node: NodeSpec, phase: BoundedFiles, columns: Schema, path: Pat
 
 def _check_offsets(node: NodeSpec, options: HybridOptions, settings: Settings, seconds: float) -> Iterator[Caution]:
     """A table that the pipeline names must be usable; the default one may be missing."""
-    if settings.job_mode or not isinstance(options.unbounded_source, UnboundedTopic):
+    topic = options.unbounded_source
+    if settings.job_mode or not isinstance(topic, UnboundedTopic):
         return
-    offsets = TopicOffsets(options, settings)
+    offsets = TopicOffsets(topic, options.offset_table, settings)
     try:
         found = offsets.read(seconds)
     except ServerRefused as error:
         message = f"the offset table '{offsets.table.table_name}' cannot be read: {error.message}"
         raise node.error(SCHEMA_UNUSABLE, message, "offset_table", hint=error.hint) from error
     if found is None:
-        topic = options.unbounded_source
         message = (
             f"there is no table '{offsets.table.table_name}' with the offsets of topic '{topic.topic}': after the "
             f"bounded phases the topic is read from '{topic.start_at}' on"

@@ -7,20 +7,18 @@ from streamling.clients.clickhouse_errors import NO_SUCH_TABLE, ServerRefused
 from streamling.errors import SOURCE_FAILED
 from streamling.formats.clickhouse_syntax import quote_name
 from streamling.sources.clickhouse.queries import ALIAS
-from streamling.sources.hybrid.options import HybridOptions, OffsetTable, UnboundedTopic
+from streamling.sources.hybrid.options import OffsetTable, UnboundedTopic
 from streamling.spec.settings import Settings
 
 
 class TopicOffsets:
     """Asks for the offsets of the topic of a hybrid source."""
 
-    def __init__(self, options: HybridOptions, settings: Settings) -> None:
-        topic = options.unbounded_source
-        if not isinstance(topic, UnboundedTopic):
-            raise TypeError(topic)
+    def __init__(self, topic: UnboundedTopic, table: OffsetTable | None, settings: Settings) -> None:
+        """`table` None: the pipeline does not name one."""
         self._settings = settings
-        self.is_declared = options.offset_table is not None
-        self.table = options.offset_table or OffsetTable(topic_name=topic.topic.replace(".", "_"))
+        self._is_declared = table is not None
+        self.table = table or OffsetTable(topic_name=topic.topic.replace(".", "_"))
 
     def read(self, seconds: float) -> dict[str, int] | None:
         """The greatest offset by partition; None if there is no table and the pipeline does not name one.
@@ -34,7 +32,7 @@ class TopicOffsets:
             try:
                 rows = server.rows(self._query(), topic=self.table.topic_name)
             except ServerRefused as error:
-                if error.number == NO_SUCH_TABLE and not self.is_declared:
+                if error.number == NO_SUCH_TABLE and not self._is_declared:
                     return None
                 raise
         return {str(int(partition)): int(offset) for partition, offset in rows}

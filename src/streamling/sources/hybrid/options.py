@@ -1,28 +1,18 @@
-"""What the YAML of a hybrid source may say."""
+"""What the YAML of a hybrid source may say about its phases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
-from streamling.plan.contract import Finding, Key
-from streamling.plan.types import Schema
 from streamling.sources.clickhouse import ReadsTable
 from streamling.sources.file import InfersColumns, ReadsFiles
-from streamling.sources.kafka import (
-    ReadsTopic,
-    StartingOffsets,
-    Tombstones,
-    filter_problems,
-    untyped_filter_problems,
-)
+from streamling.sources.kafka import ReadsTopic, StartingOffsets
 from streamling.spec.duration import Duration, parse_duration
-from streamling.spec.faults import invalid_value, missing_field
-from streamling.spec.pipeline import NodeSpec
-from streamling.spec.pipeline.options import Keyed, Options, SourceOptions, TopicName
+from streamling.spec.faults import invalid_value
+from streamling.spec.pipeline.options import Options, TopicName
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 
@@ -82,59 +72,3 @@ class OffsetTable(Options):
     topic_column: str = Field(default="topic", min_length=1, description="Column of the topic.")
     partition_column: str = Field(default="partition", min_length=1, description="Column of the partition.")
     offset_column: str = Field(default="offset", min_length=1, description="Column of the offset.")
-
-
-class HybridOptions(Keyed, SourceOptions):
-    """Reads the bounded phases in order, then the unbounded one, as one stream of rows with one schema. In job mode it
-    ends after the last bounded phase."""
-
-    identity_labels = ("table", "topic")
-
-    bounded_sources: tuple[BoundedSource, ...] = Field(
-        description="Tables and files to read, in this order; at least one."
-    )
-    unbounded_source: UnboundedSource = Field(description="Topic or files to read after them.")
-    offset_table: OffsetTable | None = Field(
-        default=None,
-        description="Table with the first offsets of the topic. By default `kafka_offsets`, if there is one, with the "
-        "name of the topic in which every dot is an underscore.",
-    )
-
-    @field_validator("bounded_sources")
-    @classmethod
-    def _check_phases(cls, phases: tuple[BoundedSource, ...]) -> tuple[BoundedSource, ...]:
-        if not phases:
-            raise invalid_value("must not be empty")
-        return phases
-
-    @field_validator("unbounded_source")
-    @classmethod
-    def _check_tombstones(cls, unbounded: UnboundedSource, info: ValidationInfo) -> UnboundedSource:
-        # Unlike a kafka source, a hybrid source takes no key from the Avro schema.
-        keyless = "primary_key" in info.data and info.data["primary_key"] is None
-        if keyless and isinstance(unbounded, UnboundedTopic) and unbounded.tombstones is Tombstones.DELETE:
-            raise missing_field("is 'delete', which needs 'primary_key' on the node", field="tombstones")
-        return unbounded
-
-    @field_validator("offset_table")
-    @classmethod
-    def _check_offsets(cls, table: OffsetTable | None, info: ValidationInfo) -> OffsetTable | None:
-        if table is not None and isinstance(info.data.get("unbounded_source"), UnboundedFiles):
-            raise invalid_value("is not allowed with an unbounded source of files: only topics have offsets")
-        return table
-
-    @property
-    def _filter(self) -> str | None:
-        return self.unbounded_source.filter if isinstance(self.unbounded_source, UnboundedTopic) else None
-
-    @property
-    def row_filter(self) -> tuple[str, tuple[str, ...]] | None:
-        return None if self._filter is None else (self._filter, ("unbounded_source", "filter"))
-
-    def check_columns(self, node: NodeSpec, columns: Schema, key: Key) -> Iterator[Finding]:
-        if self._filter is not None:
-            yield from filter_problems(node, self._filter, columns, "unbounded_source", "filter")
-
-    def check_alone(self, node: NodeSpec) -> Iterator[Finding]:
-        if self._filter is not None:
-            yield from untyped_filter_problems(node, self._filter, "unbounded_source", "filter")

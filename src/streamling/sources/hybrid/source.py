@@ -155,8 +155,9 @@ class HybridSource(Source):
     def _enter_unbounded(self, entered: bool) -> None:
         self._in_unbounded = entered
         select = self._select
-        # The rows of other phases have other filters. An epoch never has rows of both.
-        self.select = select if select is None or entered else replace(select, condition=None)
+        # Other phases have other filters. An epoch never has rows of both.
+        other = select is not None and select.condition is not None and not entered
+        self.select = replace(select, condition="true") if select is not None and other else select
 
     # What comes next
 
@@ -327,7 +328,9 @@ class HybridSource(Source):
         return None if phase is None else phase.source.trouble()
 
     def count(self, counts: Mapping[str, int]) -> None:
-        if (phase := self._current) is not None:
+        # An epoch that is replayed is counted before anything is open.
+        phase = self._unbounded if self._in_unbounded else self._current
+        if phase is not None:
             phase.source.count(counts)
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class DynamicTableBackend(SettingBlock):
     """Where dynamic tables are stored."""
 
     max_batch_size: Int = Field(
-        default=100_000, ge=1, description="Maximum number of values in one lookup or insert statement."
+        default=100_000, ge=1, description="Maximum number of values in one SELECT or INSERT statement."
     )
     postgres: PostgresTables = Field(default_factory=PostgresTables, description="Connection of all dynamic tables.")
 

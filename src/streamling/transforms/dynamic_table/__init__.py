@@ -129,7 +129,7 @@ class DynamicTableOptions(TransformOptions):
         if self.backend_type is not Backend.POSTGRES:
             return
         if self.cache and self.time_column is None:
-            message = "'cache' has no effect without 'time_column': every lookup goes to the database"
+            message = "'cache' has no effect without 'time_column': every value is looked up in the database"
             yield node.caution(INVALID_VALUE, message, "cache", hint="set time_column")
         elif self.cache_refresh_debounce_ms and self.cache is not False:
             message = f"new values may be seen up to {self.cache_refresh_debounce_ms} ms late"

@@ -42,7 +42,7 @@ class CachedTable(TableBackend):
         self._copied = CopiedRows(self._options.name, self._options.columns)
         self._lock = threading.Lock()
         self._rows: KeyedRows | None = None
-        """None until the first lookup has loaded the table."""
+        """None until the first `look_up` has loaded the table."""
         self._watermark: str | None = None
         """The greatest time that was read, as Postgres writes it."""
         self._refreshed_at = 0.0
@@ -87,7 +87,9 @@ class CachedTable(TableBackend):
         try:
             with self._backend.errors("load"), session.transaction():
                 self._watermark = self._latest(session)
-                rows.add(self._copied.read(self._backend.copy("true", session=session)))
+                for some in self._copied.tables(self._backend.copy("true", session=session)):
+                    rows.load(some, unique=self._backend.unique)
+                rows.loaded()
         finally:
             session.close()
         self._refreshed_at = time.monotonic()
@@ -109,7 +111,8 @@ class CachedTable(TableBackend):
                 condition, values = "true", []
                 if self._watermark is not None:
                     condition, values = f"{quote(self._time_column)} > %s", [self._watermark]
-                rows.add(self._backend.fetch(condition, *values))
+                for some in self._copied.tables(self._backend.copy(condition, *values)):
+                    rows.add(some)
                 self._watermark = latest
         self._refreshed_at = time.monotonic()
 

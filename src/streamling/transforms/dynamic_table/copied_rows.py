@@ -1,4 +1,5 @@
-"""Rows that Postgres has copied as CSV, as Arrow: texts, cast to the types that the node declares."""
+"""Rows of Postgres as Arrow: texts, cast to the types that the node declares. Many rows are copied as CSV, some at a
+time; the rows of some keys are packed."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 from streamling.connector.table import Found
 from streamling.errors import TABLE_FAILED, PermanentError
 from streamling.plan.types import Schema
+from streamling.transforms.dynamic_table.packed_rows import unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY = "#key"
-# Rows that are parsed at a time.
+# Rows that are parsed at a time: while they are lines, each is an object of Python.
 _LINES = 100_000
 
 
@@ -42,7 +44,15 @@ class CopiedRows:
     def tables(self, lines: Iterable[bytes]) -> Iterator[pa.Table]:
         """Some rows at a time."""
         for batch in _batches(lines):
-            yield self._cast(_parse(batch, [KEY, *self._columns.names]))
+            yield self._cast(_parse(batch, self.names))
+
+    @property
+    def names(self) -> list[str]:
+        return [KEY, *self._columns.names]
+
+    def unpack(self, values: Sequence[bytes | None]) -> pa.Table:
+        """The rows in what a packed SELECT returns."""
+        return self._cast(unpack(values, self.names))
 
     def _cast(self, rows: pa.Table) -> pa.Table:
         import pyarrow as pa

@@ -2,7 +2,8 @@
 
 A Python dictionary of five million texts takes three times the memory, and every garbage collection would visit it.
 Here the rows are Arrow tables. Each table, a segment, has an index: the sorted hashes of its keys, and the row of each.
-New rows become a segment of their own, and segments of similar size are merged, so there are few.
+New rows become a segment of their own, and segments of similar size are merged, so there are few. A merge needs the
+memory of what is merged once more, so large segments stay apart.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # A segment is merged with the one before it unless that is more than so many times larger.
 _MERGED_FACTOR = 2
+# No segment gets more rows by a merge.
+_SEGMENT_ROWS = 1 << 20
 _ABSENT = -1
 _BYTES_PER_ENTRY = 12
 
@@ -80,6 +83,7 @@ class KeyedRows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._segments: list[_Segment] = []
+        self._loading: list[pa.Table] = []
 
     def __len__(self) -> int:
         return sum(segment.rows.num_rows for segment in self._segments)
@@ -88,6 +92,21 @@ class KeyedRows:
     def bytes(self) -> int:
         """The memory it takes."""
         return sum(segment.rows.nbytes + _BYTES_PER_ENTRY * segment.rows.num_rows for segment in self._segments)
+
+    def load(self, rows: pa.Table, *, unique: bool) -> None:
+        """Add some of the rows of a whole table, which are indexed when they are many, or by `loaded`. `unique`: no key
+        occurs twice in the table."""
+        if not unique:
+            self.add(rows)
+            return
+        self._loading.append(rows.rename_columns(self._schema.names).cast(self._schema))
+        if sum(some.num_rows for some in self._loading) >= _SEGMENT_ROWS:
+            self.loaded()
+
+    def loaded(self) -> None:
+        if self._loading:
+            self._segments.append(_segment(pa.concat_tables(self._loading)))
+        self._loading = []
 
     def add(self, rows: pa.Table) -> None:
         """Add rows, cast to the schema. A row replaces an earlier one with the same key."""
@@ -99,6 +118,17 @@ class KeyedRows:
         while len(self._segments) > 1 and _is_mergeable(*self._segments[-2:]):
             newer, older = self._segments.pop(), self._segments.pop()
             self._segments.append(_merge(older, newer))
+        if len(self._schema) > 1 and len(self._segments[-1].hashes) > _SEGMENT_ROWS // 2:
+            self._drop_replaced()
+
+    def _drop_replaced(self) -> None:
+        """Remove the rows that the last segment replaces, which is too large to be merged with theirs."""
+        *older, last = self._segments
+        kept = ((segment, _rows_to_keep(segment, last)) for segment in older)
+        self._segments = [
+            segment if rows is segment.rows else _segment(rows) for segment, rows in kept if rows.num_rows
+        ]
+        self._segments.append(last)
 
     def _without_known(self, rows: pa.Table) -> pa.Table:
         """Of rows that have only a key, those that are not there yet."""
@@ -139,10 +169,15 @@ class KeyedRows:
 
 
 def _is_mergeable(older: _Segment, newer: _Segment) -> bool:
-    return bool(older.rows.num_rows <= _MERGED_FACTOR * newer.rows.num_rows)
+    rows = older.rows.num_rows, newer.rows.num_rows
+    return bool(rows[0] <= _MERGED_FACTOR * rows[1] and sum(rows) <= _SEGMENT_ROWS)
 
 
 def _merge(older: _Segment, newer: _Segment) -> _Segment:
+    return _segment(pa.concat_tables([_rows_to_keep(older, newer), newer.rows]))
+
+
+def _rows_to_keep(older: _Segment, newer: _Segment) -> pa.Table:
+    """The rows that the newer segment does not replace."""
     replaced = newer.find(older.keys, hash_texts(older.keys)) != _ABSENT
-    kept = older.rows.filter(pa.array(~replaced)) if replaced.any() else older.rows
-    return _segment(pa.concat_tables([kept, newer.rows]))
+    return older.rows.filter(pa.array(~replaced)) if replaced.any() else older.rows

@@ -23,11 +23,12 @@ from streamling.connector.table import Found, TableBackend
 from streamling.errors import TABLE_FAILED, PermanentError, TransientError
 from streamling.plan.types import DataType, Schema
 from streamling.transforms.dynamic_table.copied_rows import CopiedRows
+from streamling.transforms.dynamic_table.packed_rows import packed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A lookup or an insert takes milliseconds; one that waits for a lock of others is retried.
+# A SELECT or an INSERT takes milliseconds; one that waits for a lock of others is retried.
 STATEMENT_S = 30.0
 # Reading millions of values once, when a cache is filled.
 LOAD_S = 600.0
@@ -90,7 +91,7 @@ def fitting_types(type_: DataType) -> tuple[str, ...] | None:
 
 
 class PostgresBackend(TableBackend):
-    """Every lookup asks the database, so it sees every insert and delete that was committed before."""
+    """Every `look_up` asks the database, so it sees every insert and delete that was committed before."""
 
     def __init__(self, options: TableOptions) -> None:
         self.options = options
@@ -98,8 +99,7 @@ class PostgresBackend(TableBackend):
         self._lock = threading.Lock()
         self._unique = True
         self._is_missing = False
-        fetched = "".join(f", {quote(field.name)}::text" for field in options.columns)
-        self._selection = f"SELECT {quote(options.column)}::text{fetched}"
+        self._texts = [f"{quote(name)}::text" for name in (options.column, *options.columns.names)]
         self._rows = CopiedRows(options.name, options.columns)
 
     def make_session(self, server: ConnectionOptions) -> PostgresSession:
@@ -113,8 +113,7 @@ class PostgresBackend(TableBackend):
             create_once(self.session, self._create)
             with self.session.transaction():
                 rows = self.session.rows(_COLUMNS, (self.options.table.value,))
-        self._check_columns({name: type_ for name, type_, _ in rows})
-        self._unique = any(unique for name, _, unique in rows if name == self.options.column)
+        self._check_columns(rows)
 
     def open_existing(self) -> None:
         """As `open`, but nothing is created: a table that does not exist has no values."""
@@ -122,7 +121,7 @@ class PostgresBackend(TableBackend):
             rows = self.session.rows(_COLUMNS, (self.options.table.value,))
         self._is_missing = not rows
         if rows:
-            self._check_columns({name: type_ for name, type_, _ in rows})
+            self._check_columns(rows)
 
     def for_preview(self) -> TableBackend:
         from streamling.transforms.dynamic_table.overlay import OverlaidTable
@@ -150,11 +149,14 @@ class PostgresBackend(TableBackend):
         index = quote(index_name(options.table.name, time_column))
         session.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {options.table.sql} ({quote(time_column)})")
 
-    def _check_columns(self, types: Mapping[str, str]) -> None:
+    def _check_columns(self, rows: Sequence[Sequence[Any]]) -> None:
+        """`rows`: name and type of each column, and whether no value can be in it twice."""
         options = self.options
+        types = {name: type_ for name, type_, _ in rows}
         self._check_column(types, options.column, _TEXTS)
         for field in options.columns:
             self._check_column(types, field.name, fitting_types(field.type), str(field.type))
+        self._unique = any(unique for name, _, unique in rows if name == options.column)
 
     def _check_column(
         self, types: Mapping[str, str], name: str, fitting: Sequence[str] | None, declared: str = "text"
@@ -181,18 +183,25 @@ class PostgresBackend(TableBackend):
         with self.errors("check"), self._lock, self.session.transaction():
             if self._unique and len(asked) >= _MANY_KEYS:
                 self.session.execute("SET LOCAL enable_seqscan = off")
-            condition = f"{quote(self.options.column)} = ANY (%s::text[])"
-            rows = [self.fetch(condition, piece) for piece in self._pieces(asked)]
+            rows = [self._fetch(piece) for piece in self._pieces(asked)]
         return self._rows.found(keys, rows)
 
-    def fetch(self, condition: str, *values: Any) -> pa.Table:
-        """The keys and columns of the rows that fulfil the condition. Call it in a transaction."""
-        return self._rows.read(self.copy(condition, *values))
+    def _fetch(self, keys: str) -> pa.Table:
+        """The rows with these keys."""
+        options = self.options
+        names = [f"c{place}" for place, _ in enumerate(self._texts)]
+        columns = ", ".join(f"{text} AS {name}" for text, name in zip(self._texts, names, strict=True))
+        once = "" if self._unique else f"DISTINCT ON ({self._texts[0]}) "
+        condition = f"{quote(options.column)} = ANY (%s::text[])"
+        rows = f"SELECT {once}{columns} FROM {options.table.sql} WHERE {condition}"
+        (values,) = self.session.rows(f"SELECT {packed(names)} FROM ({rows}) r", (keys,))
+        return self._rows.unpack(values)
 
     def copy(self, condition: str, *values: Any, session: PostgresSession | None = None) -> Iterator[bytes]:
-        """The same as lines of CSV."""
+        """The rows that fulfil the condition as lines of CSV, for `CopiedRows`: they may be millions. Call it in a
+        transaction."""
         options = self.options
-        query = f"{self._selection} FROM {options.table.sql} WHERE {quote(options.column)} IS NOT NULL"
+        query = f"SELECT {', '.join(self._texts)} FROM {options.table.sql} WHERE {quote(options.column)} IS NOT NULL"
         statement = f"COPY ({query} AND {condition}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
         return (session or self.session).copy_out(statement, values)
 
@@ -240,6 +249,11 @@ class PostgresBackend(TableBackend):
     def with_longer_statements(self) -> PostgresSession:
         """Another session, for one long statement. Close it."""
         return self.make_session(replace(self.options.server, statement_s=LOAD_S))
+
+    @property
+    def unique(self) -> bool:
+        """Whether the server lets no key be there twice; known when it is open."""
+        return self._unique
 
     def close(self) -> None:
         self.session.close()

@@ -16,8 +16,9 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import make_table
+from streamling.engine.data.steps.answered_calls import AnsweredCalls
+from streamling.engine.data.steps.driver_joins import DriverJoins
 from streamling.engine.data.steps.joined_lookups import JoinedLookups
-from streamling.engine.data.steps.lookup import LookupStep
 from streamling.engine.data.steps.query_input import QueryInput, SomeRows, run_query
 from streamling.errors import SHUFFLE_REFUSED, BugError
 from streamling.formats.arrow import arrow_schema
@@ -32,14 +33,21 @@ _SHUFFLE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(?:Reused)?Exchange\b(?! .*Broa
 
 
 class QueryStep:
-    def __init__(self, node: PlannedNode, inputs: tuple[PlannedNode, ...], joined: JoinedLookups | None = None) -> None:
+    def __init__(
+        self,
+        node: PlannedNode,
+        inputs: tuple[PlannedNode, ...],
+        joined: JoinedLookups | None = None,
+        driver_joins: DriverJoins | None = None,
+    ) -> None:
         if node.query is None:
             raise AssertionError(node)
         self.node = node
         self._query = node.query
         self._inputs = inputs
         self._joined = joined
-        self._lookups = [LookupStep(node, stage, node.query.parameters) for stage in node.query.lookups]
+        self._driver_joins = driver_joins
+        self._calls = [AnsweredCalls(node, level, node.query.parameters) for level in node.query.call_levels]
         self._reads_view = {input_.view: node.query.reads_view(input_.view) for input_ in inputs}
         """Whether Spark needs the rows of an input: not if they are only looked up in this process."""
         self._checked = False
@@ -48,7 +56,7 @@ class QueryStep:
         """The rows of its only input, if they are others than those of the node."""
 
     def rows(self, results: Results, *, shared: bool) -> NodeRows:
-        if self._joined is not None:
+        if self._joined is not None and self._joins_in_driver(results) is None:
             self._joined.frames(results)  # before the inputs become frames: it may compute them
         inputs = {
             input_.view: QueryInput(results, self.rows_of(results, input_), results.left_out(self.node.id, input_.id))
@@ -123,6 +131,9 @@ class QueryStep:
 
     def _frame(self, results: Results, inputs: Mapping[str, QueryInput]) -> DataFrame:
         # Once a frame is analysed it does not need the views any more: other steps may use their names.
+        joins = self._joins_in_driver(results)
+        if joins is not None:
+            return self._joined_frame(joins, results, inputs)
         with self._views:
             for input_ in self._inputs:
                 if self._reads_view[input_.view]:
@@ -130,9 +141,25 @@ class QueryStep:
             if self._joined is not None:
                 for view, rows in self._joined.frames(results).items():
                     rows.createOrReplaceTempView(view)
-            for lookup in self._lookups:
-                lookup.add_view(results, inputs)
+            for calls in self._calls:
+                calls.add_view(results, inputs)
             return run_query(results.session, self._query.text, self._query.parameters, results.epoch)
+
+    def _joins_in_driver(self, results: Results) -> DriverJoins | None:
+        """Joins with lookups are computed in this process if it has the rows anyway."""
+        joins = self._driver_joins
+        if joins is None or results.large:
+            return None
+        joined = (input_ for input_ in self._inputs if input_.view in joins.inputs)
+        return joins if all(self.rows_of(results, input_).in_process for input_ in joined) else None
+
+    def _joined_frame(self, joins: DriverJoins, results: Results, inputs: Mapping[str, QueryInput]) -> DataFrame:
+        with self._views:
+            for input_ in self._inputs:
+                if joins.reads_view(input_.view):
+                    inputs[input_.view].frame.createOrReplaceTempView(input_.view)
+            joins.add_views(results, inputs)
+            return run_query(results.session, joins.text, self._query.parameters, results.epoch)
 
     def rows_of(self, results: Results, input_: PlannedNode) -> NodeRows:
         return results.rows(input_.id) if self.input_rows is None else self.input_rows(results)

@@ -39,6 +39,15 @@ class QueryInput:
     def _table(self) -> pa.Table:
         return make_table(self._rows.schema, list(self._left_out.filter(self._rows.batches())))
 
+    @property
+    def schema(self) -> Schema:
+        return self._rows.schema
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a partition of `frame`; 0 if it has one partition."""
+        return self._rows.chunk_rows
+
     def table(self) -> pa.Table:
         """The rows in this process. Raises EpochTooLarge."""
         return self._table
@@ -58,13 +67,21 @@ class SomeRows(QueryInput):
         self, session: SparkSession, schema: Schema, table: pa.Table, numbers: NDArray[np.int64] | None = None
     ) -> None:
         self._session = session
-        self._schema = schema
+        self._some_schema = schema
         self._some = table
         self._numbers = numbers
 
     @cached_property
     def frame(self) -> DataFrame:
-        return make_frame(self._session, self._schema, self._some)
+        return make_frame(self._session, self._some_schema, self._some)
+
+    @property
+    def schema(self) -> Schema:
+        return self._some_schema
+
+    @property
+    def chunk_rows(self) -> int:
+        return 0
 
     def table(self) -> pa.Table:
         return self._some

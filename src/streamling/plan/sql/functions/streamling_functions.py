@@ -205,7 +205,7 @@ def _number_text(value: Value) -> Value:
 
 DYNAMIC_TABLE_CHECK = "dynamic_table_check"
 DYNAMIC_TABLE_GET = "dynamic_table_get"
-LOOKUPS = frozenset({DYNAMIC_TABLE_CHECK, DYNAMIC_TABLE_GET})
+TABLE_CALLS = frozenset({DYNAMIC_TABLE_CHECK, DYNAMIC_TABLE_GET})
 """The functions that look values up in dynamic tables."""
 _STRUCTS = Parameter("a list of structs", _structs)
 _SPLIT = Function("_gs_split_string_to_array(text[, separator])", (TEXT, TEXT), _split_string, optional=1)

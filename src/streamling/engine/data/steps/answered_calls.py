@@ -1,4 +1,4 @@
-"""Lookups: the rows that a SELECT reads get a column with the result of each call, in this process.
+"""Calls of dynamic tables: the rows that a SELECT reads get a column with the result of each call, in this process.
 
 Rows that Spark or workers have are fetched for it. All values of an epoch are looked up together.
 """
@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from streamling.connector import Report
+from streamling.engine.data.dynamic_tables import EpochTables
 from streamling.engine.data.intake import chunk_rows
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_rows import make_frame, make_table
 from streamling.engine.data.steps.query_input import QueryInput, run_query
-from streamling.engine.data.tables import EpochTables
 from streamling.errors import DYNAMIC_TABLE, UserError
 from streamling.formats.arrow import arrow_schema, arrow_type
 from streamling.plan.dynamic_tables import is_filled_after
 from streamling.plan.planned_node import PlannedNode
-from streamling.plan.sql import LookupStage, TableCall
+from streamling.plan.sql import CallLevel, TableCall
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class LookupStep:
-    def __init__(self, node: PlannedNode, stage: LookupStage, parameters: frozenset[str]) -> None:
+class AnsweredCalls:
+    def __init__(self, node: PlannedNode, level: CallLevel, parameters: frozenset[str]) -> None:
         self._node = node
-        self._stage = stage
+        self._level = level
         self._parameters = parameters
 
     def add_view(self, results: Results, inputs: Mapping[str, QueryInput]) -> None:
         """Make the view with the rows and the results. `inputs` are those of the query, by view."""
         import pyarrow as pa
 
-        stage = self._stage
-        input_ = inputs[stage.input] if stage.input is not None else None
-        rows = self._computed_rows(results) if stage.is_computed or input_ is None else input_.table()
+        level = self._level
+        input_ = inputs[level.input] if level.input is not None else None
+        rows = self._computed_rows(results) if level.is_computed or input_ is None else input_.table()
         answers = self._answers(results.dynamic_tables, rows, input_)
-        columns = [*rows.select([f.name for f in stage.columns]).columns, *(answers[call] for call in stage.calls)]
-        table = pa.Table.from_arrays(columns, schema=arrow_schema(stage.schema))
+        columns = [*rows.select([f.name for f in level.columns]).columns, *(answers[call] for call in level.calls)]
+        table = pa.Table.from_arrays(columns, schema=arrow_schema(level.schema))
         chunk = chunk_rows(Report(table.num_rows, bytes=table.nbytes))
-        make_frame(results.session, stage.schema, table, chunk).createOrReplaceTempView(stage.view)
+        make_frame(results.session, level.schema, table, chunk).createOrReplaceTempView(level.view)
 
     def _computed_rows(self, results: Results) -> pa.Table:
-        frame = run_query(results.session, self._stage.text, self._parameters, results.epoch)
-        schema = self._stage.argument_schema
+        frame = run_query(results.session, self._level.text, self._parameters, results.epoch)
+        schema = self._level.argument_schema
         count = results.row_counts.get(self._node.id)
         table = make_table(schema, list(NodeRows(results, self._node, schema=schema, frame=frame).batches()))
         # These are not the rows of the node.
@@ -57,12 +57,12 @@ class LookupStep:
         return table
 
     def _answers(self, tables: EpochTables, rows: pa.Table, input_: QueryInput | None) -> dict[TableCall, pa.Array]:
-        asked = [_Asked(call, self._table(tables, call, rows), self._values(call, rows)) for call in self._stage.calls]
+        asked = [_Asked(call, self._table(tables, call, rows), self._values(call, rows)) for call in self._level.calls]
         self._look_up_together(tables, asked)
         return {one.call: self._answer(tables, one, rows.num_rows, input_) for one in asked}
 
     def _look_up_together(self, tables: EpochTables, asked: list[_Asked]) -> None:
-        """One lookup per table for all calls; the answer to each call is then known."""
+        """One request per table for all calls; the answer to each call is then known."""
         import pyarrow as pa
 
         by_table: dict[str, list[pa.Array]] = {}
@@ -77,9 +77,9 @@ class LookupStep:
         """The value of each row."""
         import pyarrow as pa
 
-        if not self._stage.is_computed and call.value.constant is not None:
+        if not self._level.is_computed and call.value.constant is not None:
             return pa.repeat(pa.scalar(call.value.constant, pa.string()), rows.num_rows)
-        name = call.argument if self._stage.is_computed else self._stage.column_of(call)
+        name = call.argument if self._level.is_computed else self._level.column_of(call)
         return rows.column(name).combine_chunks()
 
     def _table(self, tables: EpochTables, call: TableCall, rows: pa.Table) -> PlannedNode | None:

@@ -1,7 +1,7 @@
 """Calls that look values up in dynamic tables: what a table contains is known only when the pipeline runs.
 
 The rows that a SELECT reads get a column with the result of each call before Spark computes the SELECT, so a call can
-stand wherever a column can. A call whose value contains another call comes in a later stage.
+stand wherever a column can. A call whose value contains another call comes in a later level.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamling.plan.sql.values import Refusal, Value, identifier
 from streamling.plan.types import BOOLEAN, STRING, DataType, Field, Schema
 
 # With `#`, these names do not clash with columns of users.
-_RESULT = "#lookup_{}"
+_RESULT = "#call_{}"
 _ARGUMENT = "#argument_{}"
 _NAME = "#table_{}"
 
@@ -31,7 +31,7 @@ class TableCall:
     value      the value that is looked up
     type       the type of the result
     fetched    the column of the table whose value is the result; None if it is whether the table has the value
-    level      the stage it belongs to: one more than the calls inside of its value
+    level      one more than the calls inside of its value
     """
 
     column: str
@@ -44,23 +44,23 @@ class TableCall:
 
     @property
     def argument(self) -> str:
-        """The column of a stage's query with the value."""
+        """The column of a level's query with the value."""
         return _ARGUMENT.format(self.column)
 
     @property
     def table_argument(self) -> str:
-        """The column of a stage's query with the name of the table, if it is computed."""
+        """The column of a level's query with the name of the table, if it is computed."""
         return _NAME.format(self.column)
 
 
 @dataclass(frozen=True, slots=True)
-class LookupStage:
-    """Calls over the same rows.
+class CallLevel:
+    """Calls over the same rows, which can be answered together.
 
-    view     the view with the rows and the results, which later stages and the query read
+    view     the view with the rows and the results, which later levels and the query read
     rows     the rows as a Spark text
     input    the view of the input that has these rows, one for one; None if they come from a nested query
-    first    whether the rows are those of `input` or of a nested query, not of another stage
+    first    whether the rows are those of `input` or of a nested query, not of another level
     columns  the columns of the rows
     calls    the calls
     """
@@ -107,7 +107,7 @@ class LookupStage:
 
 
 @dataclass(slots=True)
-class Lookups:
+class SelectCalls:
     """The calls of one SELECT.
 
     tables   the columns, besides the values themselves, that can be fetched from each table, by its reference name
@@ -146,13 +146,11 @@ class Lookups:
             )
         return found.type
 
-    def stages(
-        self, rows: str, input_: str | None, columns: Iterable[Field], views: Iterable[str]
-    ) -> list[LookupStage]:
+    def levels(self, rows: str, input_: str | None, columns: Iterable[Field], views: Iterable[str]) -> list[CallLevel]:
         """The calls in the order in which they can be answered, over these rows. Takes the names of views it needs."""
-        stages: list[LookupStage] = []
+        levels: list[CallLevel] = []
         names, schema = iter(views), Schema(tuple(columns))
         for level, calls in groupby(sorted(self.calls, key=lambda call: call.level), key=lambda call: call.level):
-            stages.append(LookupStage(next(names), rows, input_, level == 0, schema, tuple(calls)))
-            rows, schema = identifier(stages[-1].view), stages[-1].schema
-        return stages
+            levels.append(CallLevel(next(names), rows, input_, level == 0, schema, tuple(calls)))
+            rows, schema = identifier(levels[-1].view), levels[-1].schema
+        return levels
