@@ -123,7 +123,7 @@ def check_unfinished(file: Path | PipelineText, settings: Settings) -> PreviewPl
     plugin_cautions = load_plugins(settings)
     pipeline, preprocessor_cautions = _read(file, settings, unfinished=True)
     pipeline = replace(pipeline, problems=(*pipeline.problems, *shared_connections(pipeline)))
-    draft = draft_plan(pipeline, discoveries=probe_sources(pipeline, settings))
+    draft = draft_plan(pipeline, probe_sources(pipeline, settings))
     sound = Plan(tuple(node for node in draft.nodes if node.spec.model is not None))
     problems = in_file_order((*draft.problems, *_not_runnable(sound)))
     cautions = (*plugin_cautions, *preprocessor_cautions, *draft.cautions)

@@ -154,21 +154,15 @@ def make_plan(
     job_mode: bool = False,
 ) -> Plan:
     """The plan, or InvalidPipeline with every problem of the file and of the plan."""
-    draft = draft_plan(pipeline, discoveries=discoveries, enforce_primary_keys=enforce_primary_keys, job_mode=job_mode)
+    draft = _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys, job_mode).draft()
     if draft.problems:
         raise InvalidPipeline(draft.problems, draft.cautions)
     return Plan(draft.nodes, draft.cautions)
 
 
-def draft_plan(
-    pipeline: PipelineSpec,
-    *,
-    discoveries: Discoveries = _NOTHING_DISCOVERED,
-    enforce_primary_keys: bool = False,
-    job_mode: bool = False,
-) -> Draft:
+def draft_plan(pipeline: PipelineSpec, discoveries: Discoveries) -> Draft:
     """The nodes as far as they can be planned, and every problem of the file and of the plan, in file order."""
-    return _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys, job_mode).draft()
+    return _Planner(pipeline, make_graph(pipeline), discoveries, enforce_primary_keys=False, job_mode=False).draft()
 
 
 @dataclass
