@@ -67,7 +67,7 @@ def listening() -> Iterator[tuple[int, list[object]]]:
 
 
 def test_every_node_shows_its_columns_with_types_and_its_first_rows(place: Workspace) -> None:
-    report = previewed(place.write(NUMBERS), "--rows", "3")
+    report = previewed(place.write(NUMBERS), "--rows", "3", "--seconds", "60")
     assert report["end"] == "rows"
     shown = nodes(report)
     assert [(c["name"], c["type"]) for c in shown["numbers"]["columns"]] == [
@@ -171,7 +171,7 @@ def test_one_node_needs_only_what_it_reads(place: Workspace) -> None:
 
 def test_a_node_that_fails_does_not_hide_the_others(place: Workspace) -> None:
     place.write(NUMBERS + "  bad: {type: sql, sql: SELECT CAST(name AS BIGINT) AS n FROM numbers}\n")
-    report = previewed(place, "--rows", "2")
+    report = previewed(place, "--rows", "2", "--seconds", "60")
     shown = nodes(report)
     assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
     assert shown["bad"]["rows"] == []
@@ -187,7 +187,7 @@ def test_rejected_rows_are_counted_and_not_stored(place: Workspace) -> None:
          dead_letter: {type: file, path: letters}}
 """
     )
-    shown = nodes(previewed(place, "--rows", "2"))
+    shown = nodes(previewed(place, "--rows", "2", "--seconds", "60"))
     assert [row["n"] for row in shown["some"]["rows"]] == [1, 10]
     assert shown["some"]["rows_rejected"] > 0
     assert files(place) == {"pipeline.yaml"}
@@ -205,6 +205,7 @@ sinks:
         place.write(NUMBERS + sinks.replace("PORT", str(port)))
         report = previewed(
             place,
+            *("--seconds", "60"),
             POSTGRES_SINK__HOST="127.0.0.1",
             POSTGRES_SINK__PORT=port,
             CLICKHOUSE_SINK__URL=f"http://127.0.0.1:{port}",

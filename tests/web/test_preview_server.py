@@ -50,7 +50,8 @@ class Server:
 
 def _arguments(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        arguments: list[str] = process.cmdline()
+        return arguments
     except psutil.Error:
         return []
 
