@@ -12,11 +12,12 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from streamling.clients.kafka import Broker
 from streamling.connector import Runtime
 from streamling.dev.topics import Message
-from streamling.errors import GROUP_SHARED, StreamlingError
+from streamling.errors import GROUP_SHARED, SOURCE_FAILED, StreamlingError
 from streamling.sources.kafka import control, group_watch
-from streamling.sources.kafka.group_members import GroupMembers
+from streamling.sources.kafka.group_members import GroupMembers, MemberLabel
 from streamling.sources.kafka.membership import Membership
 from streamling.sources.kafka.source import KafkaSource
 from streamling.spec.settings.blocks import KafkaSourceSettings
@@ -241,6 +242,14 @@ def test_a_member_that_does_not_name_its_application_is_warned_of(
         other.close()
 
 
+def poll_until(member: Membership, condition: Callable[[], object]) -> None:
+    def is_met() -> bool:
+        member.poll(0.1)
+        return bool(condition())
+
+    until(is_met)
+
+
 def committed_offset(kafka: KafkaBroker, group: str, topic: str) -> int:
     client = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
     try:
@@ -256,7 +265,7 @@ def test_offsets_are_committed_without_waiting_for_the_broker(kafka: KafkaBroker
     member = Membership(
         connection, topic, group, "member", on_gain=gained.update, on_loss=lambda partitions, late: None
     )
-    until(lambda: member.poll(0.1) or gained)
+    poll_until(member, lambda: gained)
     kafka.pause()
     try:
         began = time.monotonic()
@@ -267,11 +276,10 @@ def test_offsets_are_committed_without_waiting_for_the_broker(kafka: KafkaBroker
         kafka.resume()
 
     def is_committed() -> bool:
-        member.poll(0.1)
         member.commit({})
         return committed_offset(kafka, group, topic) == 8
 
-    until(is_committed)
+    poll_until(member, is_committed)
     member.commit({0: 9})
     member.close()
     assert committed_offset(kafka, group, topic) == 9
@@ -312,7 +320,7 @@ def test_a_client_that_has_lost_its_group_is_replaced(
 ) -> None:
     topic = kafka.topic()
     some(kafka, topic, 1, 2, 3)
-    monkeypatch.setattr(group_watch, "_REJOIN_S", 1.0)
+    monkeypatch.setattr(group_watch, "_ABSENT_S", 1.0)
     monkeypatch.setattr(control, "_WATCH_S", 0.2)
     is_lost = threading.Event()
     poll = Membership.poll
@@ -329,9 +337,40 @@ def test_a_client_that_has_lost_its_group_is_replaced(
         events.own(frozenset())  # no epoch has rows of it
         is_lost.set()
         until(lambda: not events.assigned())
-        until(lambda: "is not yet one of its 0 members" in (events.trouble() or ""))
+        until(lambda: "this process is not yet a member; the group has 0 members" in (events.trouble() or ""))
         divided(events, 1)
-        assert "although its coordinator answers; joining again with a new client" in caplog.text
+        assert "not a member of the group, although its coordinator answers, for " in caplog.text
         until(lambda: events.trouble() is None)
         events.open({})
         assert len(everything(events)) == 3
+
+
+def test_a_member_leaves_a_rebalance_that_does_not_end(
+    kafka: KafkaBroker, group: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As another client of the group could cause it: one that joins, never divides the partitions, and stays."""
+    topic = kafka.topic()
+    monkeypatch.setattr(group_watch, "_REBALANCING_S", 1.0)
+    seen = Broker.group
+    monkeypatch.setattr(Broker, "group", lambda *arguments: seen(*arguments)._replace(state="CompletingRebalance"))
+    broker = Broker(KafkaSourceSettings(brokers=kafka.brokers), topic, SOURCE_FAILED)
+    gained: list[frozenset[int]] = []
+    member = Membership(
+        KafkaSourceSettings(brokers=kafka.brokers),
+        topic,
+        group,
+        "member",
+        on_gain=gained.append,
+        on_loss=lambda partitions, late: None,
+    )
+    members = GroupMembers(broker, "events", group, MemberLabel("app", topic, "state"))
+    watch = group_watch.GroupWatch(broker, members, member, "events", group)
+    poll_until(member, lambda: gained)
+    first = member.member_id
+    assert "has 1 members and is in the state CompletingRebalance" in watch.look()
+    time.sleep(1)
+    watch.look()
+    assert "the group does not finish its rebalance, for 1 s; joining again with a new client" in caplog.text
+    poll_until(member, lambda: len(gained) > 1)
+    assert member.member_id != first
+    member.close()

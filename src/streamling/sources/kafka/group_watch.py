@@ -18,7 +18,10 @@ from streamling.sources.kafka.membership import Membership
 log = logging.getLogger(__name__)
 
 # Longer than a client needs by itself: the timeout of a request, and of a join of all members.
-_REJOIN_S = 30.0
+_ABSENT_S = 30.0
+# Longer than the group waits for a member that does not join again.
+_REBALANCING_S = 90.0
+_STABLE = "Stable"
 
 
 class GroupWatch:
@@ -30,42 +33,44 @@ class GroupWatch:
         self._membership = membership
         self._name = name
         self._group = group
-        self._absent_since: float | None = None
+        self._problem: str | None = None
+        self._since = 0.0
 
     def restart(self) -> None:
         """Partitions are assigned."""
-        self._absent_since = None
+        self._problem = None
 
     def look(self) -> str:
-        """What the process waits for. Joins again if it is not a member for too long."""
+        """What the process waits for. Joins again if that takes too long."""
         try:
             return f"no partition of the group '{self._group}' is assigned: {self._reason()}"
         except TransientError as error:
-            self._absent_since = None  # the client cannot join either
+            self._problem = None  # the client cannot join either
             return f"no partition of the group '{self._group}' is assigned: {error.message}"
 
     def _reason(self) -> str:
         group = self._members.group()
         if group is None:
             return "waiting for the other members"
-        count = len(group.members)
-        if self._membership.member_id in {member.id for member in group.members}:
-            self._absent_since = None
-            return f"the group has {count} members and is in the state {group.state}"
-        self._broker.check_coordinator(self._group)
+        reason = f"the group has {len(group.members)} members and is in the state {group.state}"
+        if self._membership.member_id not in {member.id for member in group.members}:
+            self._broker.check_coordinator(self._group)
+            self._rejoin_after(_ABSENT_S, "not a member of the group, although its coordinator answers")
+            return f"this process is not yet a member; {reason}"
+        if group.state == _STABLE:  # it gets partitions when another member leaves
+            self._problem = None
+        else:
+            self._rejoin_after(_REBALANCING_S, "the group does not finish its rebalance")
+        return reason
+
+    def _rejoin_after(self, seconds: float, problem: str) -> None:
         now = time.monotonic()
-        if self._absent_since is None:
-            self._absent_since = now
-        absent_s = now - self._absent_since
-        if absent_s < _REJOIN_S:
-            return f"this process is not yet one of its {count} members"
-        log.warning(
-            "source %s: not a member of the group '%s' for %.0f s, although its coordinator answers; joining again "
-            "with a new client",
-            self._name,
-            self._group,
-            absent_s,
-        )
+        if problem != self._problem:
+            self._problem = problem
+            self._since = now
+        if now - self._since < seconds:
+            return
+        text = "source %s: group '%s': %s, for %.0f s; joining again with a new client"
+        log.warning(text, self._name, self._group, problem, now - self._since)
+        self._problem = None
         self._membership.rejoin()
-        self._absent_since = None
-        return "joining again with a new client"
