@@ -208,11 +208,7 @@ def _change_keys(
         wait_for(process, after_epochs(3), _LONGEST_S)
         found = epochs(log)
         ids = {name: _ids(directory / name) for name in ("cached", "asked")}
-    wrong = _wrong_epochs(found, _Change(added, removed), ids)
-    shown = "next epoch" if not wrong else f"not in {', '.join(wrong)}"
-    return Figure(
-        "a change by others is seen", shown, f"of {len(found)} epochs, with and without a cache", "", not wrong
-    )
+    return found, _Change(added, removed), ids
 
 
 def _wrong_epochs(found: Sequence[Epoch], change: _Change, ids: dict[str, set[int]]) -> list[str]:

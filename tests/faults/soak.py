@@ -84,8 +84,10 @@ def kill_jvm(place: Workspace, child: Child) -> str:
 
 
 def terminate(place: Workspace, child: Child) -> str:
+    """In its first second a process does not listen to signals yet, and the system ends it."""
+    starting = child.epochs == 0
     child.signal(signal.SIGTERM)
-    return _ended(child, 0)
+    return _ended(child, -signal.SIGTERM if starting else 0)
 
 
 def interrupt_group(place: Workspace, child: Child) -> str:
