@@ -52,5 +52,5 @@ class WithoutSpark(Engine):
 
 if __name__ == "__main__":
     streamling.engine.run.start_engine = lambda conf, *, verbose: WithoutSpark()
-    command_line.launch_early = lambda arguments: None
+    command_line.launch_early = lambda arguments, quick=False: None
     command_line.entry()
