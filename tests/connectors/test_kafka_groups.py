@@ -124,6 +124,28 @@ def test_the_lag_of_each_partition_is_what_is_not_durable_yet(kafka: KafkaBroker
         assert dict(measured.labels).items() >= {"id": "Events", "topic": topic, "operator_type": "kafka"}.items()
 
 
+def test_the_lag_of_a_partition_is_reported_by_its_owner_only(kafka: KafkaBroker, group: str) -> None:
+    """ME-05."""
+    topic = kafka.topic(partitions=4)
+    some(kafka, topic, *range(40), partitions=4)
+    found: list[Metrics] = []
+    settings = {"lag_report_interval_ms": "50", "consumer_group_id": group}
+    with source(kafka.brokers, topic, JSON, before=lambda s: found.append(watched(s)), **settings) as first:
+        divided(first, 4)
+        first.open({})
+        first.offer(PLENTY)
+        until(lambda: set(gauges(found[0])) == {"0", "1", "2", "3"})
+        with source(
+            kafka.brokers, topic, JSON, before=lambda s: found.append(watched(s)), own=False, **settings
+        ) as second:
+            for one in (first, second):
+                divided(one, 2)
+                one.open({})
+                one.offer(PLENTY)
+            until(lambda: [len(gauges(metrics)) for metrics in found] == [2, 2])
+            assert set(gauges(found[0])) | set(gauges(found[1])) == {"0", "1", "2", "3"}
+
+
 def test_rows_that_are_there_and_do_not_come_are_said_to_be_stalled(
     kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 
 import pytest
 
 from streamling.cli.logs import LogFilter, start_logging
+from streamling.log_context import log_fields
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,14 @@ def test_noisy_libraries_are_logged_only_if_the_filter_names_them(
     logging.getLogger("py4j").setLevel(logging.NOTSET)
     logging.getLogger("py4j.clientserver").setLevel(logging.NOTSET)
     assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == logged
+
+
+def test_json_lines_carry_the_node_and_the_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="json", level="info")
+    log = logging.getLogger("streamling.somewhere")
+    with log_fields(epoch=7), log_fields(node="orders"):
+        log.info("inside")
+    log.info("outside")
+    inside, outside = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (inside["epoch"], inside["node"]) == (7, "orders")
+    assert not {"epoch", "node"} & outside.keys()
