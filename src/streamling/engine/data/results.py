@@ -13,7 +13,7 @@ from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.report_book import ReportBook
 from streamling.engine.data.spark_errors import spark_errors
-from streamling.engine.data.spark_rows import ResultTooLarge, collect, make_frame, stream
+from streamling.engine.data.spark_rows import ResultTooLarge, collect, count_small, make_frame, stream
 from streamling.engine.data.steps.stages import Stages, unpack
 from streamling.errors import DATA_ERROR, PermanentError
 from streamling.formats.arrow import arrow_schema, cast_batch
@@ -81,6 +81,8 @@ class Results:
         self.uncounted: frozenset[str] = frozenset()
         """The nodes whose rows Spark has to count."""
         self._executed: list[DataFrame] = []
+        self._small_frames: dict[str, DataFrame] = {}
+        """By node: frames of a small epoch whose rows are to be counted."""
         self.event_columns: Mapping[str, EventTimeColumn] = {}
         """By node: the columns with event times that are measured here, not by a reader or a processor."""
         self.event_times: dict[str, EventTimes] = {}
@@ -137,6 +139,9 @@ class Results:
             frame = frame.observe(f"event time of {node}", first, *more)
         if node not in self.uncounted:
             return frame
+        if not self.large:
+            self._small_frames[node] = frame
+            return frame
         from pyspark.sql.functions import count, lit
 
         return frame.observe(f"rows of {node}", count(lit(1)).alias("rows"))
@@ -148,6 +153,9 @@ class Results:
 
     def read_observed(self) -> None:
         """Add what Spark has counted to `row_counts`."""
+        for node, frame in self._small_frames.items():
+            if node not in self.row_counts:
+                self.row_counts[node] = count_small(frame)
         for frame in self._executed:
             observed = frame._jdf.queryExecution().observedMetrics()
             for node in self.uncounted:
@@ -180,6 +188,7 @@ class Results:
         self.locate = None
         self._persisted.clear()
         self._executed.clear()
+        self._small_frames.clear()
         self._dynamic_tables = None
         self.reports.forget(self.epoch.id)
 

@@ -100,6 +100,15 @@ def count_rows(frame: DataFrame) -> int:
     return int(execution.toRdd().count())
 
 
+def count_small(frame: DataFrame) -> int:
+    """The number of rows of a frame over rows of the driver. Spark computes most of them while it optimizes the query:
+    then no job is needed."""
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    if plan.getClass().getSimpleName() == "LocalRelation":
+        return int(plan.data().size())
+    return int(frame.count())
+
+
 def _set_session_properties(context: Any) -> None:
     """For jobs that are not SQL executions: their tasks see the settings of the session only as properties of the
     thread."""
