@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from streamling.errors import SCHEMA_UNUSABLE, UserError
 from streamling.formats.clickhouse_syntax import quote_name
-from streamling.formats.clickhouse_types import column_type
+from streamling.formats.clickhouse_types import NUMBERS, column_type
 from streamling.formats.clickhouse_wire import wire_expression
 from streamling.plan.types import STRING, DataType, Field
 
 _PLAIN = {
+    **NUMBERS,
     "boolean": "Bool",
-    "int8": "Int8",
-    "int16": "Int16",
-    "int32": "Int32",
-    "int64": "Int64",
-    "uint8": "UInt8",
-    "uint16": "UInt16",
-    "uint32": "UInt32",
-    "uint64": "UInt64",
-    "float16": "Float32",
-    "float32": "Float32",
-    "float64": "Float64",
     "string": "String",
     "date32": "Date32",
     "time32": "Int32",

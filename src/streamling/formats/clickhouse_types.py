@@ -39,8 +39,7 @@ from streamling.plan.types import (
 
 # Ours to ClickHouse's
 
-_PLAIN = {
-    "boolean": "UInt8",
+NUMBERS = {
     "int8": "Int8",
     "int16": "Int16",
     "int32": "Int32",
@@ -52,6 +51,11 @@ _PLAIN = {
     "float16": "Float32",
     "float32": "Float32",
     "float64": "Float64",
+}
+"""Kinds of numbers with the same values on both sides."""
+_PLAIN = {
+    **NUMBERS,
+    "boolean": "UInt8",
     "string": "String",
     "date32": "Date",
     "date64": "DateTime",
