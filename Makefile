@@ -34,7 +34,7 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 # A file is tested by one worker, which has servers of its own. Files come in order of their names, those that start
 # Java before the many small ones of tests/unit, so that all workers have something to do until the end.
 test: $(VENV)/.archive ## run all tests
-	$(BIN)/python -m pytest -q --numprocesses $(CORES_AND_ONE) $(WORKERS) --no-loadscope-reorder
+	$(BIN)/python -m pytest -q --numprocesses $(CORES_AND_ONE) $(WORKERS) --no-loadscope-reorder --durations 20 --durations-min 10
 
 check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .
