@@ -278,7 +278,7 @@ def committed(group: Consumer, topic: str, partitions: int) -> list[int]:
 
 
 def members(brokers: str, topic: str, group: str) -> Sequence[object]:
-    return Broker(KafkaSourceSettings(brokers=brokers), topic, SOURCE_FAILED).members(group)
+    return Broker(KafkaSourceSettings(brokers=brokers), topic, SOURCE_FAILED).group(group).members
 
 
 @pytest.mark.servers
