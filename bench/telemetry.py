@@ -28,7 +28,7 @@ sinks:
   out: {{type: blackhole, from: second}}
 """
 _ROUNDS = 3
-_ROWS = 20_000_000
+_ROWS = 100_000_000
 
 
 def telemetry() -> Iterator[Figure]:
