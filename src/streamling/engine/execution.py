@@ -371,7 +371,7 @@ class Execution:
         directory = snapshot_directory(self._settings) if recording else None
         store = SnapshotStore(directory) if directory is not None else None
         lookups = LookupTables(prepared.plan.lookups, prepared.lookups, store)
-        lookups.open()
+        lookups.open(self.open_budget_s)
         return lookups
 
     def _open_transforms(self, prepared: PreparedPipeline, epoch_generation: str) -> None:
