@@ -248,8 +248,8 @@ transforms:
     (row,) = nodes(previewed(place))["odd"]["rows"]
     assert row == {
         "d": "12345678901234567890.123456789",
-        "x": "NaN",
-        "y": "-Infinity",
+        "x": "nan",
+        "y": "-inf",
         "z": None,
         "i": 9007199254740993,
         "_gs_op": "i",

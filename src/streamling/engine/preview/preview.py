@@ -18,6 +18,7 @@ from streamling.engine.process.launch import QUICK_JAVA
 from streamling.engine.process.stop import StopRequest
 from streamling.errors import NODE_NOT_FOUND, InvalidPipeline, StreamlingError, UserError
 from streamling.plan.dynamic_tables import table_columns
+from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.preview import PreviewPlan
@@ -176,7 +177,7 @@ class Preview:
         left_out = {spec: reason for run in self._runs for spec, reason in (run.planned.left_out or {}).items()}
         problem = failure.message if failure is not None else left_out.get(node.spec)
         if node not in self.planned.streams:
-            columns = node.columns or table_columns(node.spec)
+            columns = node.columns if is_lookup(node.spec) else table_columns(node.spec)
             table = self._tables.get(node.id, TableRows())
             return NodePreview(node.spec, columns, table.rows, table.count, problem=problem)
         sink, allowance = self._rows.get(node.ref), self._allowances.get(node.ref)
