@@ -166,7 +166,8 @@ def test_the_time_counts_from_the_moment_when_rows_can_be_read(server: Server) -
 def test_python_modules_are_beside_the_server(place: Workspace, server: Server) -> None:
     (place.directory / "doubling.py").write_text("def double(row):\n    return {**row, 'id': row['id'] * 2}\n")
     doubled = "  doubled: {type: python, from: even, primary_key: id, function: doubling:double}\nsinks:"
-    with stream(server, PIPELINE.replace("sinks:", doubled)) as response:
+    text = PIPELINE.replace("from: even", "from: doubled").replace("sinks:", doubled)
+    with stream(server, text) as response:
         assert response.status_code == 200
         rows = [data for name, data in events(response) if not name]
     assert {"id": 4, "_gs_op": "i"} in [row["data"] for row in rows if row["topology_node_key"] == "doubled"]
