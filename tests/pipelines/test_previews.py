@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,6 +22,7 @@ from streamling.dev.topics import Message
 from streamling.errors import SOURCE_FAILED
 from streamling.spec.settings.blocks import KafkaSourceSettings
 from support.harness import Finished, Workspace
+from support.http_server import Answer, recording_server
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import PostgresServer
 
@@ -158,7 +162,8 @@ def test_wrong_nodes_and_options_are_refused(place: Workspace) -> None:
     place.write(NUMBERS)
     finished = place.run("preview", "--node", "rar").failed()
     assert "did you mean 'rare'?" in finished.stderr
-    assert place.run("preview", "--rows", "0", cold=True).code == 2
+    for wrong in (["--rows", "0"], ["--rows", "1000000000"], ["--seconds", "0"], ["--seconds", "nan"]):
+        assert place.run("preview", *wrong, cold=True).code == 2
     assert "not found" in place.run("preview", "absent.yaml").failed().stderr
 
 
@@ -232,6 +237,94 @@ sources:
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_numbers_keep_their_digits_and_nan_is_not_null(place: Workspace) -> None:
+    place.write("""\
+sources: {one: {type: generator, rows: 1}}
+transforms:
+  odd: {type: sql, sql: "SELECT CAST('12345678901234567890.123456789' AS DECIMAL(38,9)) AS d,
+        CAST('NaN' AS DOUBLE) AS x, CAST('-Infinity' AS DOUBLE) AS y, CAST(NULL AS DOUBLE) AS z,
+        9007199254740993 AS i FROM one"}
+""")
+    (row,) = nodes(previewed(place))["odd"]["rows"]
+    assert row == {
+        "d": "12345678901234567890.123456789",
+        "x": "nan",
+        "y": "-inf",
+        "z": None,
+        "i": 9007199254740993,
+        "_gs_op": "i",
+    }
+
+
+def test_codes_of_a_terminal_do_not_reach_it(place: Workspace) -> None:
+    (place.directory / "rows.csv").write_text("id\x1b[1m,name\n1,\x1b[31mred\x07\n2,\x9b2Jclear\x7f\n")
+    place.write("""\
+sources:
+  lines: {type: file, path: rows.csv, format: csv, mode: {type: bounded}}
+transforms:
+  bad: {type: sql, sql: SELECT CAST(name AS BIGINT) AS n FROM lines}
+""")
+    text, as_json = place.run("preview"), place.run("preview", "--format", "json")
+    events = place.run("preview", "--format", "events")
+    assert all(line.isprintable() for line in (text.stdout + text.stderr).splitlines())
+    assert all(line.isprintable() for line in (as_json.stdout + events.stdout + events.stderr).splitlines())
+    rows = nodes(json.loads(as_json.stdout))["lines"]["rows"]
+    assert [row["name"] for row in rows] == ["\x1b[31mred\x07", "\x9b2Jclear\x7f"]
+
+
+LOOKUPS = """\
+sources:
+  orders: {type: generator, rows: 20, primary_key: id, columns: {id: id, code: "concat('c', id % 3)"}}
+transforms:
+  names: {type: lookup, path: names.csv, format: csv, primary_key: code}
+  seen: {type: dynamic_table, backend_type: InMemory, backend_entity_name: seen, sql: SELECT code FROM orders}
+  named: {type: sql, primary_key: id, sql: "SELECT o.id, n.name FROM orders o LEFT JOIN names n ON o.code = n.code"}
+"""
+
+
+def test_lookups_and_dynamic_tables_show_their_columns_and_rows(place: Workspace) -> None:
+    (place.directory / "names.csv").write_text("code,name\nc0,zero\nc1,one\nc2,two\nc3,three\n")
+    shown = nodes(previewed(place.write(LOOKUPS), "--rows", "3"))
+    assert [(c["name"], c["type"]) for c in shown["names"]["columns"]] == [("code", "string"), ("name", "string")]
+    assert shown["names"]["rows"] == [{"code": f"c{n}", "name": name} for n, name in enumerate(["zero", "one", "two"])]
+    assert shown["names"]["rows_read"] == 4
+    assert [c["name"] for c in shown["seen"]["columns"]] == ["value"]
+    assert sorted(row["value"] for row in shown["seen"]["rows"]) == ["c0", "c1", "c2"]
+    text = place.run("preview", "--rows", "3").succeeded().stdout
+    assert "names  lookup transform, 3 of 4 rows\n  code    name\n  string  string\n  c0      zero\n" in text
+
+
+def test_one_lookup_or_dynamic_table_can_be_shown(place: Workspace) -> None:
+    (place.directory / "names.csv").write_text("code,name\nc0,zero\n")
+    place.write(LOOKUPS)
+    report = previewed(place, "--node", "names")
+    assert [(node["name"], node["rows"]) for node in report["nodes"]] == [("names", [{"code": "c0", "name": "zero"}])]
+    (seen,) = previewed(place, "--node", "seen")["nodes"]
+    assert sorted(row["value"] for row in seen["rows"]) == ["c0", "c1", "c2"]
+
+
+def test_a_lookup_that_cannot_be_read_says_why_and_hides_only_what_needs_it(place: Workspace) -> None:
+    (place.directory / "names.csv").write_text("code,name\nc0,zero\nc0,nil\n")
+    report = previewed(place.write(LOOKUPS), "--rows", "3")
+    shown = nodes(report)
+    assert "two rows of the lookup" in shown["names"]["problem"]
+    assert shown["named"]["problem"] == "it needs 'names', which is left out"
+    assert len(shown["orders"]["rows"]) == len(shown["seen"]["rows"]) == 3
+    assert [p["node"] for p in report["problems"]] == ["names"]
+
+
+def test_a_lookup_that_does_not_answer_is_given_up_soon(place: Workspace) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]  # closed before the preview begins
+    lookup = "{type: lookup, query: SELECT code FROM names, primary_key: code, schema: {code: string, name: string}}"
+    place.write(LOOKUPS.replace("{type: lookup, path: names.csv, format: csv, primary_key: code}", lookup))
+    began = time.monotonic()
+    shown = nodes(previewed(place, POSTGRES_SINK__HOST="127.0.0.1", POSTGRES_SINK__PORT=port))
+    assert time.monotonic() - began < 40  # a run would wait for a minute
+    assert shown["names"]["problem"]
+    assert shown["orders"]["rows"]
+
+
 def test_filling_a_dynamic_table_does_not_write_to_postgres(place: Workspace, postgres: PostgresServer) -> None:
     database = postgres.database()
     database.execute("CREATE SCHEMA streamling")
@@ -251,6 +344,8 @@ transforms:
     named = {**names, "DB": database.name, "SSLMODE": "disable"}
     report = previewed(place, **{f"DYNAMIC_TABLE_BACKEND__POSTGRES__{name}": value for name, value in named.items()})
     assert [(row["id"], row["a"]) for row in nodes(report)["matches"]["rows"]] == [(1, False), (3, False)]
+    assert [row["value"] for row in nodes(report)["known"]["rows"]] == ["n3", "n1"]
+    assert (nodes(report)["absent"]["rows"], nodes(report)["absent"]["problem"]) == ([], None)
     assert database.rows("SELECT value FROM streamling.known") == [("n3",)]
     assert database.rows("SELECT to_regclass('streamling.absent')::text") == [(None,)]
 
@@ -339,6 +434,12 @@ def test_a_broker_that_does_not_answer_is_reported_and_other_sources_are_shown(p
     shown = nodes(report)
     assert len(shown["numbers"]["rows"]) == 2
     assert shown["events"]["problem"]
+    # Without a time it does not wait for long.
+    report = previewed(place, "--rows", "2", KAFKA_SOURCE__BROKERS="127.0.0.1:1")
+    assert report["end"] == "trouble"
+    shown = nodes(report)
+    assert len(shown["numbers"]["rows"]) == 2
+    assert shown["events"]["problem"]
     assert [p["code"] for p in report["problems"]] == ["SOURCE_FAILED"]
 
 
@@ -362,6 +463,45 @@ def test_an_endpoint_that_does_not_answer_hides_only_its_handler(place: Workspac
     assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
     assert "127.0.0.1" in shown["asked"]["problem"]
     assert [p["node"] for p in report["problems"]] == ["asked"]
+
+
+def test_a_transform_with_effects_outside_gets_few_rows(place: Workspace) -> None:
+    with recording_server(lambda request: Answer(body=request.body)) as endpoint:
+        place.write(f"""\
+sources:
+  numbers: {{type: generator, columns: {{id: id}}}}
+transforms:
+  asked: {{type: handler, from: numbers, url: "{endpoint.url}/x", primary_key: id}}
+  none: {{type: sql, sql: SELECT id FROM asked WHERE id < 0}}
+  rare: {{type: sql, sql: SELECT id FROM numbers WHERE id % 300 = 299}}
+""")
+        report = previewed(place, "--rows", "3", "--seconds", "60")
+        assert len(endpoint.rows) == 500
+    shown = nodes(report)
+    assert report["end"] == "limit"
+    assert len(shown["asked"]["rows"]) == len(shown["rare"]["rows"]) == 3  # the third needs more rows than it got
+    assert shown["asked"]["note"] == "a preview gives it at most 500 rows"
+    assert shown["none"]["rows"] == []
+
+
+def test_a_preview_that_is_repeated_does_not_give_a_transform_more_rows(place: Workspace) -> None:
+    with recording_server(lambda request: Answer(body=request.body)) as endpoint:
+        failing = "\n".join(
+            f"  bad_{n}: {{type: sql, sql: SELECT CAST(concat('n', id) AS BIGINT) AS n FROM numbers WHERE id > {n}}}"
+            for n in (0, 150, 250)
+        )
+        place.write(f"""\
+sources:
+  numbers: {{type: generator, columns: {{id: id}}}}
+transforms:
+  asked: {{type: handler, from: numbers, url: "{endpoint.url}/x", primary_key: id}}
+  none: {{type: sql, sql: SELECT id FROM asked WHERE id < 0}}
+{failing}
+""")
+        report = previewed(place, "--rows", "3", "--seconds", "60")
+        assert len(endpoint.rows) == 500
+    assert len(nodes(report)["asked"]["rows"]) == 3
+    assert {p["node"] for p in report["problems"]} == {"bad_0", "bad_150", "bad_250"}
 
 
 QUEUE = """\
@@ -408,3 +548,38 @@ def test_events_are_printed_while_rows_arrive(place: Workspace) -> None:
         {"topology_node_key": "numbers", "data": {"id": n, "name": f"n{n}", "_gs_op": "i"}} for n in range(4)
     ]
     assert end == {"event": "end", "reason": "input"}
+
+
+def test_a_long_row_is_shortened_in_events(place: Workspace) -> None:
+    place.write("""\
+sources: {one: {type: generator, rows: 1, columns: {id: id, note: "repeat('x', 2000000)"}}}""")
+    finished = place.run("preview", "--format", "events").succeeded()
+    _, row, _ = map(json.loads, finished.stdout.splitlines())
+    assert row["data"]["note"] == f"{'x' * 1000}... (2,000,000 characters)"
+
+
+def test_events_name_a_node_that_fails(place: Workspace) -> None:
+    place.write(
+        NUMBERS.replace("5000", "4") + "  bad: {type: sql, sql: SELECT CAST(name AS BIGINT) AS n FROM numbers}\n"
+    )
+    finished = place.run("preview", "--format", "events").succeeded()
+    lines = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [line["node"] for line in lines if line.get("event") == "problem"] == ["bad"]
+    assert [line["data"]["id"] for line in lines if line.get("topology_node_key") == "numbers"][-4:] == [0, 1, 2, 3]
+
+
+def test_a_pipeline_can_come_from_standard_input(place: Workspace) -> None:
+    finished = place.run("preview", "-", cold=True)
+    assert "invalid YAML: the file is empty" in finished.failed().stderr
+
+
+def test_a_preview_ends_when_nothing_reads_its_events(place: Workspace) -> None:
+    place.write("sources: {ticks: {type: generator, rate: 1, columns: {id: id}}}")
+    command = [sys.executable, "-m", "streamling.cli.main", "preview", "--format", "events"]
+    with subprocess.Popen(command, cwd=place.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert b"start" in process.stdout.readline()
+        process.stdout.close()
+        process.wait(30)
+        assert process.stderr
+        assert b"Traceback" not in process.stderr.read()

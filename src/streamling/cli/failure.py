@@ -6,11 +6,11 @@ import select
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO
 
 from streamling.cli.excerpt import WIDTH, excerpt
-from streamling.cli.terminal import Fragment, print_styled, size
+from streamling.cli.terminal import Fragment, print_styled, printable, size
 from streamling.errors import CONFIG_FILE, SETTING_INVALID, BugError, Caution, InvalidPipeline, StreamlingError
 from streamling.spec.mask import mask_text
 
@@ -37,7 +37,7 @@ def attempt(
             raise
         return interrupted
     except Exception as error:  # the one place where every failure becomes a message and an exit code
-        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+        if isinstance(error, BrokenPipeError) and is_closed(sys.stdout):
             raise  # the reader of our output has closed it: not an error to show
         if amend is not None:
             amend(error)
@@ -45,7 +45,7 @@ def attempt(
         return 1
 
 
-def _is_closed(output: TextIO) -> bool:
+def is_closed(output: TextIO) -> bool:
     """Whether the other end of the pipe is closed."""
     poll = select.poll()
     poll.register(output.fileno(), 0)
@@ -55,18 +55,23 @@ def _is_closed(output: TextIO) -> bool:
 def show(error: BaseException, *, with_trace: bool = False) -> None:
     """Print a fatal error to standard error."""
     sys.stdout.flush()
-    print_styled(sys.stderr, _error_lines(error, with_trace=with_trace))
+    print_styled(sys.stderr, _without_controls(_error_lines(error, with_trace=with_trace)))
 
 
 def show_caution(caution: Caution | str) -> None:
     """Print a warning to standard error."""
-    print_styled(sys.stderr, _caution_lines(caution))
+    print_styled(sys.stderr, _without_controls(_caution_lines(caution)))
 
 
 def render(error: BaseException, *, with_trace: bool = False) -> str:
     """The text that `show` prints, without colours."""
-    lines = _error_lines(error, with_trace=with_trace)
+    lines = _without_controls(_error_lines(error, with_trace=with_trace))
     return "\n".join("".join(text for text, _ in line) for line in lines)
+
+
+def _without_controls(lines: Iterable[_Line]) -> Iterator[_Line]:
+    """Messages quote values of rows, which may contain codes that a terminal obeys."""
+    return ([(printable(text), style) for text, style in line] for line in lines)
 
 
 def chain(error: BaseException) -> str:

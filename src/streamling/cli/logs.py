@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from streamling.cli.terminal import has_colours
+from streamling.cli.terminal import has_colours, printable
 from streamling.log_context import current_fields
 from streamling.spec.mask import mask_text
 
@@ -41,7 +41,9 @@ class _Text(logging.Formatter):
         level = f"{record.levelname:<7}"
         if record.levelno in self._colours:
             level = f"\x1b[{self._colours[record.levelno]}m{level}\x1b[0m"
-        return f"{at} {level} {mask_text(record.getMessage())}"
+        # Values of rows may contain codes that a terminal obeys.
+        message = "\n".join(map(printable, mask_text(record.getMessage()).split("\n")))
+        return f"{at} {level} {message}"
 
 
 class _Json(logging.Formatter):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import re
+import signal
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamling.cli.app import Command, new_app
-from streamling.cli.failure import attempt
+from streamling.cli.failure import attempt, is_closed
 from streamling.cli.options import (
     Common,
     Config,
@@ -29,10 +33,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamling.engine.preview import End, LiveRows, NodePreview, Preview
-    from streamling.errors import Caution
+    from streamling.errors import Caution, StreamlingError
     from streamling.plan.planned_node import PlannedNode
     from streamling.plan.types import Schema
-    from streamling.spec.pipeline import NodeSpec
+    from streamling.spec.pipeline import NodeSpec, PipelineText
+    from streamling.spec.settings import LoadedSettings
     from streamling.telemetry.inspection import Sample
 
 EXAMPLES = """
@@ -40,6 +45,7 @@ streamling preview orders.yaml                 10 rows of every node
 streamling preview orders.yaml --node big      one node and what it needs
 streamling preview orders.yaml --rows 3        fewer rows
 streamling preview orders.yaml --format json   for programs
+streamling preview - < orders.yaml             from standard input
 """
 
 # More rows are read with a print sink.
@@ -47,6 +53,12 @@ _MAX_ROWS = 1000
 _MAX_SECONDS = 600
 # As the preview server does.
 _EVENT_SECONDS = 180.0
+_READER_CHECK_S = 0.5
+# The file name that means standard input, and what errors call it: modules of Python transforms are searched beside it.
+_STDIN = "-"
+_STDIN_NAME = "pipeline.yaml"
+# Characters that JSON allows in a text, but that a terminal obeys or that cannot be encoded.
+_UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
 app = new_app()
 
 
@@ -54,6 +66,12 @@ class PreviewFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     EVENTS = "events"
+
+
+def _check_number(seconds: float | None) -> float | None:
+    if seconds is not None and math.isnan(seconds):  # neither too small nor too large
+        raise typer.BadParameter("nan is not a number of seconds")
+    return seconds
 
 
 @app.command(cls=Command, epilog=EXAMPLES)
@@ -71,6 +89,7 @@ def preview(
             max=_MAX_SECONDS,
             metavar="S",
             help="How long to wait for rows; by default until the sources have no more, at most 10.",
+            callback=_check_number,
             show_default=False,
         ),
     ] = None,
@@ -101,13 +120,13 @@ def _preview(
     from streamling.engine.run import Run
 
     loaded = settings_of(common, level="warn")
-    path, settings = pipeline_file(file, loaded), preview_settings(loaded.settings)
+    pipeline, settings = _read_pipeline(file, loaded), preview_settings(loaded.settings)
     events = _Events() if format_ is PreviewFormat.EVENTS else None
     if events is not None:
         seconds = seconds or _EVENT_SECONDS
-    made = Preview(path, settings, PreviewOptions(rows, seconds, nodes, events.live() if events else None))
+    made = Preview(pipeline, settings, PreviewOptions(rows, seconds, nodes, events.live() if events else None))
     failure: Exception | None = None
-    with _waiting(path, common):
+    with _stop_without_reader() if events else _waiting(pipeline, common):
         try:
             Run(made, settings, verbose=common.verbose).execute()
         except Exception as error:  # what was seen until then is shown
@@ -116,7 +135,7 @@ def _preview(
     warnings: list[str | Caution] = [*loaded.warnings, *made.planned.cautions]
     problems = _problems(made, failure)
     if format_ is PreviewFormat.JSON:
-        _print_json(path, made, shown, problems, warnings)
+        _print_json(pipeline, made, shown, problems, warnings)
     else:
         if events is not None:
             events.end(made.end)
@@ -126,7 +145,38 @@ def _preview(
     return 0 if any(node.columns is not None and node.problem is None for node in shown) and failure is None else 1
 
 
-def _waiting(path: Path, common: Common) -> AbstractContextManager[object]:
+def _read_pipeline(file: str | None, loaded: LoadedSettings) -> Path | PipelineText:
+    if file != _STDIN:
+        return pipeline_file(file, loaded)
+    from streamling.errors import INVALID_YAML, UserError
+    from streamling.spec.pipeline import PipelineText
+
+    try:
+        return PipelineText(sys.stdin.buffer.read().decode("utf-8-sig"), _STDIN_NAME)
+    except UnicodeDecodeError as error:
+        raise UserError(INVALID_YAML, "invalid YAML: standard input is not UTF-8 text", cause=error) from error
+
+
+@contextmanager
+def _stop_without_reader() -> Iterator[None]:
+    """End the run when the reader of standard output is gone: the preview server, or `head`. Writing would not tell,
+    because there may be no rows."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_READER_CHECK_S):
+            if is_closed(sys.stdout):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="reader of output", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _waiting(pipeline: Path | PipelineText, common: Common) -> AbstractContextManager[object]:
     """A line on the terminal while Java starts and rows are read."""
     from streamling.cli.terminal import can_draw
 
@@ -134,7 +184,7 @@ def _waiting(path: Path, common: Common) -> AbstractContextManager[object]:
         return nullcontext()
     from rich.console import Console
 
-    return Console(stderr=True).status(f"reading {path.name}", spinner_style="dim")
+    return Console(stderr=True).status(f"reading {pipeline.name}", spinner_style="dim")
 
 
 def _problems(made: Preview, failure: Exception | None) -> list[Exception]:
@@ -155,21 +205,26 @@ class _Events:
     def live(self) -> LiveRows:
         from streamling.engine.preview import LiveRows
 
-        return LiveRows(self._start, self._emit)
+        return LiveRows(self._start, self._emit, self._fail)
 
     def _start(self, nodes: Sequence[PlannedNode]) -> None:
         described = [{**_identity(node.spec), "columns": _columns(node.columns)} for node in nodes]
-        self._print(json.dumps({"event": "start", "nodes": described}, ensure_ascii=False))
+        self._print(_to_json({"event": "start", "nodes": described}))
 
     def _emit(self, samples: Sequence[Sample]) -> None:
         for sample in samples:
-            self._print(sample.event())
+            self._print(_escape(sample.event()))
+
+    def _fail(self, error: StreamlingError) -> None:
+        from streamling.spec.mask import mask_text
+
+        self._print(_to_json({"event": "problem", "node": error.node, "message": mask_text(error.message)}))
 
     def end(self, end: End) -> None:
-        self._print(json.dumps({"event": "end", "reason": end.name.lower()}))
+        self._print(_to_json({"event": "end", "reason": end.name.lower()}))
 
     def _print(self, line: str) -> None:
-        with self._lock:  # nodes have threads of their own
+        with self._lock, suppress(BrokenPipeError):  # nodes have threads of their own; without a reader the run ends
             print(line, flush=True)
 
 
@@ -194,7 +249,7 @@ def _show_problems(problems: list[Exception], warnings: list[str | Caution], com
 
 
 def _print_json(
-    path: Path,
+    pipeline: Path | PipelineText,
     made: Preview,
     shown: list[NodePreview],
     problems: list[Exception],
@@ -203,13 +258,23 @@ def _print_json(
     from streamling.cli.validate import problem_entry
 
     content = {
-        "pipeline": str(path),
+        "pipeline": str(pipeline),
         "end": made.end.name.lower(),
         "nodes": [_as_json(node) for node in shown],
         "problems": [problem_entry("error", problem) for problem in problems]
         + [problem_entry("warning", warning) for warning in warnings],
     }
-    print(json.dumps(content, indent=2, ensure_ascii=False))
+    print(_to_json(content, indent=2))
+
+
+def _to_json(content: object, indent: int | None = None) -> str:
+    """JSON that every terminal shows as it is."""
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    return _escape(json.dumps(content, indent=indent, ensure_ascii=not is_unicode))
+
+
+def _escape(text: str) -> str:
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _as_json(node: NodePreview) -> dict[str, Any]:
@@ -220,6 +285,7 @@ def _as_json(node: NodePreview) -> dict[str, Any]:
         "rows_read": node.count,
         "rows_rejected": node.rejected,
         "problem": node.problem,
+        "note": node.note,
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamling.cli.quantities import BYTES, clock, count, number_of, quantity, speed
-from streamling.cli.terminal import Fragment, cells, printable
+from streamling.cli.terminal import Fragment, cells, cut, printable
 from streamling.engine.protocol.progress import NodeProgress, Phase, Snapshot
 from streamling.spec.pipeline import Role
 
@@ -110,8 +110,8 @@ def shorten(text: str, room: int, glyphs: Glyphs) -> str:
         return text
     if room <= 1:
         return glyphs.dots[:room]
-    head = _cut(text, room // 2)
-    tail = _cut(text[::-1], room - 1 - cells(head))[::-1]
+    head = cut(text, room // 2)
+    tail = cut(text[::-1], room - 1 - cells(head))[::-1]
     return head + glyphs.dots + tail
 
 
@@ -249,20 +249,10 @@ def _footer(view: View, room: int, glyphs: Glyphs) -> Line:
     return _cut_line(((rows, "bold"), (f" {glyphs.dot} {speed(view.rate)} rows/s", "")), room)
 
 
-def _cut(text: str, room: int) -> str:
-    """As much of the beginning as fits."""
-    width = 0
-    for end, character in enumerate(text):
-        width += cells(character)
-        if width > room:
-            return text[:end]
-    return text
-
-
 def _cut_line(line: Sequence[Fragment], room: int) -> Line:
     fragments: list[Fragment] = []
     for text, style in line:
-        fragments.append((_cut(text, room), style))
+        fragments.append((cut(text, room), style))
         room -= cells(fragments[-1][0])
     return tuple(fragments)
 

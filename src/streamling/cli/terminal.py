@@ -37,11 +37,32 @@ def size(stream: TextIO) -> tuple[int, int]:
 
 def cells(text: str) -> int:
     """Columns that the text takes on a terminal."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    if text.isascii():
+        return len(text)
+    return sum(map(_width, text))
+
+
+def _width(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):  # marks on the character before it, and variants of it
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, room: int) -> str:
+    """As much of the text as fits into this many columns."""
+    kept, width = [], 0
+    for char in text:
+        width += _width(char)
+        if width > room:
+            break
+        kept.append(char)
+    return "".join(kept)
 
 
 def printable(line: str) -> str:
     """The line with each control character replaced by one that can be printed, so that columns stay the same."""
+    if line.isprintable():
+        return line
     return "".join(" " if c == "\t" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
@@ -55,10 +76,11 @@ def styled(line: Iterable[Fragment], *, colours: bool = True) -> str:
 
 
 def print_styled(stream: TextIO, lines: Iterable[Iterable[Fragment]]) -> None:
-    """Print lines with their styles, or as plain text if colours are off."""
-    colours = has_colours(stream)
+    """Print lines with their styles, or as plain text if colours are off. What the stream cannot encode becomes `?`."""
+    colours, encoding = has_colours(stream), stream.encoding or "utf-8"
     for line in lines:
-        print(styled(line) if colours else "".join(text for text, _ in line), file=stream)
+        text = styled(line) if colours else "".join(text for text, _ in line)
+        print(text.encode(encoding, "replace").decode(encoding), file=stream)
 
 
 @cache

@@ -38,6 +38,10 @@ class TableBackend(ABC):
         """Add keys, which are unique and not NULL, durably if the table is durable. `look_up` finds them at once.
         Called again with the same keys if an epoch is replayed."""
 
+    @abstractmethod
+    def sample(self, rows: int) -> pa.Table:
+        """At most this many rows, in any order: the keys, then the other columns. For a preview."""
+
     def for_preview(self) -> TableBackend:
         """A table with the same texts that prepares nothing and keeps what is added in the memory of the process."""
         return self

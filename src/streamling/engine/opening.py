@@ -99,7 +99,7 @@ class Opening:
         directory = snapshot_directory(self.settings) if recording else None
         store = SnapshotStore(directory) if directory is not None else None
         lookups = LookupTables(self.prepared.plan.lookups, self.prepared.lookups, store)
-        lookups.open()
+        lookups.open(self.budget_s)
         return lookups
 
     def _retry(self, open_: Callable[[], Result], what: str) -> Result:

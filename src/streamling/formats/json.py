@@ -49,10 +49,10 @@ def json_row(rows: pa.RecordBatch | pa.Table, index: int) -> Any:
     return found
 
 
-def json_objects(batch: pa.RecordBatch, indexes: Sequence[int]) -> list[Any]:
-    """As `json_row`, for several rows of a batch."""
+def json_objects(batch: pa.RecordBatch, indexes: Sequence[int], schema: Schema | None = None) -> list[Any]:
+    """As `json_row`, for several rows of a batch; `schema` has the logical types of the columns."""
     rows = batch.take(pa.array(indexes, pa.int64()))
-    return [json.loads(text, parse_float=_exact) for text in json_rows(rows, exact=True)]
+    return [json.loads(text, parse_float=_exact) for text in json_rows(rows, schema, exact=True)]
 
 
 def _exact(digits: str) -> float | str:

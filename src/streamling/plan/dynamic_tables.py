@@ -9,7 +9,7 @@ from streamling.errors import DYNAMIC_TABLE, Caution, UserError
 from streamling.plan.contract import Finding
 from streamling.plan.graph import PLAIN_ONLY, Graph, is_lookup, is_stream
 from streamling.plan.sql import DynamicCheck, Query, Statement
-from streamling.plan.types import OPERATION_COLUMN, STRING, Schema
+from streamling.plan.types import OPERATION_COLUMN, STRING, Field, Schema
 from streamling.spec.faults import did_you_mean
 from streamling.spec.pipeline import NodeSpec, PipelineSpec
 
@@ -18,6 +18,8 @@ from streamling.spec.pipeline import NodeSpec, PipelineSpec
 class DynamicTable(Protocol):
     """Options of a node that stores texts which queries can look up."""
 
+    column: str
+    """The column that holds the texts."""
     same_input: bool
     """Whether only queries that read the input which fills the table may look values up in it."""
 
@@ -85,6 +87,13 @@ def keeps_to_its_input(node: NodeSpec) -> bool:
 
 def fetched_columns(node: NodeSpec) -> Schema:
     return node.options.fetched_columns if isinstance(node.options, DynamicTable) else Schema(())
+
+
+def table_columns(node: NodeSpec) -> Schema:
+    """The columns of a dynamic table: its texts, then those that queries can fetch."""
+    if not isinstance(node.options, DynamicTable):
+        return Schema(())
+    return Schema((Field(node.options.column, STRING, nullable=False), *node.options.fetched_columns))
 
 
 def nesting_problems(node: NodeSpec, query: Query, pipeline: PipelineSpec, graph: Graph) -> Iterator[UserError]:

@@ -28,7 +28,7 @@ class PreviewPlan:
 
     @property
     def streams(self) -> tuple[PlannedNode, ...]:
-        """The nodes that have rows to show."""
+        """The nodes through which rows flow: neither lookups nor dynamic tables."""
         return tuple(node for node in self.plan.nodes if is_stream(node.spec))
 
     def without(self, node: PlannedNode, reason: str) -> PreviewPlan:
@@ -39,9 +39,9 @@ class PreviewPlan:
         return replace(self, plan=Plan(kept), left_out={**(self.left_out or {}), **left_out})
 
     def only(self, refs: Collection[str]) -> PreviewPlan:
-        """The plan with these streams and everything that they need. Problems of other nodes are dropped."""
+        """The plan with these nodes and everything that they need. Problems of other nodes are dropped."""
         names = {node.name for node in self.left_out or () if node.ref in refs}
-        needed = {node.id for node in self.streams if node.ref in refs}
+        needed = {node.id for node in self.plan.nodes if node.ref in refs}
         while True:
             more = {other.id for node in self.plan.nodes if node.id in needed for other in _needs(node, self.plan)}
             if more <= needed:

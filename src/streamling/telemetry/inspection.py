@@ -128,11 +128,12 @@ class Samples:
         with self._lock:
             return self._credits(known, now)
 
-    def add(self, node: str, rows: Sequence[str]) -> None:
-        """Store rows, JSON objects as text, the newest last: as many of the newest as there are credits for."""
+    def add(self, node: str, rows: Sequence[str]) -> list[Sample]:
+        """Store rows, JSON objects as text, the newest last: as many of the newest as there are credits for. Returns
+        what was stored; long rows are shortened."""
         known = self._nodes.get(node)
         if known is None or not rows:
-            return
+            return []
         with self._lock:
             now = self._clock()
             credits = self._credits(known, now)
@@ -143,6 +144,7 @@ class Samples:
             room = max(1, len(self._nodes) * self._per_node)
             for subscription in self._subscriptions if added else ():
                 subscription.offer(added, room)
+            return added
 
     def stored(self, nodes: Collection[str] | None = None) -> list[Sample]:
         """The stored rows of these nodes, or of all, node by node, the newest first."""

@@ -32,7 +32,7 @@ class Access:
         if scope["type"] != "http":
             return
         headers = _headers(scope)
-        if self.limits.admin_api_is_local and not _is_for_this_machine(headers):
+        if self.limits.admin_api_is_local and not _is_for_this_machine(scope["method"], headers):
             refusal = JSONResponse({"error": "the Host or Origin header does not name this machine"}, 403)
             await refusal(scope, receive, send)
             return
@@ -59,7 +59,9 @@ def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _is_for_this_machine(headers: dict[str, str]) -> bool:
+def _is_for_this_machine(method: str, headers: dict[str, str]) -> bool:
+    if method not in ("GET", "HEAD") and "origin" not in headers and headers.get("sec-fetch-site") == "cross-site":
+        return False  # a page whose browser hides where it comes from
     names = [f"//{headers.get('host', '')}", *([headers["origin"]] if "origin" in headers else [])]
     return all(_is_loopback_url(name) for name in names)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ from streamling.plan.blackholes import replace_sinks
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
 from streamling.web.access import Access
-from streamling.web.preview_child import Ended, PreviewChild, start_child
+from streamling.web.preview_child import Ended, Event, PreviewChild, start_child
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ MAX_SECONDS = 600
 MAX_BODY = 1 << 20
 # A client that sends more slowly is not there any more.
 _BODY_S = 30.0
+# How much longer than asked for a preview may take: Java and Spark start, and compile what computes the first rows.
+_STARTING_S = 60.0
+# A check takes a second of a core at most, but may wait for a system that does not answer.
+_CHECKS_AT_ONCE = 4
 # Proxies close connections on which nothing is sent for a minute or less.
 _KEEP_ALIVE_S = 15.0
 _NAME = "pipeline.yaml"
@@ -74,6 +79,8 @@ class PreviewServer:
         self._tools = tools
         self._current: PreviewChild | None = None
         self._starting = asyncio.Lock()
+        self._newest = 0
+        self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
 
     def app(self) -> ASGIApp:
         routes = [
@@ -81,7 +88,7 @@ class PreviewServer:
             Route("/preview", self._preview, methods=["POST"]),
             Route("/health", self._health),
         ]
-        handlers = {Refused: _refused}
+        handlers = {Refused: _refused, Exception: _failed}
         return Access(Starlette(routes=routes, exception_handlers=handlers), self._settings.runtime)  # type: ignore[arg-type]
 
     def terminate(self) -> None:
@@ -104,13 +111,16 @@ class PreviewServer:
         seconds = _seconds(request)
         text = await self._rewritten(await _body(request))
         try:
-            await run_in_threadpool(self._tools.check, PipelineText(text, _NAME))
+            async with self._checking:
+                await run_in_threadpool(self._tools.check, PipelineText(text, _NAME))
         except StreamlingError as error:
             raise Refused(422, self._tools.render(error)) from error
         child = await self._start(text, seconds)
         try:
             await child.ready()
         except (TimeoutError, Ended) as error:
+            if child.terminated:
+                raise _replaced() from error
             await child.end()
             raise Refused(502, f"the preview did not start: {error}") from error
         return StreamingResponse(_events(child, seconds), media_type="text/event-stream", headers=_NO_STORE)
@@ -122,7 +132,11 @@ class PreviewServer:
             raise Refused(422, self._tools.render(error)) from error
 
     async def _start(self, text: str, seconds: int) -> PreviewChild:
+        self._newest += 1
+        number = self._newest
         async with self._starting:
+            if number != self._newest:
+                raise _replaced()
             await self.close()
             try:
                 self._current = await start_child([*self._tools.command], text, seconds)
@@ -131,36 +145,46 @@ class PreviewServer:
             return self._current
 
 
+def _replaced() -> Refused:
+    return Refused(409, "this preview was ended before it began: there is a newer one, or the server ends")
+
+
 async def _events(child: PreviewChild, seconds: int) -> AsyncIterator[str]:
-    """The rows of a preview, then its end. If the client goes, the preview ends."""
-    deadline = asyncio.get_running_loop().time() + seconds
+    """The events of a preview, then its end. If the client goes, the preview ends."""
+    # The process measures its time itself, from the moment when it can read.
+    deadline = asyncio.get_running_loop().time() + seconds + _STARTING_S
     try:
         yield ": connected\n\n"
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             try:
-                row = await asyncio.wait_for(asyncio.shield(child.next_row()), min(left, _KEEP_ALIVE_S))
+                event = await asyncio.wait_for(asyncio.shield(child.next_event()), min(left, _KEEP_ALIVE_S))
             except TimeoutError:
                 yield ": keep-alive\n\n"
                 continue
-            if row is None:
+            if event is None:
                 break
-            yield f"data: {row}\n\n"
+            yield str(event)
         await child.end()
         if child.failure is not None:
-            yield f"event: failure\ndata: {json.dumps({'message': child.failure}, ensure_ascii=False)}\n\n"
-        yield f"event: end\ndata: {json.dumps({'reason': 'preview ended'})}\n\n"
+            yield str(Event(json.dumps({"message": child.failure}), "failure"))
+        yield str(Event(json.dumps({"reason": "preview ended"}), "end"))
     finally:
         child.terminate()
 
 
 async def _body(request: Request) -> str:
+    """The pipeline. Raises Refused."""
+    too_long = Refused(413, f"the pipeline has more than {MAX_BODY:,} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > MAX_BODY:
+        raise too_long
     data = bytearray()
 
     async def read() -> None:
         async for chunk in request.stream():
             data.extend(chunk)
             if len(data) > MAX_BODY:
-                raise Refused(413, f"the pipeline has more than {MAX_BODY:,} bytes")
+                raise too_long
 
     try:
         await asyncio.wait_for(read(), _BODY_S)
@@ -183,3 +207,10 @@ def _seconds(request: Request) -> int:
 
 async def _refused(request: Request, error: Refused) -> Response:
     return PlainTextResponse(str(error), error.status, _NO_STORE)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A defect. The web server would not log it."""
+    log.error("%s %s failed: %r", request.method, request.url.path, error)
+    log.debug("%s", "".join(traceback.format_exception(error)))
+    return PlainTextResponse(f"internal error: {type(error).__name__}", 500, _NO_STORE)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 
 # The child plans the pipeline and looks up columns before it prints its first line.
 _READY_S = 30.0
@@ -20,52 +19,61 @@ _MAX_LINE = 1 << 20
 _MAX_ERROR = 8_000
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a client gets: a row as the admin API sends it, or an event with a name."""
+
+    data: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"event: {self.name}\ndata: {self.data}\n\n" if self.name else f"data: {self.data}\n\n"
+
+
 class Ended(Exception):
     """The child ended before it was ready."""
 
 
 async def start_child(command: Sequence[str], text: str, seconds: int) -> PreviewChild:
-    """Start a preview of a pipeline text. Raises OSError."""
-    directory = tempfile.TemporaryDirectory(prefix="streamling-preview-")
-    file = Path(directory.name) / "pipeline.yaml"
-    try:
-        file.write_text(text, encoding="utf-8")
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            str(file),
-            "--format",
-            "events",
-            "--seconds",
-            str(seconds),
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=_MAX_LINE,
-            start_new_session=True,
-        )
-    except OSError:
-        directory.cleanup()
-        raise
-    return PreviewChild(process, directory)
+    """Start a preview of a pipeline text, which it reads from its standard input. Raises OSError.
+
+    It ends when its standard output is closed, so it does not survive this process.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "-",
+        "--format",
+        "events",
+        "--seconds",
+        str(seconds),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=_MAX_LINE,
+        start_new_session=True,
+    )
+    return PreviewChild(process, text)
 
 
 class PreviewChild:
     """A running preview. Ended by `end`, or at once by `terminate`."""
 
-    def __init__(self, process: Process, directory: tempfile.TemporaryDirectory[str]) -> None:
+    def __init__(self, process: Process, text: str) -> None:
         self._process = process
-        self._directory = directory
         self._errors = ""
-        self._rows: asyncio.Queue[str | None] = asyncio.Queue(maxsize=1000)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=1000)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._terminated = False
+        self.terminated = False
+        """Whether it was asked to end."""
+        self._writing = asyncio.create_task(self._write(text))
         self._task = asyncio.create_task(self._read())
-        self._reading: asyncio.Task[str | None] | None = None
+        self._reading: asyncio.Task[Event | None] | None = None
+        self._reaper: asyncio.Task[None] | None = None
 
     @property
     def failure(self) -> str | None:
         """What a child that has failed by itself has printed last."""
-        failed = self._process.returncode not in (None, 0) and not self._terminated
+        failed = self._process.returncode not in (None, 0) and not self.terminated
         return (self._errors.strip() or f"exit code {self._process.returncode}") if failed else None
 
     async def ready(self) -> None:
@@ -75,16 +83,16 @@ class PreviewChild:
         except TimeoutError:
             raise TimeoutError(f"no answer within {_READY_S:g} s") from None
 
-    def next_row(self) -> asyncio.Task[str | None]:
-        """The next row as an event of the admin API; None at the end. A call before it is done gives the same task."""
+    def next_event(self) -> asyncio.Task[Event | None]:
+        """The next event; None at the end. A call before it is done gives the same task."""
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._rows.get())
+            self._reading = asyncio.create_task(self._events.get())
         return self._reading
 
     def terminate(self) -> None:
         """Ask the process to end; it is killed if it does not do so in time."""
-        if self._process.returncode is None and not self._terminated:
-            self._terminated = True
+        if self._process.returncode is None and not self.terminated:
+            self.terminated = True
             with suppress(ProcessLookupError):
                 self._process.terminate()
             self._reaper = asyncio.create_task(self._reap())
@@ -115,7 +123,14 @@ class PreviewChild:
                 self._ready.set_exception(Ended(self._errors.strip() or f"exit code {self._process.returncode}"))
                 self._ready.exception()  # nobody may be waiting
             self._put(None)
-            self._directory.cleanup()
+
+    async def _write(self, text: str) -> None:
+        if self._process.stdin is None:
+            raise AssertionError("no pipe")
+        with suppress(ConnectionError):  # it has ended; its messages say why
+            self._process.stdin.write(text.encode())
+            await self._process.stdin.drain()
+            self._process.stdin.close()
 
     async def _line(self) -> bytes:
         if self._process.stdout is None:
@@ -136,13 +151,15 @@ class PreviewChild:
             return
         if event.get("event") == "start" and not self._ready.done():
             self._ready.set_result(None)
+        elif event.get("event") == "problem":
+            self._put(Event(json.dumps({"node": event["node"], "message": event["message"]}), "problem"))
         elif "topology_node_key" in event:
-            self._put(text)
+            self._put(Event(text))
 
-    def _put(self, row: str | None) -> None:
-        if self._rows.full():  # the client does not read: the oldest rows make room
-            self._rows.get_nowait()
-        self._rows.put_nowait(row)
+    def _put(self, event: Event | None) -> None:
+        if self._events.full():  # the client does not read: the oldest events make room
+            self._events.get_nowait()
+        self._events.put_nowait(event)
 
     async def _read_errors(self) -> None:
         if self._process.stderr is None:

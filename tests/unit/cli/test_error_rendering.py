@@ -33,6 +33,13 @@ def test_a_plain_error_is_a_headline_and_its_code() -> None:
     assert render(error) == "Streamling Error\nError: the target said no [SINK_FAILED]"
 
 
+def test_values_in_messages_cannot_send_codes_to_the_terminal() -> None:
+    cause = ValueError("bad \x9b2J")
+    text = render(PermanentError(SINK_FAILED, "cannot cast '\x1b[31mred\x07'\nto int64", cause=cause, hint="\x1b]0;x"))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "cannot cast '\N{REPLACEMENT CHARACTER}[31mred" in text
+
+
 def test_a_place_is_shown_with_its_line_and_a_caret(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("one\n  key: välue  \n")

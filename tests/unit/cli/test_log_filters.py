@@ -71,6 +71,14 @@ def test_noisy_libraries_are_logged_only_if_the_filter_names_them(
     assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == logged
 
 
+def test_values_in_messages_cannot_send_codes_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(format_="text", level="info")
+    logging.getLogger("streamling.somewhere").warning("row 1: '\x1b[31m'\nrow 2: '\x9b'")
+    first, second = capsys.readouterr().err.splitlines()
+    assert (first[-5:], second) == ("[31m'", "row 2: '\N{REPLACEMENT CHARACTER}'")
+    assert first.isprintable()
+
+
 def test_json_lines_carry_the_node_and_the_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     start_logging(format_="json", level="info")
     log = logging.getLogger("streamling.somewhere")

@@ -24,7 +24,7 @@ from streamling.spec.config_names import DEFAULT_NAME, SUFFIXES
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 TRAIN_VARIABLE = "STREAMLING_TRAIN_ARCHIVE"
 # Options that make no difference to the JVM.
-_HARMLESS = ("-q", "--quiet", "--traceback", "--node", "--rows", "--seconds", "--format")
+_HARMLESS = ("-", "-q", "--quiet", "--traceback", "--node", "--rows", "--seconds", "--format")
 _early: Jvm | None = None
 
 

@@ -143,5 +143,8 @@ class CachedTable(TableBackend):
             elif self._rows is not None:
                 self._refreshed_at = 0.0  # the other columns of a new row are known to the database only
 
+    def sample(self, rows: int) -> pa.Table:
+        return self._backend.sample(rows)
+
     def close(self) -> None:
         self._backend.close()

@@ -157,6 +157,10 @@ class KeyedRows:
                 known += len(hits)
         return Found(pa.array(present), self._columns(parts, rows))
 
+    def sample(self, rows: int) -> pa.Table:
+        """At most this many rows."""
+        return pa.concat_tables([self._schema.empty_table(), *(s.rows for s in self._segments)]).slice(0, rows)
+
     def _columns(self, parts: Sequence[pa.Table], rows: NDArray[np.int64]) -> dict[str, pa.Array]:
         if len(self._schema) == 1:
             return {}

@@ -29,6 +29,9 @@ class InMemoryTable(TableBackend):
 
         self._opened().add(pa.table([keys], ["key"]))
 
+    def sample(self, rows: int) -> pa.Table:
+        return self._opened().sample(rows)
+
     def _opened(self) -> KeyedRows:
         if self._rows is None:
             raise AssertionError("not open")

@@ -31,5 +31,11 @@ class OverlaidTable(TableBackend):
     def add(self, keys: pa.StringArray) -> None:
         self._added.add(keys)
 
+    def sample(self, rows: int) -> pa.Table:
+        import pyarrow as pa
+
+        stored, added = self._backend.sample(rows), self._added.sample(rows)
+        return pa.concat_tables([stored, added], promote_options="default").slice(0, rows)
+
     def close(self) -> None:
         self._backend.close()

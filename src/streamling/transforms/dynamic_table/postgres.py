@@ -197,12 +197,21 @@ class PostgresBackend(TableBackend):
         (values,) = self.session.rows(f"SELECT {packed(names)} FROM ({rows}) r", (keys,))
         return self._rows.unpack(values)
 
-    def copy(self, condition: str, *values: Any, session: PostgresSession | None = None) -> Iterator[bytes]:
+    def sample(self, rows: int) -> pa.Table:
+        if self._is_missing:
+            return self._rows.read(())
+        with self.errors("read"), self._lock, self.session.transaction():
+            return self._rows.read(self.copy("true", limit=rows))
+
+    def copy(
+        self, condition: str, *values: Any, session: PostgresSession | None = None, limit: int | None = None
+    ) -> Iterator[bytes]:
         """The rows that fulfil the condition as lines of CSV, for `CopiedRows`: they may be millions. Call it in a
         transaction."""
         options = self.options
         query = f"SELECT {', '.join(self._texts)} FROM {options.table.sql} WHERE {quote(options.column)} IS NOT NULL"
-        statement = f"COPY ({query} AND {condition}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        end = "" if limit is None else f" LIMIT {limit}"
+        statement = f"COPY ({query} AND {condition}{end}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
         return (session or self.session).copy_out(statement, values)
 
     def add(self, keys: pa.StringArray) -> None:

@@ -40,10 +40,10 @@ class LookupTables:
         self._saved: dict[str, str] = {}
         self._warned = False
 
-    def open(self) -> None:
-        """Read all lookups for the first time. Raises StreamlingError."""
+    def open(self, budget_s: float = 0.0) -> None:
+        """Read all lookups for the first time, each within `budget_s`. Raises StreamlingError."""
         for versions in self._lookups.values():
-            versions.open()
+            versions.open(budget_s)
 
     def start(self) -> None:
         for versions in self._lookups.values():

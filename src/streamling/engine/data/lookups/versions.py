@@ -14,9 +14,6 @@ from streamling.spec.mask import mask_text
 
 log = logging.getLogger(__name__)
 
-# A database that does not answer at the start may still be starting.
-_OPEN_BUDGET_S = 60.0
-
 
 class LookupVersions:
     """The current snapshot of a lookup. A refresh that fails keeps it."""
@@ -37,10 +34,10 @@ class LookupVersions:
             raise AssertionError("the lookup is not open")
         return self._current
 
-    def open(self) -> None:
-        """Read the first version. Raises StreamlingError."""
+    def open(self, budget_s: float = 0.0) -> None:
+        """Read the first version; what fails transiently is tried again for `budget_s`. Raises StreamlingError."""
         name = self.node.spec.name
-        self._current = retry(self._read, what=f"opening lookup '{name}'", budget_s=_OPEN_BUDGET_S)
+        self._current = retry(self._read, what=f"opening lookup '{name}'", budget_s=budget_s)
         log.info("lookup %s: %d rows, version %s", name, self._current.table.num_rows, self._current.version[:8])
 
     def start(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,13 +48,13 @@ class PreviewSink(Sink):
 
 
 class FirstRows(PreviewSink):
-    """Keeps the first rows as JSON."""
+    """Keeps the first rows."""
 
     def __init__(self, node: PlannedNode, limit: int) -> None:
         super().__init__(node)
         self._limit = limit
         self._lock = threading.Lock()
-        self._rows: dict[str, list[str]] = {}
+        self._rows: dict[str, list[Mapping[str, Any]]] = {}
         """By epoch: one that fails is written again."""
         self._counts: dict[str, int] = {}
 
@@ -63,14 +62,15 @@ class FirstRows(PreviewSink):
         return self
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        from streamling.formats.json_encoding import encode_json
+        from streamling.formats.json import json_objects
 
-        rows: list[str] = []
+        missing = self._limit - self._count_before(epoch)
+        rows: list[Mapping[str, Any]] = []
         count = 0
         for batch in batches:
-            missing = self._limit - len(rows)
-            if missing > 0 and batch.num_rows:
-                rows.extend(encode_json(batch.slice(0, missing), self.node.schema).to_pylist())
+            wanted = min(missing - len(rows), batch.num_rows)
+            if wanted > 0:
+                rows.extend(json_objects(batch, range(wanted), self.node.schema))
             count += batch.num_rows
         with self._lock:
             self._rows[epoch.id] = rows
@@ -78,11 +78,14 @@ class FirstRows(PreviewSink):
         self.complete = self.count >= self._limit
         return Report(count)
 
+    def _count_before(self, epoch: Epoch) -> int:
+        with self._lock:
+            return sum(count for id_, count in self._counts.items() if id_ != epoch.id)
+
     @property
     def rows(self) -> list[Mapping[str, Any]]:
         with self._lock:
-            texts = [text for rows in self._rows.values() for text in rows][: self._limit]
-        return [json.loads(text) for text in texts]
+            return [row for rows in self._rows.values() for row in rows][: self._limit]
 
     @property
     def count(self) -> int:
@@ -117,8 +120,7 @@ class SampledRows(PreviewSink):
             newest = batch.slice(max(0, batch.num_rows - wanted)) if wanted else batch.slice(0, 0)
             rows = [*rows, *encode_json(newest, self.node.schema).to_pylist()][-wanted:] if newest.num_rows else rows
             count += batch.num_rows
-        self._samples.add(name, rows)
-        self._emit([Sample(name, row) for row in rows])
+        self._emit(self._samples.add(name, rows))
         self._count += count
         self._pause()
         return Report(count)

@@ -1,0 +1,296 @@
+"""One run of a preview: the nodes that can run, each with a sink, until there is nothing more to wait for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamling.connector import Source, Transform
+from streamling.engine.execution import Execution
+from streamling.engine.preparation import (
+    PreparedPipeline,
+    build_lookups,
+    build_tables,
+    build_transforms,
+    prepare_source,
+)
+from streamling.engine.preview.effects import MOST_ROWS, Allowance, LimitedTransform
+from streamling.engine.preview.result import End, PreviewOptions
+from streamling.engine.preview.rows import FirstRows, PreviewSink, SampledRows, add_preview_sinks
+from streamling.engine.preview.tables import TableRows, dynamic_table_rows, lookup_rows
+from streamling.engine.protocol.progress import Progress
+from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
+from streamling.plan.dynamic_tables import table_columns
+from streamling.plan.pipeline import Plan
+from streamling.plan.planned_node import PlannedNode
+from streamling.plan.preview import PreviewPlan
+from streamling.spec.pipeline import PipelineText, Role
+from streamling.spec.settings import Settings
+from streamling.telemetry.inspection import Samples
+
+if TYPE_CHECKING:
+    from streamling.engine.data.capacity import Capacity
+    from streamling.engine.data.lookups.tables import LookupTables
+    from streamling.engine.data.readahead import ReadAhead
+    from streamling.engine.protocol.context import RunContext
+
+DEFAULT_SECONDS = 10.0
+OPEN_BUDGET_S = 5.0
+"""A table that is there answers within this time; a user waits for the preview."""
+
+# Rows of an epoch after the first, which has only the rows to show. Nodes that filter need more than that.
+_EPOCH_ROWS = 1000
+# The same if a node may call other systems or cost money: a handler, for instance.
+_CAREFUL_EPOCH_ROWS = 100
+_CHECK_S = 0.05
+# More rows may arrive at any moment. Unless the user sets a time, sources that have read everything get this long, and
+# longer if they had no row at all.
+_QUIET_S = 1.0
+_EMPTY_S = 3.0
+# A system that is there answers within this time, with TLS and a login. Nodes that wait for it no longer hide the rest.
+_NO_ANSWER_S = 5.0
+# How much longer the first rows may take: Spark compiles what computes them.
+_WARM_UP_S = 30.0
+
+
+class _Lasting:
+    """How long a condition has been true without a break."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def seconds(self, now: float, is_true: bool) -> float:
+        if not is_true:
+            self._since = None
+            return 0.0
+        self._since = now if self._since is None else self._since
+        return now - self._since
+
+
+class PreviewRun(Execution):
+    """One run of the nodes that can run."""
+
+    open_budget_s = OPEN_BUDGET_S
+    warns_of_lost_positions = False
+
+    def __init__(
+        self,
+        pipeline: Path | PipelineText,
+        settings: Settings,
+        planned: PreviewPlan,
+        options: PreviewOptions,
+        allowances: dict[str, Allowance],
+    ) -> None:
+        """`allowances`: by transform, what is left of earlier runs."""
+        super().__init__(pipeline, settings, Progress())
+        self.planned = planned
+        self._options = options
+        self._allowances = allowances
+        self._sinks: dict[str, PreviewSink] = {}
+        self._sources: Mapping[str, Source] = {}
+        self._lookups: LookupTables | None = None
+        self.tables: dict[str, TableRows] = {}
+        """By id: the rows of lookups and dynamic tables."""
+        self._watching = threading.Event()
+        self._stopped_as: End | None = None
+        self.troubles: Mapping[str, StreamlingError] = {}
+        """By node: what kept it from giving any row until the end."""
+
+    @property
+    def sinks(self) -> Sequence[PreviewSink]:
+        return tuple(self._sinks.values())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended it."""
+        return self.stop is not None and self.stop.requested and self._stopped_as is None
+
+    @property
+    def end(self) -> End:
+        return self._stopped_as or (End.INTERRUPTED if self.interrupted else End.INPUT)
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        nodes = zip(
+            self._progress.plan.nodes if self._progress.plan else (), self._progress.snapshot().nodes, strict=False
+        )
+        return {node.id: progress.rejected for node, progress in nodes if progress.rejected}
+
+    def find(self, name: str | None) -> PlannedNode | None:
+        """The node that an error names."""
+        nodes = self.planned.plan.nodes
+        return next((node for node in nodes if name in (node.spec.name, node.ref, node.id)), None)
+
+    # What differs from a run of the pipeline
+
+    def _prepare(self) -> PreparedPipeline:
+        settings = self._settings
+        nodes = tuple(
+            replace(node, spec=replace(node.spec, options=node.spec.options.for_preview()))
+            for node in self.planned.plan.nodes
+        )
+        shown = self._shown_streams()
+        plan, self._sinks = add_preview_sinks(Plan(nodes), shown, self._make_sink(shown))
+        self._sources = {node.ref: prepare_source(plan, node, settings) for node in plan.sources}
+        return PreparedPipeline(
+            plan,
+            sources=self._sources,
+            transforms={ref: self._limit(ref, made) for ref, made in build_transforms(plan, settings).items()},
+            sinks=self._sinks,
+            tables={ref: table.for_preview() for ref, table in build_tables(plan, settings).items()},
+            letters={},
+            lookups=build_lookups(plan, settings),
+        )
+
+    def _shown_streams(self) -> list[PlannedNode]:
+        """The streams whose rows are shown, or fill a table that is shown."""
+        tables = (table for table in self.planned.plan.dynamic_tables if self._options.shows(table.ref))
+        filling = {ref for table in tables for ref in table.inputs}
+        return [node for node in self.planned.streams if self._options.shows(node.ref) or node.ref in filling]
+
+    def _limit(self, ref: str, transform: Transform) -> Transform:
+        if transform.capabilities.deterministic:
+            return transform
+        allowance = self._allowances.setdefault(ref, Allowance(max(MOST_ROWS, self._options.rows)))
+        return LimitedTransform(transform, allowance)
+
+    def _make_sink(self, shown: Sequence[PlannedNode]) -> Callable[[PlannedNode], PreviewSink]:
+        live = self._options.live
+        if live is None:
+            return lambda node: FirstRows(node, self._options.rows)
+        live.start(shown)
+        block = self._settings.live_data_inspect
+        names = [node.spec.name for node in shown]
+        samples = Samples(names, block.records_per_topology_node, block.refresh_in_secs)
+
+        def pause() -> None:
+            while self.stop is not None and not self.stop.requested and not any(map(samples.wanted, names)):
+                self.stop.pause(_CHECK_S)
+
+        return lambda node: SampledRows(node, samples, live.emit, pause)
+
+    def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
+        self._lookups = super()._open_lookups(prepared)
+        return self._lookups
+
+    def _make_capacity(self, session: Any, prepared: PreparedPipeline, workers: Any) -> Capacity:
+        capacity = super()._make_capacity(session, prepared, workers)
+        careful = any(isinstance(transform, LimitedTransform) for transform in prepared.transforms.values())
+        rows = max(_CAREFUL_EPOCH_ROWS if careful else _EPOCH_ROWS, self._options.rows)
+        capacity.limit_rows(rows, first=self._options.rows)
+        return capacity
+
+    def _make_context(self, *arguments: Any) -> RunContext:
+        return replace(super()._make_context(*arguments), transform_policies=(), acknowledges=False)
+
+    def _start_progress(
+        self, prepared: PreparedPipeline, sources: Sequence[ReadAhead], lookups: LookupTables | None
+    ) -> None:
+        super()._start_progress(prepared, sources, lookups)
+        threading.Thread(target=self._watch, name="preview", daemon=True).start()
+
+    def _run_loop(self, engine: Any, prepared: PreparedPipeline, *arguments: Any) -> None:
+        try:
+            super()._run_loop(engine, prepared, *arguments)
+        finally:
+            self._watching.set()
+        self.tables = dict(self._table_rows(prepared))
+
+    def _table_rows(self, prepared: PreparedPipeline) -> Iterator[tuple[str, TableRows]]:
+        """At the end: queries have added their values."""
+        limit = self._options.rows
+        if self._options.live is not None:
+            return
+        for node in prepared.plan.lookups if self._lookups is not None else ():
+            if self._lookups is not None and self._options.shows(node.ref):
+                yield node.id, lookup_rows(self._lookups.all[node.ref].current.table, node.schema, limit)
+        for node in prepared.plan.dynamic_tables:
+            if self._options.shows(node.ref):
+                yield node.id, dynamic_table_rows(prepared.tables[node.ref], table_columns(node.spec), limit)
+
+    # When it ends
+
+    def _watch(self) -> None:
+        """Stop the run as soon as there is nothing more to wait for."""
+        deadline = time.monotonic() + (self._options.seconds or DEFAULT_SECONDS)
+        quiet, stuck = _Lasting(), _Lasting()
+        while not self._watching.wait(_CHECK_S):
+            end = self._find_end(time.monotonic(), deadline, quiet, stuck)
+            if end is None:
+                continue
+            if self.stop is not None and not self.stop.requested:
+                self.troubles = self._find_troubles() if end in (End.TIME, End.TROUBLE) else {}
+                self._stopped_as = end
+                self.stop.request(drains=False)
+                return
+
+    def _find_end(self, now: float, deadline: float, quiet: _Lasting, stuck: _Lasting) -> End | None:
+        starved = self._starved()
+        if all(sink.complete or sink.node.ref in starved for sink in self._sinks.values()):
+            return End.ROWS if all(sink.complete for sink in self._sinks.values()) else End.LIMIT
+        if now >= deadline + (_WARM_UP_S if self._is_warming_up() else 0.0):
+            return End.TIME
+        waiting = self._waiting()
+        # A source without rows does not keep others from giving some; a transform that waits stops its whole epoch.
+        transforms = [node.spec.name for node in self.planned.plan.transforms]
+        if stuck.seconds(now, any(name in waiting for name in transforms)) > _NO_ANSWER_S:
+            return End.TROUBLE
+        idle = self._loop is not None and self._loop.idle and self._has_read_everything(waiting)
+        patience = _QUIET_S if any(sink.count for sink in self._sinks.values()) else _EMPTY_S
+        if quiet.seconds(now, idle) > (_NO_ANSWER_S if waiting else patience) and self._options.seconds is None:
+            return End.TROUBLE if waiting else End.CAUGHT_UP
+        return None
+
+    def _starved(self) -> set[str]:
+        """The nodes that get no more rows, because an allowance is spent."""
+        starved: set[str] = set()
+        for node in self.planned.streams:
+            allowance = self._allowances.get(node.ref)
+            if (allowance is not None and allowance.spent) or (node.inputs and starved.issuperset(node.inputs)):
+                starved.add(node.ref)
+        return starved
+
+    def _waiting(self) -> dict[str, str]:
+        """By name: the nodes that wait for another system, and what for."""
+        waiting = {node.name: node.trouble for node in self._progress.snapshot().nodes if node.trouble}
+        for ref, source in self._sources.items():
+            if source.capabilities.shared and not source.assigned():
+                waiting.setdefault(self.planned.plan.node(ref).spec.name, "the system that it reads has not answered")
+        return waiting
+
+    def _has_read_everything(self, waiting: Mapping[str, str]) -> bool:
+        """Whether every source has read all rows that it knows of; one that waits knows of none."""
+        for ref, source in self._sources.items():
+            extent = source.extent()
+            is_waiting = self.planned.plan.node(ref).spec.name in waiting
+            if not is_waiting and (extent is None or extent.done < extent.total):
+                return False
+        return True
+
+    def _is_warming_up(self) -> bool:
+        """Whether the first rows are still being computed, which takes seconds on a busy machine."""
+        loop = self._loop
+        return loop is not None and not loop.epochs and not loop.idle and not self._progress.snapshot().troubles
+
+    def _find_troubles(self) -> dict[str, StreamlingError]:
+        empty = {sink.node.spec.name: sink.node.spec for sink in self._sinks.values() if not sink.count}
+        return {
+            name: TransientError(
+                SOURCE_FAILED,
+                f"{empty[name].described()}: no rows yet: {trouble}",
+                node=name,
+                where=empty[name].where,
+            )
+            for name, trouble in self._waiting().items()
+            if name in empty
+        }
+
+    @property
+    def stuck_transform(self) -> PlannedNode | None:
+        """A transform that has kept its epoch from ending."""
+        waiting = (self.find(name) for name in self.troubles)
+        return next((node for node in waiting if node is not None and node.spec.role is not Role.SOURCE), None)
