@@ -99,14 +99,15 @@ def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
     from streamling.errors import SETTING_INVALID, InvalidPipeline, UserError
     from streamling.spec.faults import faults
     from streamling.spec.settings import Settings, load_settings
+    from streamling.spec.settings.application import check_settings
 
     if settings is None:
         return load_settings(config=None, environ=os.environ, cwd=Path.cwd()).settings
-    if isinstance(settings, Settings):
-        return settings
     try:
-        return Settings.model_validate(dict(settings))
+        given = settings if isinstance(settings, Settings) else Settings.model_validate(dict(settings))
     except ValidationError as error:
         raise InvalidPipeline(
             [UserError(SETTING_INVALID, fault.sentence) for fault in faults(error, Settings)]
         ) from error
+    check_settings(given)
+    return given

@@ -18,7 +18,6 @@ from streamling.engine.protocol.health import Health
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.memory import MemoryState
-from streamling.spec.secret import Secret
 from streamling.spec.settings import Settings
 from streamling.spec.settings.environment_only import RuntimeLimits
 from streamling.telemetry.inspection import Samples, samples_for
@@ -55,7 +54,7 @@ class Served:
 @contextmanager
 def served(*, host: str = "127.0.0.1", token: str | None = None, running: bool = True, **more: Any) -> Iterator[Served]:
     """The admin API of a pipeline with the source `numbers` and the sink `out`; `more` are settings."""
-    limits = RuntimeLimits(admin_api_host=host, admin_api_token=Secret(token) if token else None)
+    limits = RuntimeLimits.model_validate({"admin_api_host": host, "admin_api_token": token})
     chosen = {"live_data_inspect_enabled": True, "admin_api_port": 0, "runtime": limits, **more}
     settings = Settings.model_validate(chosen)
     progress, samples = Progress(), samples_for(settings)
@@ -85,3 +84,18 @@ def stream_events(lines: Iterator[str]) -> Iterator[Any]:
             yield json.loads(line.removeprefix("data: "))
         else:
             assert line == "" or line.startswith(":"), line
+
+
+def request(path: str) -> str:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def read_all(client: socket.socket) -> bytes:
+    """What the server sends until it closes the connection."""
+    found = b""
+    try:
+        while data := client.recv(65536):
+            found += data
+    except ConnectionError:
+        pass
+    return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
+import logging
 import threading
 import time
+import tracemalloc
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 
@@ -13,7 +15,11 @@ import httpx
 import pytest
 
 from streamling.errors import DATA_ERROR, INTERNAL, BugError, InvalidPipeline, PermanentError, TransientError, UserError
-from support.admin_server import Served, events, served, stream_events
+from streamling.letters.letter import Letter
+from streamling.spec.settings.environment_only import RuntimeLimits
+from streamling.web.documents import State
+from streamling.web.view import RunView
+from support.admin_server import events, read_all, request, served, stream_events
 from support.doubles import until
 
 TOKEN = "a-token-of-32-characters-or-more"
@@ -21,10 +27,6 @@ TOKEN = "a-token-of-32-characters-or-more"
 
 def row(number: int, size: int = 0) -> str:
     return json.dumps({"id": number, "text": "x" * size})
-
-
-def request(path: str) -> str:
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 # Health
@@ -114,6 +116,19 @@ def test_without_the_token_only_the_probes_answer_and_they_give_no_details() -> 
         assert "Mr. Smith" in api.get("/readyz", authorization=f"bearer {TOKEN}").text
 
 
+@pytest.mark.parametrize("token", [f"{TOKEN}\n", f"  {TOKEN} ", "gehéim-genug-für-alle-✓"])
+def test_a_token_may_come_from_a_file_and_need_not_be_ascii(token: str) -> None:
+    with served(host="0.0.0.0", token=token) as api:
+        header = f"Bearer {token.strip()}".encode()
+        assert api.client.get("/admin/error", headers={b"authorization": header}).status_code == 204
+        assert api.client.get("/admin/error", headers={b"authorization": b"Bearer"}).status_code == 401
+
+
+def test_a_token_of_spaces_is_none() -> None:
+    limits = RuntimeLimits.model_validate({"admin_api_host": "0.0.0.0", "admin_api_token": " \n"})
+    assert limits.admin_api_is_open
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -147,6 +162,84 @@ def test_other_paths_and_methods_are_refused() -> None:
         assert api.client.head("/admin/live-data").status_code == 200
 
 
+# Documents
+
+
+def test_what_is_no_text_and_no_number_of_json_does_not_break_a_document() -> None:
+    with served() as api:
+        journal = api.server._view.execution.journal
+        assert journal is not None
+        values = {"nan": float("nan"), "wide": 2**100, "file": "a\udcff.json", "nul": "a\x00b"}
+        journal._store.put({"files\udcff": values})  # the name of a file need not be UTF-8
+        found = json.loads(api.get("/admin/state").content, parse_constant=lambda text: pytest.fail(text))
+        assert [*found["positions"].values()] == [{"nan": None, "wide": 2**100, "file": "a?.json", "nul": "a\x00b"}]
+        api.progress.set_failure(PermanentError(DATA_ERROR, "cannot read a\udcff.json"))
+        assert api.get("/admin/error").json()["message"] == "cannot read a?.json"
+        assert api.get("/readyz").json()["reason"] == "cannot read a?.json"
+
+
+def test_positions_of_a_source_whose_name_sounds_secret_are_shown() -> None:
+    with served() as api:
+        journal = api.server._view.execution.journal
+        assert journal is not None
+        journal._store.put({"token_transfers:topic:0": {"offset": 7, "api_key": "abcdef1"}})
+        positions = api.get("/admin/state").json()["positions"]
+        assert positions == {"token_transfers:topic:0": {"offset": 7, "api_key": "*****"}}
+
+
+def test_a_database_that_does_not_answer_holds_up_only_the_requests_that_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    answer = threading.Event()
+
+    def hang(view: RunView) -> State:
+        asked.append(threading.current_thread())
+        answer.wait(20)
+        return State("app", {})
+
+    monkeypatch.setattr(RunView, "state", hang)
+    monkeypatch.setattr("streamling.web.answers._PATIENCE_S", 0.5)
+    with served() as api:
+        waiting = [api.connect(request("/admin/state")) for _ in range(50)]
+        until(lambda: asked)
+        began = time.monotonic()
+        for path in ("/healthz", "/readyz", "/metrics", "/admin/pipeline", "/admin/dlq"):
+            assert api.get(path).status_code == 200, path
+        assert time.monotonic() - began < 2
+        assert all(b"503 Service Unavailable" in client.recv(1000) for client in waiting)
+        (thread,) = asked  # for all of them
+        assert thread.daemon  # it does not keep a process from ending
+        answer.set()
+        until(lambda: not thread.is_alive())
+        assert api.get("/admin/state").status_code == 200
+
+
+def test_payloads_of_dead_letters_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Letters:
+        place = "here"
+
+        def read(self) -> Iterator[Letter]:
+            for number in range(300):
+                yield Letter(
+                    str(number), "local_app_v1", "out", "sink", "write", "BAD", "password=abc1", bytes(1 << 20),
+                    None, None, None, None, 1, "2026-01-01T00:00:00Z", 0,
+                )  # fmt: skip
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("streamling.web.view.letter_stores", lambda plan, settings: {"out": Letters()})
+    with served() as api:
+        tracemalloc.start()
+        found = api.get("/admin/dlq").json()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found["counts"] == [{"node": "out", "reason_code": "BAD", "status": "open", "letters": 300}]
+        assert [found["letters"][0][name] for name in ("id", "reason_text")] == ["299", "password=*****"]
+        assert most < 20 << 20
+
+
 # Live data
 
 
@@ -170,6 +263,37 @@ def test_a_client_gets_the_stored_rows_then_live_ones_of_the_nodes_it_names() ->
             api.samples.add("other", [row(8)])
             api.samples.add("numbers", [row(3)])
             assert [event["data"]["id"] for event in events(lines, 1)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("topology_node_keys=a,b", {"a", "b"}),
+        ("topology_node_keys=a&topology_node_keys=b", {"a", "b"}),
+        ("topology_node_keys=a,b%20/%25,%20c", {"a", "b /%, c"}),
+        ("topology_node_keys=%C3%BCber", {"über"}),
+        ("topology_node_keys=,,", {"a", "b", "b /%, c", "über"}),
+    ],
+)
+def test_nodes_with_commas_and_other_signs_in_their_names_can_be_chosen(query: str, shown: set[str]) -> None:
+    with served() as api:
+        assert api.samples is not None
+        api.samples.set_nodes(["a", "b", "b /%, c", "über"])
+        for node in api.samples.nodes:
+            api.samples.add(node, [row(1)])
+        with api.client.stream("GET", f"/admin/live-data?{query}") as stream:
+            found = {event["topology_node_key"] for event in events(stream.iter_lines(), len(shown))}
+        assert found == shown
+
+
+def test_rows_with_other_line_ends_are_one_event_also_for_clients_that_split_there() -> None:
+    text = "one\x85two\u2028three\u2029four\r\n\x00 \U0001f600"
+    with served() as api:
+        assert api.samples is not None
+        api.samples.add("numbers", [json.dumps({"text": text}, ensure_ascii=False)])
+        with api.client.stream("GET", "/admin/live-data") as stream:
+            (event,) = events(stream.iter_lines(), 1)
+        assert event["data"]["text"] == text
 
 
 def test_without_sampling_there_is_no_live_data() -> None:
@@ -213,7 +337,7 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
         assert all(numbers == list(range(400)) for numbers in got)
         until(lambda: len(api.samples._subscriptions) <= 20)  # type: ignore[union-attr]
         assert longest < 1
-        _read_all(stuck)  # it ends
+        read_all(stuck)  # it ends
         assert api.get("/healthz").status_code == 200
 
 
@@ -232,58 +356,28 @@ def test_streams_end_with_the_run_also_those_that_nobody_reads() -> None:
         stuck.close()
 
 
-# Hostile clients
-
-
-def test_requests_that_are_too_long_are_refused() -> None:
-    with served() as api:
-        for text in (
-            f"GET /admin/live-data?topology_node_keys={'a,' * 100_000} HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {'a' * 200_000}\r\n\r\n",
-            "\x00\xff nonsense\r\n\r\n",
-        ):
-            client = api.connect(text)
-            answer = _read_all(client)
-            assert answer == b"" or answer.startswith(b"HTTP/1.1 400"), answer[:100]
-        assert api.get("/healthz").status_code == 200
-
-
-def test_connections_without_a_request_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamling.web.server._REQUEST_S", 0.3)
-    with served() as api:
-        silent, slow = api.connect(""), api.connect("GET /healthz HT")
-        second = api.connect(request("/healthz") + "GET /heal")
-        assert _read_all(silent) == b""
-        assert _read_all(slow) == b""
-        assert b"alive" in _read_all(second)
-
-
-def test_more_connections_than_it_serves_are_closed_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamling.web.server._MOST_CONNECTIONS", 20)
-    with served() as api:
-        clients = [api.connect("GET /healthz HTTP/1.1\r\nHost: localhost\r\n") for _ in range(40)]
-        _ = [client.close() for client in clients]
-        until(lambda: _is_answered(api), 10)
-
-
-def _is_answered(api: Served) -> bool:
-    try:
-        return api.get("/healthz").status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def _read_all(client: socket.socket) -> bytes:
-    found = b""
-    try:
-        while data := client.recv(65536):
-            found += data
-    except ConnectionError:
-        pass
-    return found
-
-
 # The server
+
+
+def test_the_logs_of_a_program_that_uses_uvicorn_are_not_touched() -> None:
+    access, errors = logging.getLogger("uvicorn.access"), logging.getLogger("uvicorn.error")
+    access.propagate = True
+    errors.setLevel(logging.NOTSET)
+    with served() as api:
+        api.get("/healthz")
+        assert (access.propagate, errors.level) == (True, logging.NOTSET)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "no-such-name.invalid"])
+def test_a_host_that_is_none_is_logged_and_nothing_else(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    from streamling.web.server import admin_api
+
+    with served() as api:
+        limits = api.server._settings.runtime.model_copy(update={"admin_api_host": host})
+        settings = api.server._settings.model_copy(update={"runtime": limits})
+        with admin_api(api.server._view, settings) as second:
+            assert second is None
+    assert f"cannot listen on {host}:" in caplog.text
 
 
 def test_a_port_that_is_taken_is_logged_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,9 @@ _LOST_AFTER = 3
 # Without a terminal: wide enough for all columns, and as many lines as there are.
 _PLAIN_WIDTH = 120
 _OTHER_LINES = 40
+# The answer for a pipeline of thousands of nodes is smaller. Whatever answers with more is something else.
+_MOST_BYTES = 16 << 20
+_URL_HINT = "write it as http://host:port"
 TOKEN_VARIABLE = "STREAMLING__ADMIN_API_TOKEN"
 app = new_app()
 
@@ -65,21 +68,39 @@ def top(
 
 
 def _top(port: int | None, url: str | None, token: str | None, common: Common, *, once: bool) -> int:
-    import httpx
-
     from streamling.cli.terminal import can_draw
 
     if url is None:
         settings = settings_of(common, level="warn").settings
-        url = f"http://127.0.0.1:{port or settings.admin_api_port}"
-    given = token or os.environ.get(TOKEN_VARIABLE)
-    headers = {"authorization": f"Bearer {given}"} if given else {}
-    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False) as client:
+        url = f"http://{_reachable(settings.runtime.admin_api_host)}:{port or settings.admin_api_port}"
+    with _client(url, (token or os.environ.get(TOKEN_VARIABLE) or "").strip()) as client:
         if once or not can_draw(sys.stderr):
             _print_once(client)
         else:
             _show(client)
     return 0
+
+
+def _reachable(host: str) -> str:
+    """The address at which this machine reaches what listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _client(url: str, token: str) -> httpx.Client:
+    import httpx
+
+    from streamling.errors import ADMIN_API, UserError
+    from streamling.spec.mask import mask_url
+
+    headers = {b"authorization": f"Bearer {token}".encode()} if token else {}
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise UserError(ADMIN_API, f"'{mask_url(url)}' is not a URL: {error}", hint=_URL_HINT) from error
+    if address.scheme not in ("http", "https") or not address.host:
+        raise UserError(ADMIN_API, f"'{mask_url(url)}' is not a URL", hint=_URL_HINT)
+    return httpx.Client(base_url=address, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
 
 
 def _print_once(client: httpx.Client) -> None:
@@ -130,21 +151,34 @@ def _fetch(client: httpx.Client) -> RunProgress:
 
     address = mask_url(str(client.base_url))
     try:
-        answer = client.get("/admin/progress")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        status, content = _get(client, "/admin/progress")
+    except httpx.HTTPError as error:
         hint = (
             "start the pipeline with admin_api_enabled or live_data_inspect_enabled; its log has the address of its "
             "admin API"
         )
-        message = f"no pipeline answers at {address}: {error}"
+        message = f"no pipeline answers at {address}: {str(error) or type(error).__name__}"
         raise TransientError(ADMIN_API, message, hint=hint) from error
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
+    if status == httpx.codes.UNAUTHORIZED:
         wrong = "its token is another one" if "authorization" in client.headers else "it needs a token"
         hint = f"use --token, or set {TOKEN_VARIABLE}"
         raise UserError(ADMIN_API, f"the pipeline at {address} refuses the request: {wrong}", hint=hint)
     try:
-        answer.raise_for_status()
-        return TypeAdapter(RunProgress).validate_json(answer.content)
-    except (httpx.HTTPStatusError, ValidationError) as error:
-        text = f"HTTP status {answer.status_code}" if answer.is_error else "not the admin API of a pipeline"
+        if status != httpx.codes.OK:
+            raise ValueError(f"HTTP status {status}")
+        return TypeAdapter(RunProgress).validate_json(content)
+    except ValueError as error:
+        text = "not the admin API of a pipeline" if isinstance(error, ValidationError) else str(error)
         raise UserError(ADMIN_API, f"the answer of {address} cannot be used: {text}") from error
+
+
+def _get(client: httpx.Client, path: str) -> tuple[int, bytes]:
+    """Status and body. A body that is too long, or takes too long, is cut: no pipeline sends one."""
+    content = bytearray()
+    deadline = time.monotonic() + _TIMEOUT_S
+    with client.stream("GET", path) as answer:
+        for part in answer.iter_bytes():
+            content += part
+            if len(content) > _MOST_BYTES or time.monotonic() > deadline:
+                break
+        return answer.status_code, bytes(content)

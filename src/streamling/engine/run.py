@@ -84,6 +84,7 @@ class Run:
                 signals.wait(None)
         if self._stuck is not None and not done.is_set():
             engine.kill()
+            self._execution.abandon()
             raise self._stuck
         if not done.is_set():
             self._shut_down(engine, done, signals)

@@ -49,8 +49,7 @@ def find_destination(endpoint: str, protocol: str, what: str) -> Destination | N
     endpoint = endpoint.strip()
     if endpoint.lower() in OFF:
         return None
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _is_address(endpoint):
         log.warning("%s are not exported: the endpoint '%s' is not a URL", what, mask_url(endpoint))
         return None
     known = _PROTOCOLS.get(protocol.strip().lower())
@@ -59,6 +58,14 @@ def find_destination(endpoint: str, protocol: str, what: str) -> Destination | N
         log.warning("%s are not exported: '%s' is not a protocol; there are: %s", what, protocol, choices)
         return None
     return Destination(endpoint, known)
+
+
+def _is_address(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket or a port that is not valid
+        return False
 
 
 def parse_tags(text: str) -> dict[str, str]:

@@ -12,8 +12,9 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from streamling.spec.mask import mask_url
 from streamling.telemetry import destination as to
 from streamling.telemetry.destination import Destination
 from streamling.telemetry.metrics import PREFIX, Metrics
@@ -139,10 +140,31 @@ class Deltas:
 
 def make_sender(receiver: Destination) -> Sender:
     """Imports only the client that is needed."""
-    logging.getLogger(_CHATTY).setLevel(logging.ERROR)
+    quieten_clients()
     if receiver.protocol is to.Protocol.JSON:
         return JsonSender(receiver.endpoint)
     return _BinarySender(receiver)
+
+
+def quieten_clients() -> None:
+    logging.getLogger(_CHATTY).setLevel(logging.ERROR)
+
+
+def http_session() -> Any:
+    """For the clients of OTLP over HTTP, which take a redirection for success. None if the environment sets one."""
+    if any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):
+        return None
+    import requests
+
+    session = requests.Session()
+    session.hooks["response"].append(_refuse_redirection)
+    return session
+
+
+def _refuse_redirection(answer: Any, **_: object) -> None:
+    if 300 <= answer.status_code < 400:
+        target = mask_url(answer.headers.get("location", "another address"))
+        raise ValueError(f"the receiver answered {answer.status_code}: use {target} as the endpoint")
 
 
 class _BinarySender:
@@ -157,7 +179,7 @@ class _BinarySender:
         else:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
 
-            self._exporter = HttpExporter(endpoint=receiver.endpoint, timeout=REQUEST_S)
+            self._exporter = HttpExporter(endpoint=receiver.endpoint, timeout=REQUEST_S, session=http_session())
 
     def send(self, data: MetricsData) -> bool:
         from opentelemetry.sdk.metrics.export import MetricExportResult

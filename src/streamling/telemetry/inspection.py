@@ -11,15 +11,17 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from streamling.spec.settings import Settings
 
-# Rows are shown to people. A longer one is stored with its long texts cut, so that samples need little memory.
-_MAX_ROW = 64 << 10
-_MAX_TEXT = 1000
+# Rows are shown to people: longer ones are cut. All samples of a run together need little memory, so that of many nodes
+# shorter rows are stored. In characters.
+_LONGEST_ROW, _SHORTEST_ROW = 64 << 10, 1 << 10
+_ALL_ROWS = 64 << 20
+# Many programs take these for the end of a line, and so for the end of an event. The other ones are escaped in JSON.
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,14 @@ class Sample:
 
     def event(self) -> str:
         """The sample as a JSON object of the admin API."""
-        return f'{{"topology_node_key":{json.dumps(self.node)},"data":{self.row}}}'
+        row = self.row if self.row.isascii() else self.row.translate(_LINE_ENDS)
+        return f'{{"topology_node_key":{json.dumps(self.node)},"data":{row}}}'
 
 
 class Subscription:
     """The samples that one client has not got yet. If there are too many, it has `fallen_behind` and gets no more."""
 
-    def __init__(self, samples: Samples, nodes: Collection[str] | None, notify: Callable[[], object]) -> None:
+    def __init__(self, samples: Samples, nodes: Container[str] | None, notify: Callable[[], object]) -> None:
         self._samples = samples
         self._nodes = nodes
         self._notify = notify
@@ -117,6 +120,12 @@ class Samples:
     def nodes(self) -> tuple[str, ...]:
         return tuple(self._nodes)
 
+    @property
+    def longest_row(self) -> int:
+        """The characters of a row that are stored; longer rows should be cut before they are added."""
+        rows = max(1, len(self._nodes) * self._per_node)
+        return max(_SHORTEST_ROW, min(_LONGEST_ROW, _ALL_ROWS // rows))
+
     def wanted(self, node: str) -> int:
         """How many rows of a node would be stored now; 0 if its credits are used up."""
         known = self._nodes.get(node)
@@ -137,7 +146,8 @@ class Samples:
         with self._lock:
             now = self._clock()
             credits = self._credits(known, now)
-            added = [Sample(node, _shorten(row)) for row in rows[max(0, len(rows) - credits) :]] if credits else []
+            newest = rows[max(0, len(rows) - credits) :] if credits else ()
+            added = [Sample(node, self._bounded(row)) for row in newest]
             known.rows.extend((now, sample) for sample in added)
             if len(added) == credits:
                 known.next_credit = known.rows[0][0] + self._refresh_s
@@ -146,13 +156,13 @@ class Samples:
                 subscription.offer(added, room)
             return added
 
-    def stored(self, nodes: Collection[str] | None = None) -> list[Sample]:
+    def stored(self, nodes: Container[str] | None = None) -> list[Sample]:
         """The stored rows of these nodes, or of all, node by node, the newest first."""
         with self._lock:
             return self._stored(nodes)
 
     def subscribe(
-        self, nodes: Collection[str] | None = None, notify: Callable[[], object] = lambda: None
+        self, nodes: Container[str] | None = None, notify: Callable[[], object] = lambda: None
     ) -> tuple[list[Sample], Subscription]:
         """The stored rows, and a subscription to those that are added from now on; close it after use.
 
@@ -167,7 +177,7 @@ class Samples:
         with self._lock:
             self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
 
-    def _stored(self, nodes: Collection[str] | None) -> list[Sample]:
+    def _stored(self, nodes: Container[str] | None) -> list[Sample]:
         chosen = [known for name, known in self._nodes.items() if nodes is None or name in nodes]
         return [sample for known in chosen for _, sample in reversed(known.rows)]
 
@@ -175,20 +185,8 @@ class Samples:
         young = sum(1 for stored, _ in known.rows if now < stored + self._refresh_s)
         return self._per_node - young
 
-
-def _shorten(row: str) -> str:
-    """The row, with long texts cut if it is too long to be kept; the result is a JSON object as well."""
-    if len(row) <= _MAX_ROW:
-        return row
-    shortened = json.dumps(_shorten_texts(json.loads(row)), ensure_ascii=False, separators=(",", ":"))
-    if len(shortened) <= _MAX_ROW:
-        return shortened
-    return json.dumps({"_truncated": f"{row[:_MAX_TEXT]}... ({len(row):,} characters)"}, ensure_ascii=False)
-
-
-def _shorten_texts(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _MAX_TEXT:
-        return f"{value[:_MAX_TEXT]}... ({len(value):,} characters)"
-    if isinstance(value, dict):
-        return {key: _shorten_texts(inner) for key, inner in value.items()}
-    return [_shorten_texts(inner) for inner in value] if isinstance(value, list) else value
+    def _bounded(self, row: str) -> str:
+        """Whatever is added, memory is limited."""
+        if len(row) <= 2 * self.longest_row:
+            return row
+        return json.dumps({"_truncated": f"{row[:_SHORTEST_ROW]}... ({len(row):,} characters)"}, ensure_ascii=False)

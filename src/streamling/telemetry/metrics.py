@@ -173,4 +173,9 @@ class Metrics(Recording):
 
 
 def _as_text(labels: Mapping[str, str]) -> dict[str, str]:
-    return {str(key): str(value) for key, value in labels.items()}
+    return {_encodable(str(key)): _encodable(str(value)) for key, value in labels.items()}
+
+
+def _encodable(text: str) -> str:
+    """Names of files may have bytes that are not text. One such label would stop the export of all metrics."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -16,6 +16,8 @@ from streamling.telemetry.metrics import PREFIX, Labels, Measurement, MetricKind
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _TYPES = {MetricKind.COUNT: "counter", MetricKind.GAUGE: "gauge", MetricKind.LATENCY: "histogram"}
+# The label of buckets, and the one that stands for the name of the metric.
+_RESERVED = ("le", "__name__")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -66,7 +68,7 @@ def _braces(labels: Labels, **more: str) -> str:
     pairs: dict[str, str] = {}
     for key, value in labels:
         name = _NOT_IN_NAMES.sub("_", key)
-        if name[0].isdigit() or name == "le":  # the label of buckets
+        if name[0].isdigit() or name in _RESERVED:
             name = f"key_{name}"
         pairs[name] = f"{pairs[name]};{value}" if name in pairs else value
     pairs |= more

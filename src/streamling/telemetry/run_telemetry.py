@@ -69,10 +69,14 @@ class Telemetry:
             self._started = True
             export, self._export = self._export, None
             tracer, self.tracer = self.tracer, None
-        if tracer is not None:
-            tracer.close()
+        # At the same time: neither may use up the time of the other.
+        closing = threading.Thread(target=tracer.close, name="close traces", daemon=True) if tracer else None
+        if closing is not None:
+            closing.start()
         if export is not None:
             export.close()
+        if closing is not None:
+            closing.join()
 
 
 def resource_of(settings: Settings) -> dict[str, str]:

@@ -6,11 +6,12 @@ The spans are made from the times of a finalized epoch, so tracing costs nothing
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamling.telemetry.destination import Destination, Protocol
-from streamling.telemetry.export import LAST_S, REQUEST_S, JsonClient
+from streamling.telemetry.export import LAST_S, REQUEST_S, JsonClient, http_session, quieten_clients
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -28,6 +29,7 @@ class Tracer:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+        self._receiver = receiver
         self._provider = TracerProvider(sampler=ALWAYS_ON, resource=Resource(dict(resource)), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_exporter(receiver), schedule_delay_millis=1000))
         self._tracer = self._provider.get_tracer("streamling")
@@ -46,9 +48,16 @@ class Tracer:
         root.end(end_time=_nanoseconds(began + seconds))
 
     def close(self) -> None:
-        """Send what was not sent yet, for at most 5 s."""
+        """Send what was not sent yet, for at most 5 s. The SDK would wait for a receiver that does not answer."""
+        sending = threading.Thread(target=self._shut_down, name="export traces", daemon=True)
+        sending.start()
+        sending.join(LAST_S)
+        if sending.is_alive():
+            log.warning("the last traces were not sent to %s within %.0f s", self._receiver.described, LAST_S)
+
+    def _shut_down(self) -> None:
         try:
-            self._provider.force_flush(int(LAST_S * 1000))
+            self._provider.force_flush()
             self._provider.shutdown()
         except Exception as error:  # the run is over; its traces are not worth an error
             log.warning("the last traces were not sent: %s", error)
@@ -69,6 +78,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _exporter(receiver: Destination) -> SpanExporter:
+    quieten_clients()
     if receiver.protocol is Protocol.GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
@@ -77,7 +87,7 @@ def _exporter(receiver: Destination) -> SpanExporter:
     if receiver.protocol is Protocol.PROTOBUF:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 
-        return HttpExporter(endpoint=receiver.endpoint, timeout=REQUEST_S)
+        return HttpExporter(endpoint=receiver.endpoint, timeout=REQUEST_S, session=http_session())
     return _json_exporter(receiver)
 
 

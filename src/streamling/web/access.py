@@ -10,10 +10,10 @@ import hmac
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamling.spec.settings.environment_only import RuntimeLimits, is_loopback
+from streamling.web.answers import problem
 
 PROBES = frozenset({"/healthz", "/readyz", "/health"})
 """They need no token, because those who probe have none. Without it they answer with less."""
@@ -33,13 +33,11 @@ class Access:
             return
         headers = _headers(scope)
         if self.limits.admin_api_is_local and not _is_for_this_machine(scope["method"], headers):
-            refusal = JSONResponse({"error": "the Host or Origin header does not name this machine"}, 403)
-            await refusal(scope, receive, send)
+            await problem(403, "the Host or Origin header does not name this machine")(scope, receive, send)
             return
         authorized = self._is_authorized(headers.get("authorization", ""))
         if not authorized and scope["path"] not in PROBES:
-            needed = {"www-authenticate": "Bearer"}
-            refusal = JSONResponse({"error": "a valid bearer token is required"}, 401, needed)
+            refusal = problem(401, "a valid bearer token is required", {"www-authenticate": "Bearer"})
             await refusal(scope, receive, send)
             return
         scope["state"] = {**scope.get("state", {}), AUTHORIZED: authorized}
@@ -51,7 +49,8 @@ class Access:
             return True
         scheme, _, given = header.partition(" ")
         # Compared in constant time: the duration must not tell how much of a guess is right.
-        right = hmac.compare_digest(given.strip().encode(), token.reveal().encode())
+        # Clients send a token that is not ASCII as UTF-8.
+        right = hmac.compare_digest(given.strip().encode("latin-1"), token.reveal().encode())
         return right and scheme.lower() == "bearer"
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from streamling.telemetry.inspection import Sample, Samples, Subscription
+from streamling.web.answers import HEADERS, problem
 from streamling.web.view import RunView
 
 # Proxies close connections on which nothing is sent for a minute or less.
 _KEEP_ALIVE_S = 15.0
 # Each client has a buffer; a dashboard needs one.
 _MOST_CLIENTS = 256
-_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+# What is sent at once is in memory until the client has read it.
+_PIECE = 64 << 10
+_TYPE = {"content-type": "text/event-stream; charset=utf-8"}
 
 
 class LiveData:
@@ -31,10 +34,9 @@ class LiveData:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         samples = self._view.samples
         if samples is None:
-            message = "rows are not sampled: set live_data_inspect_enabled"
-            await JSONResponse({"error": message}, 404)(scope, receive, send)
+            await problem(404, "rows are not sampled: set live_data_inspect_enabled")(scope, receive, send)
         elif self._clients >= _MOST_CLIENTS:
-            await JSONResponse({"error": "too many clients"}, 503)(scope, receive, send)
+            await problem(503, "too many clients")(scope, receive, send)
         elif scope["method"] == "HEAD":
             await send(_start())
             await send({"type": "http.response.body", "body": b""})
@@ -55,12 +57,15 @@ class LiveData:
         ]
         try:
             await send(_start())
-            await send(_body(stored) if stored else _body_of(b": connected\n\n"))
+            await send(_body(b": connected\n\n"))
+            for piece in _pieces(stored):
+                await send(piece)
+            del stored
             while (taken := subscription.take()) or not client.over:
-                if taken:
-                    await send(_body(taken))
-                elif not await client.woken_within(_KEEP_ALIVE_S):
-                    await send(_body_of(b": keep-alive\n\n"))
+                for piece in _pieces(taken):
+                    await send(piece)
+                if not taken and not await client.woken_within(_KEEP_ALIVE_S):
+                    await send(_body(b": keep-alive\n\n"))
             with suppress(Exception):  # the client may be gone
                 await send({"type": "http.response.body", "body": b""})
         finally:
@@ -114,19 +119,39 @@ class _Client:
         self._wakeup.set()
 
 
-def _nodes(scope: Scope) -> frozenset[str] | None:
+def _nodes(scope: Scope) -> Container[str] | None:
     """The nodes that a client asks for; None: all."""
-    text = Request(scope).query_params.get("topology_node_keys", "")
-    return frozenset(name for part in text.split(",") if (name := part.strip())) or None
+    text = ",".join(Request(scope).query_params.getlist("topology_node_keys"))
+    names = frozenset(name for part in text.split(",") if (name := part.strip()))
+    return _Names(text, names) if names else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names in a list, separated by commas. The name of a node may have commas as well."""
+
+    text: str
+    names: frozenset[str]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names or (isinstance(name, str) and "," in name and f",{name}," in f",{self.text.strip()},")
 
 
 def _start() -> Message:
-    return {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+    headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **_TYPE}.items()]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
-def _body(samples: Iterable[Sample]) -> Message:
-    return _body_of("".join(f"data: {sample.event()}\n\n" for sample in samples).encode())
+def _pieces(samples: Iterable[Sample]) -> Iterator[Message]:
+    piece = bytearray()
+    for sample in samples:
+        piece += f"data: {sample.event()}\n\n".encode(errors="replace")
+        if len(piece) >= _PIECE:
+            yield _body(bytes(piece))
+            piece.clear()
+    if piece:
+        yield _body(bytes(piece))
 
 
-def _body_of(text: bytes) -> Message:
+def _body(text: bytes) -> Message:
     return {"type": "http.response.body", "body": text, "more_body": True}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from streamling.engine.execution import Execution
 from streamling.engine.protocol.facts import describe, facts_of
@@ -19,10 +16,9 @@ from streamling.letters.letter import Letter
 from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
-from streamling.spec.mask import MASK, is_secretive, mask_text, mask_url
+from streamling.spec.mask import mask_text
 from streamling.spec.places import place_of
 from streamling.spec.settings import Settings
-from streamling.spec.settings.masking import mask_fields
 from streamling.telemetry.inspection import Samples
 from streamling.web.documents import (
     Column,
@@ -37,6 +33,7 @@ from streamling.web.documents import (
     RunProgress,
     State,
 )
+from streamling.web.masked import masked_options, masked_positions
 
 # Dead letters are counted by reading them: so many at most, and for so many seconds.
 _MOST_LETTERS = 10_000
@@ -92,7 +89,7 @@ class RunView:
         journal = self.execution.journal
         if journal is None:
             raise NotYet("the state backend is not open: the pipeline is starting, or has ended")
-        return State(self.settings.application_id, _masked(journal.positions()))
+        return State(self.settings.application_id, masked_positions(journal.positions()))
 
     def metrics(self) -> str:
         from streamling.telemetry.prometheus import render
@@ -101,7 +98,7 @@ class RunView:
 
     def dead_letters(self) -> DeadLetters:
         counts: Counter[tuple[str, str, str]] = Counter()
-        newest: deque[Letter] = deque(maxlen=_LISTED_LETTERS)
+        newest: deque[LetterLine] = deque(maxlen=_LISTED_LETTERS)
         complete = True
         deadline = time.monotonic() + _LETTERS_S
         stores = letter_stores(self._plan, self.settings)
@@ -113,12 +110,12 @@ class RunView:
                         break
                     if letter.application_id == self.settings.application_id:
                         counts[letter.node, letter.reason_code, letter.status] += 1
-                        newest.append(letter)
+                        newest.append(_letter_line(letter))  # payloads may be large
         finally:
             for store in stores.values():
                 store.close()
         lines = [LetterCount(*key, number) for key, number in sorted(counts.items())]
-        return DeadLetters(complete, lines, [_letter_line(letter) for letter in reversed(newest)])
+        return DeadLetters(complete, lines, [*map(_without_secrets, reversed(newest))])
 
     @property
     def _plan(self) -> Plan:
@@ -131,12 +128,11 @@ class RunView:
         if node.id not in self._known_nodes:
             described = describe(plan, node, facts_of(plan, node, self.settings))
             columns = described.pop("columns")
-            options = mask_fields(node.spec.options) | (node.spec.options.model_extra or {})
             self._known_nodes[node.id] = PipelineNode(
                 **described,
                 columns=None if columns is None else [Column(**column) for column in columns],
                 place=place_of(node.spec),
-                options=_masked(options),
+                options=masked_options(node.spec.options),
             )
         return self._known_nodes[node.id]
 
@@ -156,36 +152,19 @@ def fatal_error(error: BaseException) -> FatalError:
     return FatalError(node, mask_text(message), internal, isinstance(error, TransientError))
 
 
+def _without_secrets(line: LetterLine) -> LetterLine:
+    return replace(line, reason_text=mask_text(line.reason_text), place=mask_text(line.place))
+
+
 def _letter_line(letter: Letter) -> LetterLine:
     return LetterLine(
         letter.id,
         letter.node,
         letter.stage,
         letter.reason_code,
-        mask_text(letter.reason_text),
-        mask_text(letter.place),
+        letter.reason_text,
+        letter.place,
         letter.epoch,
         letter.timestamp,
         letter.status,
     )
-
-
-def _masked(value: Any) -> Any:
-    """A value of JSON without secrets."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case str():
-            return mask_text(mask_url(value))
-        case Mapping():
-            return {str(key): _masked_entry(str(key), inner) for key, inner in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_masked(inner) for inner in value]
-        case Enum():
-            return _masked(value.value)
-        case _:
-            return mask_text(str(value))
-
-
-def _masked_entry(key: str, value: Any) -> Any:
-    return MASK if is_secretive(key) and not isinstance(value, bool | None) else _masked(value)

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 # The share of the time that jobs for samples may take on average, and what they may take at once.
 _SHARE = 0.03
 _BURST_S = 2.0
+# The rows of a job are in the memory of Java and of this process.
+_JOB_BYTES = 8 << 20
 # A job that takes longer, because a source does not answer for example, is cancelled.
 _LONGEST_JOB_S = 5.0
 _JOB_GROUP = "inspection"
@@ -59,7 +61,7 @@ class Sampler:
                 if rows.in_process or rows.last_batch is not None:
                     self._try(self._add_held, rows, count)
                 else:
-                    computed.append((rows, count))
+                    computed.append((rows, min(count, _affordable(results))))
         if computed:
             self._take_computed(results, computed)
 
@@ -95,12 +97,18 @@ class Sampler:
     def _add(self, rows: NodeRows, some: pa.Table | pa.RecordBatch) -> None:
         import pyarrow as pa
 
-        from streamling.formats.json import json_rows
+        from streamling.formats.json_excerpts import json_excerpts
 
         name, schema = rows.node.spec.name, arrow_schema(rows.schema)
-        table = some if isinstance(some, pa.Table) else pa.Table.from_batches([some])
-        for batch in table.combine_chunks().to_batches():
-            self._samples.add(name, json_rows(cast_batch(batch, schema, name), rows.schema))
+        for batch in some.to_batches() if isinstance(some, pa.Table) else [some]:
+            excerpts = json_excerpts(cast_batch(batch, schema, name), rows.schema, self._samples.longest_row)
+            self._samples.add(name, excerpts)
+
+
+def _affordable(results: Results) -> int:
+    """How many rows a job may return, if the rows of nodes are about as large as those of the sources."""
+    epoch = results.epoch
+    return max(1, _JOB_BYTES * max(1, epoch.rows) // max(1, epoch.bytes))
 
 
 @contextmanager

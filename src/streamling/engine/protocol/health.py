@@ -122,6 +122,8 @@ class ProgressWatch:
         self._deadline_s = settings.progress_deadline_secs
         self._exit_s = settings.progress_exit_secs if give_up is not None else None
         self._give_up = give_up
+        self._shortest_s = min(self._deadline_s, self._exit_s or self._deadline_s)
+        """The first of the deadlines."""
         self._health = health
         self._stalled: Wait | None = None
         self._over = threading.Event()
@@ -135,8 +137,7 @@ class ProgressWatch:
         self._over.set()
 
     def _watch(self) -> None:
-        shortest = min(self._deadline_s, self._exit_s or self._deadline_s)
-        interval = max(_SHORTEST_INTERVAL_S, min(shortest / 8, _LONGEST_INTERVAL_S))
+        interval = max(_SHORTEST_INTERVAL_S, min(self._shortest_s / 8, _LONGEST_INTERVAL_S))
         while not self._over.wait(interval):
             try:
                 ended = self._look()
@@ -149,7 +150,7 @@ class ProgressWatch:
     def _look(self) -> bool:
         """Returns True if the run was given up."""
         wait = self._health.longest_wait()
-        if wait is not None and wait.seconds >= self._deadline_s / 4:
+        if wait is not None and wait.seconds >= self._shortest_s / 4:
             self._health.look_at_tasks()
         if wait is not None and self._exit_s is not None and wait.seconds >= self._exit_s and self._give_up is not None:
             self._give_up(TransientError(NO_PROGRESS, wait.sentence, node=wait.node))

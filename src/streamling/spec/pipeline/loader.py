@@ -43,6 +43,7 @@ from streamling.spec.pipeline.nodes import (
 )
 from streamling.spec.pipeline.options import NodeOptions, RequiredKey
 from streamling.spec.pipeline.text import pipeline_text
+from streamling.spec.settings.masking import remember_secrets
 from streamling.spec.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, describe, load
 from streamling.spec.yaml.mistakes import TEMPLATED
 
@@ -224,6 +225,7 @@ class _Loader:
         try:
             # Strict mode accepts text for enums and lists for tuples only if the input is JSON.
             options = model.model_validate_json(json.dumps(fields), context=self._settings)
+            remember_secrets(options)
             return options.model_copy(update={_KEY: None}) if keyless else options
         except ValidationError as error:
             for fault in faults(error, model):

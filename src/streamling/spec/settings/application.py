@@ -153,13 +153,17 @@ def load_settings(*, config: str | None, environ: Mapping[str, str], cwd: Path) 
         settings = Settings.model_validate({**tree.values, "runtime": limits})
     except ValidationError as error:
         problems += [problem for fault in faults(error, Settings) if (problem := tree.problem(fault)) is not None]
-    else:
-        if settings.wants_admin_api and limits.admin_api_is_open:
-            problems.append(open_admin_api(limits))
     if problems:
         raise InvalidPipeline(problems)
-    remember_secrets(settings)
+    check_settings(settings)
     return LoadedSettings(settings, tuple(tree.warnings), file)
+
+
+def check_settings(settings: Settings) -> None:
+    """What a valid model may still have wrong; raises InvalidPipeline. Afterwards `mask_text` knows its secrets."""
+    remember_secrets(settings)
+    if settings.wants_admin_api and settings.runtime.admin_api_is_open:
+        raise InvalidPipeline([open_admin_api(settings.runtime)])
 
 
 def _limits(environ: Mapping[str, str], problems: list[UserError]) -> RuntimeLimits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from streamling.spec.coercion import Bool, Int
 from streamling.spec.secret import Secret
@@ -38,6 +38,13 @@ class RuntimeLimits(SettingBlock):
         default=None, description="Log level, optionally followed by `target=level` pairs, separated by commas."
     )
     pod_name: str | None = Field(default=None, description="Resource attribute of the metrics.")
+
+    @field_validator("admin_api_token")
+    @classmethod
+    def _without_spaces(cls, token: Secret | None) -> Secret | None:
+        """A token that comes from a file often ends with a newline, which no header can have."""
+        text = token.reveal().strip() if token is not None else ""
+        return Secret(text) if text else None
 
     @property
     def admin_api_is_local(self) -> bool:

@@ -32,24 +32,29 @@ def hide(value: object) -> object:
 
 def remember_secrets(model: BaseModel) -> None:
     """Passwords in URLs, and values of Spark settings and plugin options with a secret name: `mask_text` masks them."""
+    programs = getattr(type(model), "opaque", ())
     for name in type(model).model_fields:
-        _remember("", getattr(model, name))
+        value = getattr(model, name)
+        if not (name in programs and isinstance(value, str)):
+            _remember((), value)
+    _remember((), model.model_extra or {})
 
 
-def _remember(key: str, value: object) -> None:
+def _remember(names: tuple[str, ...], value: object) -> None:
+    """`names`: the keys that lead to the value in options that have no model."""
     match value:
         case BaseModel():
             remember_secrets(value)
-        case str() if SECRETIVE.search(key):
+        case str() if any(map(is_secretive, names)):
             remember(value)
         case str():
             remember_url(value)
         case dict():
-            for inner_key, inner in value.items():
-                _remember(str(inner_key), inner)
-        case tuple():
+            for name, inner in value.items():
+                _remember((*names, str(name)), inner)
+        case tuple() | list():
             for inner in value:
-                _remember(key, inner)
+                _remember(names, inner)
 
 
 def _mask_value(value: object) -> object:
