@@ -300,6 +300,18 @@ class Dataflow:
         """Let a sink's writers write; returns one report per writer. Raises WaitsForOthers unless `final`."""
         return self._writes[node.id].write(results, exclusions, final=final)
 
+    def can_recount(self, sink: PlannedNode, wanted: Iterable[PlannedNode]) -> bool:
+        """Whether the rows of a sink can be computed again, besides those of the wanted ones: not if that would call a
+        processor again that has effects elsewhere, or gives other rows."""
+        running = self._upstream(wanted)
+        again = [id_ for id_ in self._upstream([sink]) if id_ in self._processes and id_ not in running]
+        return all(self._transforms[id_].capabilities.deterministic for id_ in again)
+
+    def recount(self, node: PlannedNode, results: Results) -> Report:
+        """The rows of an epoch that a sink has already; `detail` is how many it has written."""
+        with spark_errors(node.spec.name):
+            return self._writes[node.id].recount(results)
+
     def with_origins(
         self, node: PlannedNode, results: Results, bad_rows: Sequence[BadRow], exclusions: Exclusions
     ) -> tuple[BadRow, ...]:
@@ -342,11 +354,12 @@ class Dataflow:
         reported = {id_: one.report.event_times for id_, one in rejects.items()}
         return {**results.event_times, **{id_: times for id_, times in reported.items() if times is not None}}
 
-    def count(self, rejects: Mapping[str, Rejects]) -> None:
-        """Give the transforms the counts of their processors."""
-        for ref, transform in self._transforms.items():
-            if ref in rejects and rejects[ref].report.counts:
-                transform.count(rejects[ref].report.counts)
+    def count(self, reports: Mapping[str, Report]) -> None:
+        """Give the sources and transforms the counts of their readers and processors, in a finalized epoch."""
+        nodes: dict[str, Source | Transform] = {**self._sources, **self._transforms}
+        for ref, node in nodes.items():
+            if ref in reports and reports[ref].counts:
+                node.count(reports[ref].counts)
 
     def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
         reports = dict(self._reports.of(epoch, ref))

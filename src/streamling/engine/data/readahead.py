@@ -167,6 +167,12 @@ class ReadAhead:
             return Buffered(rows, waited, full and rows > 0, self._finished, gathering)
 
     @property
+    def buffered_rows(self) -> int:
+        """Rows that no epoch has taken yet; of a large offer those that executors will read. Never waits."""
+        buffer = self._buffer
+        return buffer.rows if buffer.large is None else buffer.large.rows
+
+    @property
     def finished(self) -> bool:
         """True once nothing is buffered and nothing will come."""
         with self._changed:
@@ -380,8 +386,6 @@ class ReadAhead:
         self._first = False
         self._row_size.note(report)
         self._row_size.note_collected(collected_bytes)
-        if report.counts:
-            self.source.count(report.counts)
 
     @property
     def trouble(self) -> str | None:

@@ -17,12 +17,13 @@ from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_rows import make_frame, make_table
 from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.engine.data.steps.query_input import run_query
-from streamling.engine.data.steps.stages import Stages, Stopwatch
+from streamling.engine.data.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.event_time import EventTimeColumn, event_time_of
+from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

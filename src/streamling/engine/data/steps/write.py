@@ -10,7 +10,7 @@ from streamling.connector import Epoch, Placement, Report, Sink, Task, Writer
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import count_rows
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.steps.stages import RowCounter, Stages
 from streamling.errors import SPARK_FAILED, TransientError
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
@@ -47,6 +47,17 @@ class WriteStep:
             results.epoch, Task(0, 0, final), measured.pass_on(exclusions.filter(batches))
         )
         return [measured.add_to(report)]
+
+    def recount(self, results: Results) -> Report:
+        """The rows of an epoch that the sink has already: `detail` is how many it has written."""
+        rows = results.rows(self._input.id)
+        if results.large and not rows.in_process and self._sink.capabilities.placement is Placement.ANY:
+            counted = self._count(results, rows)
+            return Report(counted, detail=counted)
+        measured, arrived = Measured(self._event_time), RowCounter()
+        batches = arrived.count(measured.pass_on(rows.batches(limited=False)))
+        written = self._sink.recount(batches)
+        return measured.add_to(Report(arrived.rows, detail=written))
 
     def _write_on_executors(self, results: Results, rows: NodeRows) -> list[Report]:
         """Let the executors write; the reports are those of the attempts that Spark counts as successful."""
