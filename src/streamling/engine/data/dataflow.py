@@ -89,7 +89,8 @@ class Dataflow:
         for node in plan.nodes:
             self._add_step(node, sinks)
         filtered = [id_ for id_, read in self._reads.items() if read.filters]
-        self._accounts = RowAccounts(plan, filtered, self._processes)
+        unfiltered = [id_ for id_ in self._fills if self._queries[id_].input_rows is not None]
+        self._accounts = RowAccounts(plan, filtered, self._processes, unfiltered)
         self._event_columns = self._find_event_columns()
         self._origins = Origins(plan, sources, self._queries, self._reports)
 
@@ -345,7 +346,8 @@ class Dataflow:
                 out[node.id] = combine(given.values()).rows
         out |= {id_: rejects[id_].report.rows for id_ in self._processes if id_ in rejects}
         read = {id_: rejects[id_].report.rows for id_ in self._reads if id_ in rejects}
-        out |= {id_: rows for id_, rows in read.items() if not self._reads[id_].filters}
+        # What was counted of a source comes first: a row that is lost behind its reader is found.
+        out = {id_: rows for id_, rows in read.items() if not self._reads[id_].filters} | out
         rejected = {id_: one.report.rejected for id_, one in rejects.items()}
         return self._accounts.counts(read, out, rejected)
 

@@ -60,7 +60,7 @@ class ReadStep:
         if select is None or select.condition is None:
             return results.rows(self.node.id)
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)), filtered=False)
-        return NodeRows(results, self.node, schema=self._selected, frame=frame)
+        return NodeRows(results, self.node, schema=self._selected, frame=frame, counted=False)
 
     @property
     def _selected(self) -> Schema:
@@ -107,7 +107,7 @@ class ReadStep:
         columns = self._source.columns
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
-            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.filters)
+            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.selects)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
         return NodeRows(
@@ -117,7 +117,7 @@ class ReadStep:
             table=table,
             chunk_rows=chunk_rows,
             shared=shared,
-            counted=not self.filters,
+            counted=not self.selects,
         )
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:
