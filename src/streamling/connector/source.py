@@ -204,9 +204,9 @@ class Source(ABC):
         """Offer only these keys from the next `open` on. Nothing of other keys is buffered or in flight any longer."""
         return
 
-    def phase(self, slices: Sequence[Slice]) -> str | None:
-        """The phase that these slices are of, if the source reads several systems one after the other: metrics of rows
-        have it in their `id`."""
+    def phase(self, slice_: Slice) -> str | None:
+        """The phase that a slice is of, if the source reads several systems one after the other: metrics of rows have
+        it in their `id`. None for a slice without rows of its own."""
         return None
 
     # For progress and metrics: called from any thread, never block

@@ -41,8 +41,11 @@ class NodeMeter:
 
     def set_phase(self, phase: str | None) -> None:
         """Count for a phase of a source from now on: the `id` has its name."""
-        if phase is not None:
-            self.labels = {**self.labels, "id": f"{self._name}_{phase}"}
+        name = f"{self._name}_{phase}"
+        if phase is not None and self.labels.get("id") != name:
+            self.labels = {**self.labels, "id": name}
+            with self._lock:
+                self._watermark_ms = 0
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
         self.labels = labels

@@ -345,11 +345,19 @@ class Dataflow:
             if given := self._reports.of(results.epoch.id, given_to(node.id)):
                 out[node.id] = combine(given.values()).rows
         out |= {id_: rejects[id_].report.rows for id_ in self._processes if id_ in rejects}
+        out = self._unreported(results) | out
         read = {id_: rejects[id_].report.rows for id_ in self._reads if id_ in rejects}
         # What was counted of a source comes first: a row that is lost behind its reader is found.
         out = {id_: rows for id_, rows in read.items() if not self._reads[id_].filters} | out
         rejected = {id_: one.report.rejected for id_, one in rejects.items()}
         return self._accounts.counts(read, out, rejected)
+
+    def _unreported(self, results: Results) -> dict[str, int]:
+        """No rows: those of processors without a report, and of their inputs. Executors are not asked to process a
+        frame without partitions."""
+        silent = [id_ for id_ in self._processes if results.has(id_) and not self._reports.of(results.epoch.id, id_)]
+        inputs = [self._plan.node(ref).id for id_ in silent for ref in self._plan.node_by_id(id_).inputs]
+        return dict.fromkeys([*silent, *inputs], 0)
 
     def event_times(self, results: Results, rejects: Mapping[str, Rejects]) -> dict[str, EventTimes]:
         """The event times of sources and transforms, and of sinks that drop rows in Java."""

@@ -6,7 +6,7 @@ import gc
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streamling.connector import Epoch, Report, Sink, Slice, Source, Transform
@@ -66,6 +66,8 @@ class _Delivered:
     counts: Mapping[str, RowCounts] = field(default_factory=dict)
     event_times: Mapping[str, EventTimes] = field(default_factory=dict)
     reports: Mapping[str, Report] = field(default_factory=dict)
+    phases: Mapping[str, Mapping[str, Report]] = field(default_factory=dict)
+    """By source: the reports of its phases, if it has any."""
     recounted: Mapping[str, Flushed] = field(default_factory=dict)
 
 
@@ -199,7 +201,9 @@ class EpochSteps:
                 source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
         for node, one in rejects.items():
             clock.add_computed(node, one.report.compute_ms / 1000)
-        return _Delivered(rows, counts, event_times, {node: one.report for node, one in rejects.items()}, again)
+        reports = {node: one.report for node, one in rejects.items()}
+        phases = {node: intake.phases for node, intake in intakes.items()}
+        return _Delivered(rows, counts, event_times, reports, phases, again)
 
     def _recount(self, results: Results, recount: Recount) -> dict[str, Flushed]:
         """By sink: what it has of this epoch, unless this process has counted it."""
@@ -247,6 +251,8 @@ class EpochSteps:
         crash_point("before-finalize")
         with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend"):
             ask_state(lambda: self._context.journal.finalize(record))  # 5
+        for source in self._context.sources:
+            self._set_phase(source, epoch)
         self._bad_rows.finalized()
         self._count_rows(epoch, delivered, replayed=watch.replayed)
         crash_point("after-finalize")
@@ -276,11 +282,17 @@ class EpochSteps:
     def _count_rows(self, epoch: Epoch, delivered: _Delivered, *, replayed: bool) -> None:
         """Count the rows of a finalized epoch, at all nodes."""
         counts, event_times = dict(delivered.counts), dict(delivered.event_times)
-        for source in self._context.sources:
-            slices = [s for s in epoch.slices if s.node == source.node]
-            self._progress.meter(source.node).set_phase(source.source.phase(slices) if slices else None)
         self._dataflow.count(delivered.reports)
         latencies = {node: report.latencies for node, report in delivered.reports.items()}
+        for source in self._context.sources:
+            phases = delivered.phases.get(source.node, {})
+            if len(phases) > 1:
+                counts[source.node] = self._count_earlier_phases(source.node, phases, counts[source.node])
+                self._set_phase(source, epoch)
+                *_, last = phases.values()
+                latencies[source.node] = last.latencies
+                if last.event_times is not None:
+                    event_times[source.node] = last.event_times
         for outlet in self._context.outlets:
             flushed = outlet.finalized() or delivered.recounted.get(outlet.node.id)
             input_ = delivered.counts.get(outlet.node.inputs[0])
@@ -304,6 +316,23 @@ class EpochSteps:
                 log.error(
                     "a bug in streamling: rows of '%s' in epoch %d are not accounted for: %s", node, epoch.number, rows
                 )
+
+    def _set_phase(self, source: ReadAhead, epoch: Epoch) -> None:
+        """Of several phases of an epoch, the last one."""
+        phases = [source.source.phase(s) for s in epoch.slices if s.node == source.node]
+        self._progress.meter(source.node).set_phase(next((phase for phase in reversed(phases) if phase), None))
+
+    def _count_earlier_phases(self, node: str, phases: Mapping[str, Report], rows: RowCounts) -> RowCounts:
+        """Count the rows of all phases but the last. What their readers give is not filtered: returns the rest."""
+        meter = self._progress.meter(node)
+        for phase, report in list(phases.items())[:-1]:
+            meter.set_phase(phase)
+            meter.count(RowCounts(None, report.rows))
+            meter.merge(report.latencies)
+            if report.event_times is not None:
+                meter.note_event_times(report.event_times)
+            rows = replace(rows, rows_out=max((rows.rows_out or 0) - report.rows, 0))
+        return rows
 
     def _count_epoch(self, epoch: Epoch, times: EpochTimes) -> None:
         rows = times.rows
