@@ -95,3 +95,12 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.per_second() == 60
     now = 30.0
     assert rate.per_second() == 0
+
+
+def test_a_rate_that_begins_later_leaves_out_the_rows_before() -> None:
+    now = 0.0
+    rate = Rate(500, now=lambda: now)
+    now = 1.0
+    rate.add(510)
+    assert rate.per_second() == 10
+    assert rate.rows == 510
