@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.clickhouse_server import ClickHouseServer
 from support.harness import Workspace
+from support.hybrid_samples import History, source
+from support.kafka_broker import KafkaBroker
 from support.otlp_receiver import Receiver, http_receiver
+from support.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.spark
 
@@ -91,3 +95,96 @@ def test_every_node_counts_its_rows_also_queries_between_queries(
     assert lags == {"numbers": 100, "named": len(EVEN), "out": len(FEW)}
     computed = {one.labels["id"] for one in receiver.series("streamling_elapsed_compute")}
     assert computed == {"numbers", "even", "named", "few", "out"}
+
+
+@pytest.mark.servers
+def test_phases_of_a_hybrid_source_count_their_rows_under_their_own_names(
+    place: Workspace,
+    receiver: Receiver,
+    clickhouse: ClickHouseServer,
+    kafka: KafkaBroker,
+    schema_registry: SchemaRegistry,
+) -> None:
+    history = History(clickhouse, kafka, schema_registry)
+    history.insert(0, 10)
+    history.table("later")
+    history.insert(100, 7, "later")
+    history.produce(200, 5)
+    clock = "    telemetry: {labels: {team: shop}, event_time: {column: timestamp, unit: seconds}}\n"
+    nodes = "sinks:\n  out: {type: file, from: s, path: out, format: parquet, batch_flush_interval: 200ms}\n"
+    place.write(source(history, "blocks", "later", more=clock) + nodes)
+    run = place.start_warm(**settings(receiver), **history.settings())
+    run.until(lambda: place.count("out", "parquet") >= 22, "all rows")
+    lag = "streamling_kafka_consumer.messages_lag"
+    run.until(lambda: any(one.value == 0 for one in receiver.series(lag)), "that nothing is left to read")
+    run.stop().succeeded()
+    phases = {"s_bounded_0": 10, "s_bounded_1": 7, "s_unbounded": 5}
+    assert by_node(receiver, "output_rows") == {**phases, "out": 22}
+    assert by_node(receiver, "output_rows_delta") == {**phases, "out": 22}
+    assert by_node(receiver, "input_rows") == {"out": 22}
+    assert receiver.series("streamling_rows_unaccounted") == []
+    assert by_node(receiver, "event_time_watermark") == {
+        "s_bounded_0": 90_000,
+        "s_bounded_1": 1_060_000,
+        "s_unbounded": 2_040_000,
+    }
+    for one in receiver.series("streamling_output_rows", topology_node_type="source"):
+        assert one.labels["team"] == "shop"
+        assert (one.labels["operator_type"], one.labels["table"]) == ("hybrid", "blocks")
+        assert one.labels["topic"] == history.topic
+    assert "s_unbounded" in by_node(receiver, "output_rows_rate")
+    assert by_node(receiver, "node_inflight_buffered")["s_unbounded"] == 0
+    assert [one.labels["id"] for one in receiver.series(lag)] == ["s_unbounded"]
+
+
+LABELLED = """
+import pyarrow as pa
+
+from streamling.plugin import TransformPlugin, register_transform
+
+
+@register_transform("labelled")
+class Labelled(TransformPlugin):
+    def output_schema(self):
+        return self.context.input_schema
+
+    def labels(self):
+        return {"zone": "of the plugin", "owner": "plugin", "id": "mine", "__secret": "x"}
+
+    def process_batch(self, batch):
+        self.context.metrics.record_count("seen", batch.num_rows, [("zone", "of the call"), ("own", "tag")])
+        return batch.slice(0, batch.num_rows // 2)
+"""
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0])
+def test_labels_of_a_plugin_are_on_its_row_counters(place: Workspace, receiver: Receiver, driver_rows: int) -> None:
+    """Global tags < labels of the file < labels of the plugin; reserved keys are refused."""
+    nodes = "transforms: {half: {type: labelled, from: numbers, telemetry: {labels: {zone: file, team: b}}}}\n"
+    sinks = "sinks: {out: {type: blackhole, from: half}}\n"
+    head = CHAIN[: CHAIN.index("transforms:")]
+    write_chain(place).write(head + nodes + sinks, plugin=LABELLED)
+    tags = {"OPEN_TELEMETRY_METRICS__GLOBAL_TAGS": "zone:global,team:global,region:eu,id:global"}
+    done = place.run(**settings(receiver, EPOCH__DRIVER_ROWS=driver_rows), **tags).succeeded()
+    expected = {
+        "zone": "of the plugin",
+        "team": "b",
+        "owner": "plugin",
+        "region": "eu",
+        "id": "half",
+        "type": "labelled",
+    }
+    for name, value in {"input_rows": 100, "output_rows": 50, "rows_filtered": 50, "seen": 100}.items():
+        (found,) = receiver.series(f"streamling_{name}", id="half")
+        assert found.value == value, name
+        assert {key: found.labels.get(key) for key in expected} == expected, name
+        assert (found.labels["operator_type"], "__secret" in found.labels) == ("plugin", False)
+    (seen,) = receiver.series("streamling_seen")
+    assert seen.labels["own"] == "tag"
+    (waits,) = receiver.series("streamling_node_idle_wait", id="half")
+    assert waits.labels["execution_kind"] == "plugin"
+    (source_rows,) = receiver.series("streamling_output_rows", id="numbers")
+    assert (source_rows.labels["zone"], source_rows.labels["team"]) == ("global", "a")
+    for key in ("id", "__secret"):
+        assert f"the plugin's label '{key}' is dropped" in done.stderr
+    assert "sets the label 'zone' to 'of the plugin', which replaces 'file'" in done.stderr

@@ -18,6 +18,9 @@ from support.postgres_server import Database, PostgresServer
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 
+DECODE, ENCODE = "kafka_consumer.msg_decode_latency", "kafka_producer.msg_encode_latency"
+
+
 class Metered:
     """Runs pipelines over a topic of its own until the last row is written, and has what was exported."""
 
@@ -30,7 +33,7 @@ class Metered:
     def run(
         self, rows: list[dict[str, Any]], nodes: str, *, limit: int, more: str = "", **settings: object
     ) -> Finished:
-        topic = self._kafka.topic("metered")
+        topic = self.topic()
         self._kafka.produce(topic, [json.dumps(row) for row in rows])
         columns = "id: int64, block: int64, text: string, tags: list<string>, at: int64"
         source = f"type: kafka, topic: {topic}, data_format: json, primary_key: id, schema: {{{columns}}}{more}"
@@ -38,6 +41,7 @@ class Metered:
         return self._place.run(
             **{
                 "KAFKA_SOURCE__BROKERS": self._kafka.brokers,
+                "KAFKA_SINK__BROKERS": self._kafka.brokers,
                 "OPEN_TELEMETRY_METRICS__INGESTION_ENDPOINT": self.receiver.endpoint,
                 "OPEN_TELEMETRY_METRICS__BATCH_INTERVAL_SECS": 1,
                 "APPLICATION_ID": topic,
@@ -46,6 +50,9 @@ class Metered:
                 **settings,
             }
         ).succeeded()
+
+    def topic(self) -> str:
+        return self._kafka.topic("metered")
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.receiver.value(f"streamling_{name}", **labels)
@@ -177,3 +184,61 @@ sinks:
     assert blocked("slow", "hook") > blocked("fast", "table")
     requests = metered.value("http_requests", id="hook", outcome="success", status_class="2xx")
     assert requests == 30
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0])
+def test_a_sample_per_batch_that_is_decoded_and_encoded_if_they_are_not_denied(
+    metered: Metered, driver_rows: int
+) -> None:
+    """The default denies them. In the driver a batch is an epoch here, and in executors a part of one."""
+    sink = f"sinks: {{out: {{type: kafka, topic: {metered.topic()}, data_format: json, from: src, primary_key: id}}}}"
+    allowed = {"OPEN_TELEMETRY_METRICS__METRIC_DENY_LIST": "event_time_lag", "EPOCH__DRIVER_ROWS": driver_rows}
+    done = metered.run(rows(50), sink, limit=50, **allowed)
+    epochs = done.stderr.count("Epoch finalized")
+    samples, total = metered.histogram(DECODE, id="src", operator_type="kafka", topology_node_type="source")
+    assert 0 < total < 60_000
+    assert samples == epochs if driver_rows else samples >= epochs
+    samples, total = metered.histogram(ENCODE, id="out", topology_node_type="sink")
+    assert samples == epochs
+    assert 0 < total < 60_000
+
+
+def test_nothing_is_measured_of_what_is_denied(metered: Metered) -> None:
+    sink = f"sinks: {{out: {{type: kafka, topic: {metered.topic()}, data_format: json, from: src, primary_key: id}}}}"
+    metered.run(rows(5), sink, limit=5)
+    names = {one.name for one in metered.receiver.series()}
+    assert {f"streamling_{DECODE}", f"streamling_{ENCODE}"}.isdisjoint(names)
+
+
+def test_waits_empty_batches_and_buffers_of_every_node(metered: Metered) -> None:
+    """A webhook that takes its time, a query that gives nothing, a source that reads ahead."""
+    with recording_server(lambda request: Answer(delay=0.15)) as slow:
+        nodes = f"""
+transforms:
+  none: {{type: sql, primary_key: id, sql: 'SELECT id FROM src WHERE id < 0'}}
+  all: {{type: sql, primary_key: id, sql: 'SELECT id, text FROM src'}}
+sinks:
+  nothing: {{type: blackhole, from: none}}
+  hook: {{type: webhook, url: '{slow.url}/x', from: all}}
+"""
+        done = metered.run(rows(30), nodes, limit=30, BACKPRESSURE_EVENT_THRESHOLD_MS=120)
+    epochs = done.stderr.count("Epoch finalized")
+    native = {"execution_kind": "native"}
+    for node in ("src", "none", "all", "nothing", "hook"):
+        assert metered.histogram("node_idle_wait", id=node, **native)[0] == epochs
+    for node in ("src", "all"):
+        samples, total = metered.histogram("node_backpressure_wait", id=node, **native)
+        assert samples == epochs
+        assert total >= 150 * epochs
+        assert metered.value("node_backpressure_events", id=node, **native) == epochs
+    assert metered.receiver.series("streamling_node_backpressure_wait", id="hook") == []
+    for node in ("none", "nothing"):
+        assert metered.value("node_empty_batch", id=node, **native) == epochs
+        assert metered.value("node_empty_streak", id=node, **native) == epochs
+    for node in ("src", "all", "hook"):
+        assert metered.value("node_empty_batch", id=node) is None
+        assert metered.value("node_empty_streak", id=node, **native) == 0
+    assert metered.value("node_inflight_buffered", id="src", **native) == 0
+    assert metered.value("df_input_rows", id="none") == metered.value("input_rows", id="none") == 30
+    assert metered.receiver.series("streamling_df_input_rows", id="hook") == []
+    assert metered.value("pipeline_ready", id="checkpoint_coordinator", bounded="false") is not None

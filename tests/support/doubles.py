@@ -208,6 +208,8 @@ class NumberDataflow:
     """The byte limit of each call."""
     intakes: list[Mapping[str, Intake]] = field(default_factory=list)
     before_compute: Callable[[Epoch, int | None], None] = lambda epoch, max_bytes: None
+    before_recount: Callable[[], None] = lambda: None
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     def compute(
         self,
@@ -242,8 +244,19 @@ class NumberDataflow:
     def event_times(self, results: NumberResults, rejects: Mapping[str, Rejects]) -> dict[str, Any]:
         return {}
 
-    def count(self, rejects: Mapping[str, Rejects]) -> None:
-        return
+    def count(self, reports: Mapping[str, Report]) -> None:
+        for ref, report in reports.items():
+            if report.counts and ref in self.sources:
+                self.sources[ref].count(report.counts)
+
+    recountable: bool = True
+
+    def can_recount(self, sink: PlannedNode, wanted: Sequence[PlannedNode]) -> bool:
+        return self.recountable
+
+    def recount(self, node: PlannedNode, results: NumberResults) -> Report:
+        self.before_recount()
+        return Report(sum(batch.num_rows for batch in results.batches))
 
     def compute_unread(self, results: NumberResults, wanted: Sequence[PlannedNode]) -> None:
         return
@@ -275,6 +288,7 @@ class InOrder:
             report = outlet.sink.writer().write(results.epoch, Task(0, 0), results.batches)
             written = outlet.sink.commit(results.epoch, [report])
             outlet.flushed = Flushed(results.epoch.rows, report.rows, written)
+            outlet.delivered = results.epoch.id
 
 
 def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", more: str = "") -> Plan:
@@ -304,6 +318,12 @@ class Rig:
     same_rows: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)
+    runs: list[Progress] = field(default_factory=list)
+    """The progress of every process."""
+
+    def counted(self, node: str) -> list[int]:
+        """The rows that each process has counted as written, or as given by a source."""
+        return [progress.meter(node).rows_out or 0 for progress in self.runs]
 
     def loop(self) -> EpochLoop:
         epoch = blocks.EpochSettings(driver_rows=self.driver_rows, takeover_ms=self.takeover_ms)
@@ -321,6 +341,8 @@ class Rig:
         )
         progress = Progress()
         progress.set_plan(plan)
+        self.runs.append(progress)
+        self.dataflow.sources = self.sources
         context = RunContext(
             settings=settings,
             fingerprint=plan.fingerprint,

@@ -70,7 +70,7 @@ def text_page(text: Callable[[], str], content_type: str) -> Iterator[str]:
 
 @contextmanager
 def prometheus(target: str, rules: Path) -> Iterator[Prometheus]:
-    """Scrapes `host:port` every second. Raises NotToBeHad."""
+    """Scrapes `host:port` every second. Series that have `job` and `instance` keep them. Raises NotToBeHad."""
     path = program("prometheus")
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="streamling-tests-") as temporary:
@@ -79,7 +79,7 @@ def prometheus(target: str, rules: Path) -> Iterator[Prometheus]:
             "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
             f"rule_files: ['{rules.absolute()}']\n"
             "scrape_configs:\n"
-            f"  - {{job_name: streamling, static_configs: [{{targets: ['{target}']}}]}}\n"
+            f"  - {{job_name: streamling, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}\n"
         )
         command = [
             str(path),

@@ -17,7 +17,7 @@ from streamling.connector.capabilities import (
 from streamling.connector.kinds import Kind, Probe, register
 from streamling.connector.lookup import Lookup
 from streamling.connector.positions import compare_positions
-from streamling.connector.reports import BadRow, Counted, Reached, Report
+from streamling.connector.reports import BadRow, Counted, Reached, Report, Timed
 from streamling.connector.request_keys import RequestKeys
 from streamling.connector.runtime import KeyValues, Runtime
 from streamling.connector.sink import Applied, Sink, SinkContext, WaitsForOthers, Writer
@@ -59,6 +59,7 @@ __all__ = [
     "Source",
     "SourceCapabilities",
     "Task",
+    "Timed",
     "Transform",
     "TransformCapabilities",
     "TransformContext",

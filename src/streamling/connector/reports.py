@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from streamling.telemetry.buckets import BucketCounts
 from streamling.telemetry.event_time import EventTimes
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Timed:
+    """How long a reader or processor took for a batch, as a sample of the latency `metric` of its node."""
+
+    metric: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Everything before this place of a part has been yielded. Readers of sources that `takes_back` yield it."""
 
@@ -83,6 +92,8 @@ class Report:
     """Of the rows, if the node has a column with event times. The engine measures them."""
     compute_ms: float = 0.0
     """How long executors have worked on the rows, without waiting for them. The engine measures it."""
+    latencies: Mapping[str, BucketCounts] = field(default_factory=dict)
+    """By metric: samples of latencies, which the engine records once the epoch is finalized."""
 
     @property
     def complete(self) -> bool:
@@ -110,9 +121,18 @@ def combine(reports: Iterable[Report]) -> Report:
         skipped=sum(report.skipped for report in all_reports),
         event_times=sum_event_times(report.event_times for report in all_reports),
         compute_ms=sum(report.compute_ms for report in all_reports),
+        latencies=sum_latencies(report.latencies for report in all_reports),
     )
 
 
 def sum_event_times(several: Iterable[EventTimes | None]) -> EventTimes | None:
     known = [one for one in several if one is not None]
     return sum(known[1:], start=known[0]) if known else None
+
+
+def sum_latencies(several: Iterable[Mapping[str, BucketCounts]]) -> dict[str, BucketCounts]:
+    latencies: dict[str, BucketCounts] = {}
+    for one in several:
+        for metric, samples in one.items():
+            latencies[metric] = latencies[metric] + samples if metric in latencies else samples
+    return latencies

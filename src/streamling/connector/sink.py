@@ -110,6 +110,11 @@ class Sink(ABC):
         """
         return sum(report.rows for report in reports)
 
+    def recount(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """How many rows `commit` has returned for an epoch with these rows, if none was rejected: the process that has
+        committed it ended before it could count them. Nothing is written. Called for a sink with a ledger."""
+        return sum(batch.num_rows for batch in batches)
+
     def abort(self, epoch: Epoch) -> None:
         """Discard what was written for an epoch that failed; what is committed stays."""
         return

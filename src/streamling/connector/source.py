@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamling.connector.capabilities import SourceCapabilities
-from streamling.connector.reports import BadRow, Counted, Reached
+from streamling.connector.reports import BadRow, Counted, Reached, Timed
 from streamling.connector.runtime import Runtime
 from streamling.connector.slices import Json, Offer, Room, Slice
 from streamling.plan.types import Schema
@@ -56,7 +56,7 @@ class Projection:
 class Reader(Protocol):
     """Reads parts, in the driver or in an executor; hence it is picklable and holds options only."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Timed | Reached]:
         """Yields the rows of a part, in order, in batches of a few megabytes at most. A row that cannot be read is
         yielded as a BadRow, and reading continues after it."""
 
@@ -204,9 +204,9 @@ class Source(ABC):
         """Offer only these keys from the next `open` on. Nothing of other keys is buffered or in flight any longer."""
         return
 
-    def phase(self, slices: Sequence[Slice]) -> str | None:
-        """The phase that these slices are of, if the source reads several systems one after the other: metrics of rows
-        have it in their `id`."""
+    def phase(self, slice_: Slice) -> str | None:
+        """The phase that a slice is of, if the source reads several systems one after the other: metrics of rows have
+        it in their `id`. None for a slice without rows of its own."""
         return None
 
     # For progress and metrics: called from any thread, never block
@@ -220,5 +220,5 @@ class Source(ABC):
         return None
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """The counts of its readers in an epoch that is written; called again if the epoch is replayed."""
+        """The counts of its readers in an epoch that is finalized."""
         return

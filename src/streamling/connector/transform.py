@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamling.connector.capabilities import TransformCapabilities
-from streamling.connector.reports import BadRow, Counted
+from streamling.connector.reports import BadRow, Counted, Timed
 from streamling.connector.runtime import Runtime
 from streamling.connector.slices import Epoch
 from streamling.plan.types import Schema
@@ -38,7 +38,9 @@ class Processor(Protocol):
     process, keyed by the options they were made from.
     """
 
-    def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
+    def process(
+        self, epoch: Epoch, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch | BadRow | Counted | Timed]:
         """Process the rows of an epoch in the driver, or of one partition of it in an executor, in order; a row that
         cannot be processed is yielded as a BadRow. Called again if the epoch is replayed or the task failed.
 
@@ -68,7 +70,7 @@ class Transform(ABC):
         return
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """The counts of its processors in an epoch that is written; called again if the epoch is replayed."""
+        """The counts of its processors in an epoch that is finalized."""
         return
 
     def trouble(self) -> str | None:

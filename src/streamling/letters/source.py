@@ -30,6 +30,7 @@ from streamling.connector import (
     Slice,
     Source,
     SourceCapabilities,
+    Timed,
 )
 from streamling.letters.letter import Letter, from_json
 from streamling.plan.types import Schema
@@ -195,7 +196,7 @@ class _LetterLocator:
     def places(self, part: Json) -> Iterator[Mapping[str, Json]]:
         for letter in unpack(part):
             for item in self.reader.read(pack([letter])):
-                if not isinstance(item, BadRow | Counted | Reached):
+                if not isinstance(item, BadRow | Counted | Timed | Reached):
                     yield from [letter.source or {}] * item.num_rows
 
     def rejects(self, parts: Sequence[Json], numbers: Sequence[int]) -> Mapping[int, BadRow]:
@@ -204,7 +205,7 @@ class _LetterLocator:
         number = 0
         for letter in (letter for part in parts for letter in unpack(part)):
             for item in self.reader.read(pack([letter])):
-                if not isinstance(item, BadRow | Counted | Reached):
+                if not isinstance(item, BadRow | Counted | Timed | Reached):
                     rows = range(number, number + item.num_rows)
                     rejects |= {n: BadRow("", "", {LETTER_ID: letter.id}) for n in rows if n in wanted}
                     number += item.num_rows

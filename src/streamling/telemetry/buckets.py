@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,11 @@ class BucketCounts:
     def __add__(self, other: BucketCounts) -> BucketCounts:
         buckets = tuple(one + two for one, two in zip(self.buckets, other.buckets, strict=True))
         return BucketCounts(buckets, self.sum + other.sum)
+
+
+def one_sample(milliseconds: float) -> BucketCounts:
+    bucket = bisect_left(BOUNDS_MS, milliseconds)
+    return bucket_counts([number == bucket for number in range(len(BOUNDS_MS) + 1)], milliseconds)
 
 
 def bucket_counts(buckets: Sequence[int], total: float) -> BucketCounts:

@@ -46,6 +46,7 @@ def _latency(
 _HTTP = "handlers, webhooks"
 _KAFKA = "kafka sources"
 _COORDINATOR = "the coordinator"
+_READ = "sources, transforms"
 _TIMED = "nodes with `telemetry.event_time`"
 
 METRICS = (
@@ -89,12 +90,52 @@ METRICS = (
     _gauge("kafka_consumer.messages_lag", "Messages behind the stored offset.", "partition", of=_KAFKA),
     _count("kafka_consumer.row_kind_count", "Rows by operation: i, u, d.", "kind", of=_KAFKA),
     _count("kafka_consumer.tombstones_skipped", "Messages without a value that were skipped.", of=_KAFKA),
+    _latency(
+        "kafka_consumer.msg_decode_latency",
+        "Time in which a batch of messages is decoded. Denied by default.",
+        of=_KAFKA,
+    ),
+    _latency(
+        "kafka_producer.msg_encode_latency",
+        "Time in which a batch of rows is encoded as messages. Denied by default.",
+        of="kafka sinks",
+    ),
     _count(
         "node_wait",
         "Time in which rows of the node have waited: for the node named (blocked), or the node for input (starved).",
         "state",
         "downstream_id",
         unit="ms",
+    ),
+    _latency(
+        "node_idle_wait", "Time in which the node has waited for input, per epoch; as `starved`.", "execution_kind"
+    ),
+    _latency(
+        "node_backpressure_wait",
+        "Time in which rows of the node have waited for its slowest reader, per epoch; as `blocked`.",
+        "execution_kind",
+        of=_READ,
+    ),
+    _count(
+        "node_backpressure_events",
+        "Such waits of at least `STREAMLING__BACKPRESSURE_EVENT_THRESHOLD_MS`, 100 by default.",
+        "execution_kind",
+        of=_READ,
+    ),
+    _count("node_empty_batch", "Epochs in which the node gave no row; of a sink, got none.", "execution_kind"),
+    _gauge("node_empty_streak", "How many of the last epochs in a row were such.", "execution_kind"),
+    _gauge(
+        "node_inflight_buffered",
+        "Rows that were read ahead, or are ready to be read by executors, and that no epoch has taken yet.",
+        "execution_kind",
+        of="sources",
+    ),
+    _count("df_input_rows", "The same as `input_rows`.", of="queries"),
+    _gauge(
+        "pipeline_ready",
+        "1 while the pipeline runs and makes progress, as `/readyz` answers; otherwise 0.",
+        "bounded",
+        of=_COORDINATOR,
     ),
 )
 _BY_NAME = {info.name: info for info in METRICS}

@@ -116,14 +116,24 @@ class Metrics(Recording):
         self._denies = denies
         self._starting = threading.Lock()
         self._instruments: Instruments | None = None
+        self._unwatched: list[tuple[str, Callable[[], float], Mapping[str, str]]] = []
+        """Gauges that are watched from the start on."""
 
     def start(self) -> None:
         """Import and set up the SDK now, so that the first recording need not wait for it."""
         self._started()
 
+    def allows(self, name: str) -> bool:
+        """Whether a metric is exported or shown: others need not be measured."""
+        return not self._denies(f"{PREFIX}{name}")
+
     def watch(self, name: str, read: Callable[[], float], labels: Mapping[str, str]) -> None:
         """A gauge whose value is read whenever metrics are exported or shown. `read` must not block."""
-        self._started().watch(f"{PREFIX}{name}", read, _as_text({**self._tags, **labels}))
+        with self._starting:
+            if self._instruments is None:  # nothing is read yet
+                self._unwatched.append((name, read, labels))
+                return
+        self._watch(self._instruments, name, read, labels)
 
     def merge(self, name: str, histogram: BucketCounts, labels: Mapping[str, str]) -> None:
         """Add many samples of a latency at once."""
@@ -168,8 +178,14 @@ class Metrics(Recording):
                 if self._instruments is None:
                     from streamling.telemetry.instruments import Instruments
 
-                    self._instruments = Instruments(self._readers(), self._resource)
+                    instruments = Instruments(self._readers(), self._resource)
+                    for name, read, labels in self._unwatched:
+                        self._watch(instruments, name, read, labels)
+                    self._instruments = instruments
         return self._instruments
+
+    def _watch(self, instruments: Instruments, name: str, read: Callable[[], float], labels: Mapping[str, str]) -> None:
+        instruments.watch(f"{PREFIX}{name}", read, _as_text({**self._tags, **labels}))
 
 
 def _as_text(labels: Mapping[str, str]) -> dict[str, str]:

@@ -94,6 +94,7 @@ class RunView:
     def metrics(self) -> str:
         from streamling.telemetry.prometheus import render
 
+        self.execution.metrics.start()
         return render(self.execution.metrics)
 
     def dead_letters(self) -> DeadLetters:

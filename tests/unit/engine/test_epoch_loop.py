@@ -24,6 +24,7 @@ from streamling.connector import (
     SourceCapabilities,
 )
 from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.protocol.loop import EpochLoop
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.state import MemoryState
 from streamling.errors import SINK_FAILED, STATE_UNREADABLE, Fenced, PermanentError, TransientError
@@ -293,14 +294,17 @@ def test_an_epoch_that_one_sink_has_is_repeated_as_it_was_for_the_others() -> No
     r.dataflow.calls.clear()
     r.run()
     repeated, wanted = r.dataflow.calls[0]
-    assert wanted == ["second"]
+    assert wanted == ["second", "first"], "rows of the first are counted"
     assert repeated.id != left.id
     assert replace(repeated, id=left.id) == left, "same number, now, seed and slices"
     assert r.sinks["first"].rows == r.sinks["second"].rows == list(range(25))
     assert len({e.id for e in r.sinks["first"].epochs}) == len(r.sinks["first"].epochs)
+    for node in ("numbers", "first", "second"):
+        assert sum(r.counted(node)) == 25, f"each row is counted by one process, at {node}: {r.counted(node)}"
 
 
-def test_an_epoch_that_all_sinks_have_is_only_finalized() -> None:
+def delivered_and_not_finalized() -> Rig:
+    """8 rows are in the sink; the process was killed before it could finalize their epoch."""
     r = rig(8)
     exchange = r.store.exchange
 
@@ -312,12 +316,52 @@ def test_an_epoch_that_all_sinks_have_is_only_finalized() -> None:
     r.store.exchange = die_at_finalize
     r.crash()
     r.store.exchange = exchange
-    r.dataflow.calls.clear()
-    loop = r.run()
-    assert r.dataflow.calls == []
     assert r.sinks["out"].rows == list(range(8))
+    r.dataflow.calls.clear()
+    return r
+
+
+def assert_finalized(r: Rig, loop: EpochLoop) -> None:
+    assert r.sinks["out"].rows == list(range(8))
+    assert len(r.sinks["out"].epochs) == 1, "it was not written again"
     assert r.store.get(KEY) == {"next": 8}
     assert (loop.epochs, [s.end for s in r.sources["numbers"].told]) == (1, [{"next": 8}])
+
+
+def test_an_epoch_that_all_sinks_have_is_counted_and_finalized() -> None:
+    r = delivered_and_not_finalized()
+    assert_finalized(r, r.run())
+    assert r.counted("numbers") == r.counted("out") == [0, 8]
+    assert r.runs[1].meter("out").rows_in == 8
+
+
+def test_rows_that_cannot_be_computed_again_are_not_counted() -> None:
+    r = delivered_and_not_finalized()
+    r.dataflow.recountable = False
+    assert_finalized(r, r.run())
+    assert r.dataflow.calls == []
+    assert r.counted("out") == [0, 0]
+
+
+def test_rows_of_another_pipeline_are_not_counted() -> None:
+    r = delivered_and_not_finalized()
+    r.column = "id + 1"
+    assert_finalized(r, r.run())
+    assert r.dataflow.calls == []
+
+
+def test_an_epoch_that_all_sinks_have_is_finalized_though_its_rows_cannot_be_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = delivered_and_not_finalized()
+
+    def fail() -> None:
+        raise PermanentError(SINK_FAILED, "the file is gone")
+
+    r.dataflow.before_recount = fail
+    assert_finalized(r, r.run())
+    assert r.counted("out") == [0, 0]
+    assert "the rows of epoch 1, which every sink has, are not counted: the file is gone" in caplog.text
 
 
 def test_a_sink_that_cannot_tell_gets_the_epoch_again() -> None:
@@ -326,7 +370,7 @@ def test_a_sink_that_cannot_tell_gets_the_epoch_again() -> None:
     r.crash()
     r.dataflow.calls.clear()
     r.run()
-    assert [wanted for _, wanted in r.dataflow.calls] == [["unsure"]]
+    assert [wanted for _, wanted in r.dataflow.calls] == [["unsure", "sure"]]
     assert r.sinks["sure"].rows == r.sinks["unsure"].rows == list(range(8))
 
 
@@ -402,7 +446,7 @@ def test_an_epoch_that_comes_late_while_it_is_abandoned_is_not_cut_anew() -> Non
     first.before_answer = come_late
     r.dataflow.calls.clear()
     r.run()
-    assert [wanted for _, wanted in r.dataflow.calls] == [["second"]]
+    assert [wanted for _, wanted in r.dataflow.calls] == [["second", "first"]], "rows of the first are counted"
     assert first.rows == r.sinks["second"].rows == list(range(8))
 
 
@@ -508,12 +552,13 @@ def test_what_one_sink_has_of_an_epoch_that_is_too_large_is_repeated_as_it_was_f
     r.sources["numbers"].there = 3 * MANY
     loop = r.run()
     (tried, _), (repeated, wanted) = r.dataflow.calls[:2]
-    assert (wanted, r.dataflow.limits[1]) == (["second"], None)
+    assert (wanted, r.dataflow.limits[1]) == (["second", "first"], None)
     assert (repeated.slices, repeated.seed, repeated.now_us) == (tried.slices, tried.seed, tried.now_us)
     assert first.rows == second.rows == list(range(3 * MANY))
     assert loop.rows == 3 * MANY
     assert all(epoch.rows < MANY for epoch in first.epochs[1:4]), "the next ones are smaller"
     assert r.left() == []
+    assert r.counted("first") == r.counted("second") == r.counted("numbers") == [3 * MANY]
 
 
 def test_sinks_without_a_record_get_a_too_large_epoch_in_smaller_ones_as_well() -> None:

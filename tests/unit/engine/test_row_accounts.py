@@ -79,12 +79,13 @@ def test_a_row_that_nothing_explains_is_unaccounted() -> None:
 def test_a_sink_accounts_for_all_rows_of_its_input() -> None:
     assert sink_counts(Flushed(10, 9, 7, skipped=1), 10) == RowCounts(10, 7, filtered=2)
     assert sink_counts(Flushed(10, 9, 9), 10) == RowCounts(9, 9, unaccounted=1)
-    assert sink_counts(Flushed(10, 0, 0), 10) == RowCounts(0, 0), "it had the epoch already"
+    assert sink_counts(Flushed(10, 0, 0), 10) == RowCounts(0, 0, unaccounted=10)
+    assert sink_counts(Flushed(10, 0, 0), 10, replayed=True) == RowCounts(0, 0), "it had the epoch already"
 
 
 def test_a_rate_is_that_of_the_last_seconds() -> None:
     now = 0.0
-    rate = Rate(lambda: now)
+    rate = Rate(now=lambda: now)
     assert rate.per_second() == 0
     for second in range(1, 21):
         now = float(second)
@@ -94,3 +95,12 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.per_second() == 60
     now = 30.0
     assert rate.per_second() == 0
+
+
+def test_a_rate_that_begins_later_leaves_out_the_rows_before() -> None:
+    now = 0.0
+    rate = Rate(500, now=lambda: now)
+    now = 1.0
+    rate.add(510)
+    assert rate.per_second() == 10
+    assert rate.rows == 510

@@ -89,7 +89,8 @@ class Dataflow:
         for node in plan.nodes:
             self._add_step(node, sinks)
         filtered = [id_ for id_, read in self._reads.items() if read.filters]
-        self._accounts = RowAccounts(plan, filtered, self._processes)
+        unfiltered = [id_ for id_ in self._fills if self._queries[id_].input_rows is not None]
+        self._accounts = RowAccounts(plan, filtered, self._processes, unfiltered)
         self._event_columns = self._find_event_columns()
         self._origins = Origins(plan, sources, self._queries, self._reports)
 
@@ -300,6 +301,18 @@ class Dataflow:
         """Let a sink's writers write; returns one report per writer. Raises WaitsForOthers unless `final`."""
         return self._writes[node.id].write(results, exclusions, final=final)
 
+    def can_recount(self, sink: PlannedNode, wanted: Iterable[PlannedNode]) -> bool:
+        """Whether the rows of a sink can be computed again, besides those of the wanted ones: not if that would call a
+        processor again that has effects elsewhere, or gives other rows."""
+        running = self._upstream(wanted)
+        again = [id_ for id_ in self._upstream([sink]) if id_ in self._processes and id_ not in running]
+        return all(self._transforms[id_].capabilities.deterministic for id_ in again)
+
+    def recount(self, node: PlannedNode, results: Results) -> Report:
+        """The rows of an epoch that a sink has already; `detail` is how many it has written."""
+        with spark_errors(node.spec.name):
+            return self._writes[node.id].recount(results)
+
     def with_origins(
         self, node: PlannedNode, results: Results, bad_rows: Sequence[BadRow], exclusions: Exclusions
     ) -> tuple[BadRow, ...]:
@@ -332,21 +345,31 @@ class Dataflow:
             if given := self._reports.of(results.epoch.id, given_to(node.id)):
                 out[node.id] = combine(given.values()).rows
         out |= {id_: rejects[id_].report.rows for id_ in self._processes if id_ in rejects}
+        out = self._unreported(results) | out
         read = {id_: rejects[id_].report.rows for id_ in self._reads if id_ in rejects}
-        out |= {id_: rows for id_, rows in read.items() if not self._reads[id_].filters}
+        # What was counted of a source comes first: a row that is lost behind its reader is found.
+        out = {id_: rows for id_, rows in read.items() if not self._reads[id_].filters} | out
         rejected = {id_: one.report.rejected for id_, one in rejects.items()}
         return self._accounts.counts(read, out, rejected)
+
+    def _unreported(self, results: Results) -> dict[str, int]:
+        """No rows: those of processors without a report, and of their inputs. Executors are not asked to process a
+        frame without partitions."""
+        silent = [id_ for id_ in self._processes if results.has(id_) and not self._reports.of(results.epoch.id, id_)]
+        inputs = [self._plan.node(ref).id for id_ in silent for ref in self._plan.node_by_id(id_).inputs]
+        return dict.fromkeys([*silent, *inputs], 0)
 
     def event_times(self, results: Results, rejects: Mapping[str, Rejects]) -> dict[str, EventTimes]:
         """The event times of sources and transforms, and of sinks that drop rows in Java."""
         reported = {id_: one.report.event_times for id_, one in rejects.items()}
         return {**results.event_times, **{id_: times for id_, times in reported.items() if times is not None}}
 
-    def count(self, rejects: Mapping[str, Rejects]) -> None:
-        """Give the transforms the counts of their processors."""
-        for ref, transform in self._transforms.items():
-            if ref in rejects and rejects[ref].report.counts:
-                transform.count(rejects[ref].report.counts)
+    def count(self, reports: Mapping[str, Report]) -> None:
+        """Give the sources and transforms the counts of their readers and processors, in a finalized epoch."""
+        nodes: dict[str, Source | Transform] = {**self._sources, **self._transforms}
+        for ref, node in nodes.items():
+            if ref in reports and reports[ref].counts:
+                node.count(reports[ref].counts)
 
     def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
         reports = dict(self._reports.of(epoch, ref))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ class Intake:
     """The number of batches of each slice."""
     read_s: float = 0.0
     """How long the driver has read them, in seconds."""
+    phases: Mapping[str, Report] = field(default_factory=dict)
+    """For a source with phases: the report of each that the driver has read, in their order."""
 
     @property
     def batches_by_slice(self) -> list[tuple[pa.RecordBatch, ...]]:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from streamling.connector import Offer, Report, Slice
+from streamling.connector.reports import combine
 from streamling.engine.data.intake import Intake
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class OfferBuffer:
         self.read_s = 0.0
         self.large: Offer | None = None
         """An offer that the executors will read."""
+        self.phases: dict[str, Report] = {}
         self.oldest: float | None = None
         """When the first offer arrived."""
 
@@ -37,6 +39,8 @@ class OfferBuffer:
             self.rows += intake.report.rows
             self.bytes += intake.report.held_bytes
             self.read_s += intake.read_s
+            for phase, report in intake.phases.items():
+                self.phases[phase] = combine([self.phases[phase], report]) if phase in self.phases else report
         else:
             self.large = offer
         if self.oldest is None:

@@ -167,6 +167,12 @@ class ReadAhead:
             return Buffered(rows, waited, full and rows > 0, self._finished, gathering)
 
     @property
+    def buffered_rows(self) -> int:
+        """Rows that no epoch has taken yet; of a large offer those that executors will read. Never waits."""
+        buffer = self._buffer
+        return buffer.rows if buffer.large is None else buffer.large.rows
+
+    @property
     def finished(self) -> bool:
         """True once nothing is buffered and nothing will come."""
         with self._changed:
@@ -188,7 +194,8 @@ class ReadAhead:
             elif buffer.reports:
                 report = combine(buffer.reports)
                 slices, batches = _join_slices(buffer.slices, buffer.batches)
-                intake = Intake(slices, batches, report, chunk_rows(report), read_s=buffer.read_s)
+                chunk = chunk_rows(report)
+                intake = Intake(slices, batches, report, chunk, read_s=buffer.read_s, phases=buffer.phases)
             self._buffer = OfferBuffer()
             self._taking = False
             self._changed.notify_all()
@@ -361,8 +368,16 @@ class ReadAhead:
                 kept_slices.append(replace(kept, rows=rows.report.rows))  # it was an estimate until now
         self.source.check_read(kept_slices)
         report = combine(reports)
+        phases = self._by_phase(kept_slices, reports)
         read_s = time.perf_counter() - began
-        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts), read_s)
+        return Intake(tuple(kept_slices), tuple(batches), report, chunk_rows(report), tuple(counts), read_s, phases)
+
+    def _by_phase(self, slices: Sequence[Slice], reports: Sequence[Report]) -> dict[str, Report]:
+        by_phase: dict[str, list[Report]] = {}
+        for slice_, report in zip(slices, reports, strict=True):
+            if (phase := self.source.phase(slice_)) is not None:
+                by_phase.setdefault(phase, []).append(report)
+        return {phase: combine(several) for phase, several in by_phase.items()}
 
     def _read_slice(self, slice_: Slice, rows: BadRowFilter, room: float) -> list[pa.RecordBatch]:
         """The rows of a slice, up to the first place that its reader reports after the room is used up."""
@@ -380,8 +395,6 @@ class ReadAhead:
         self._first = False
         self._row_size.note(report)
         self._row_size.note_collected(collected_bytes)
-        if report.counts:
-            self.source.count(report.counts)
 
     @property
     def trouble(self) -> str | None:

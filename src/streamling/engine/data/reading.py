@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report
+from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report, Timed
+from streamling.connector.reports import sum_latencies
 from streamling.engine.protocol.bad_rows import rejection
 from streamling.formats.arrow import cast_batch
 from streamling.spec.pipeline.options import OnError
+from streamling.telemetry.buckets import BucketCounts, one_sample
 from streamling.telemetry.event_time import EventTimeColumn, EventTimes
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class BadRowFilter:
         self._rejected = 0
         self._bad_rows: list[BadRow] = []
         self._counts: Counter[str] = Counter()
+        self._latencies: dict[str, BucketCounts] = {}
         self._event_time = event_time
         self._event_times = EventTimes() if event_time is not None else None
         self.reached: Json = None
@@ -52,7 +55,9 @@ class BadRowFilter:
         """The memory that the rows and the bad rows take."""
 
     def batches(
-        self, items: Iterable[pa.RecordBatch | BadRow | Counted | Reached], enough: Callable[[], bool] | None = None
+        self,
+        items: Iterable[pa.RecordBatch | BadRow | Counted | Timed | Reached],
+        enough: Callable[[], bool] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All batches, or those up to the first place where `enough` returns True."""
         for item in items:
@@ -60,6 +65,8 @@ class BadRowFilter:
                 self._reject(item)
             elif isinstance(item, Counted):
                 self._counts[item.what] += item.count
+            elif isinstance(item, Timed):
+                self._latencies = sum_latencies([self._latencies, {item.metric: one_sample(item.milliseconds)}])
             elif isinstance(item, Reached):
                 self.reached = item.place
                 if enough is not None and enough():
@@ -86,7 +93,15 @@ class BadRowFilter:
     def report(self) -> Report:
         counts = dict(self._counts)
         bad_rows = tuple(self._bad_rows)
-        return Report(self._rows, self._rejected, bad_rows, counts, self._bytes, event_times=self._event_times)
+        return Report(
+            self._rows,
+            self._rejected,
+            bad_rows,
+            counts,
+            self._bytes,
+            event_times=self._event_times,
+            latencies=dict(self._latencies),
+        )
 
 
 def find_bad_rows(reader: Reader, parts: Iterable[Json]) -> Iterator[BadRow]:

@@ -18,11 +18,19 @@ from streamling.telemetry.meters import RowCounts
 class RowAccounts:
     """The row counts of a plan. Holds what does not change between epochs."""
 
-    def __init__(self, plan: Plan, filtered_sources: Collection[str], processed: Collection[str]) -> None:
-        """`filtered_sources`: sources with a filter that Spark computes. `processed`: transforms with a processor."""
+    def __init__(
+        self,
+        plan: Plan,
+        filtered_sources: Collection[str],
+        processed: Collection[str],
+        unfiltered: Collection[str] = (),
+    ) -> None:
+        """`filtered_sources`: sources with a filter that Spark computes. `processed`: transforms with a processor.
+        `unfiltered`: dynamic tables that get the rows of a source before its filter."""
         self._plan = plan
         self._filtered_sources = filtered_sources
         self._processed = processed
+        self._unfiltered = unfiltered
         self._queries = [n for n in plan.nodes if n.query is not None and n not in plan.dynamic_tables]
         self._inputs = {n.id: tuple(plan.node(ref).id for ref in n.inputs) for n in plan.nodes}
 
@@ -82,7 +90,8 @@ class RowAccounts:
                 given = rows.get(node.id, read[node.id])
                 counts[node.id] = self._counts(node, None, read[node.id], given)
             elif node.spec.role is Role.TRANSFORM and any(id_ in rows for id_ in self._inputs[node.id]):
-                received = sum(rows.get(id_, 0) for id_ in self._inputs[node.id])
+                inputs = {**rows, **read} if node.id in self._unfiltered else rows
+                received = sum(inputs.get(id_, 0) for id_ in self._inputs[node.id])
                 usable = received - rejected.get(node.id, 0)
                 counts[node.id] = self._counts(node, received, usable, rows.get(node.id))
         return counts

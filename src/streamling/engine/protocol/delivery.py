@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamling.connector import BadRow, Report, Sink, WaitsForOthers
-from streamling.connector.reports import sum_event_times
+from streamling.connector.reports import sum_event_times, sum_latencies
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.results import EpochTooLarge, Results
@@ -27,6 +27,7 @@ from streamling.log_context import log_fields
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
 from streamling.spec.settings import Settings
+from streamling.telemetry.buckets import BucketCounts
 from streamling.telemetry.event_time import EventTimes
 from streamling.testing.crash import crash_point
 
@@ -56,6 +57,8 @@ class Flushed:
     rejected: int = 0
     """Rows that the sink rejects."""
     event_times: EventTimes | None = None
+    latencies: Mapping[str, BucketCounts] = field(default_factory=dict)
+    """By metric: what its writers have measured."""
 
     @property
     def rows_in(self) -> int:
@@ -240,7 +243,9 @@ class Delivery:
         self._streaks[node.id].add(arrived, outlet.bad_rows)
         skipped = sum(report.skipped for report in reports)
         event_times = sum_event_times(report.event_times for report in reports)
-        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, len(outlet.bad_rows), event_times)
+        latencies = sum_latencies(report.latencies for report in reports)
+        rejected = len(outlet.bad_rows)
+        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, rejected, event_times, latencies)
         outlet.delivered = epoch.id
         results.clock.note_commit(node.id)
         crash_point("after-commit", node.ref)

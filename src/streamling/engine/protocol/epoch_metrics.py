@@ -22,18 +22,42 @@ COORDINATOR = "checkpoint_coordinator"
 _WINDOW_S = 5.0
 
 
+def coordinator_labels(application: str) -> dict[str, str]:
+    return {"id": COORDINATOR, "service_instance_id": application}
+
+
 class EpochMetrics:
     """Records every finalized epoch, once."""
 
-    def __init__(self, plan: Plan, meter: Callable[[str], NodeMeter], metrics: Metrics, application: str) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        meter: Callable[[str], NodeMeter],
+        metrics: Metrics,
+        application: str,
+        backpressure_ms: int = 100,
+    ) -> None:
+        """`backpressure_ms`: the shortest wait that is an event."""
         self._plan = plan
         self._meter = meter
         self._metrics = metrics
-        self._labels = {"id": COORDINATOR, "service_instance_id": application}
+        self._labels = coordinator_labels(application)
         self._streams = [node for node in plan.nodes if node not in plan.dynamic_tables]
         self._sinks_behind = {node.id: _sinks_behind(plan, node) for node in plan.nodes}
         self._last_finalized: float | None = None
         self._rates: dict[str, tuple[Rate, Mapping[str, str]]] = {}
+        self._backpressure_ms = backpressure_ms
+        self._buffers: dict[str, tuple[Callable[[], int], Mapping[str, str]]] = {}
+        """By source: reads the rows that are buffered, and the labels of that gauge."""
+        metrics.gauge("checkpoint_epochs_in_flight", 0, self._labels)
+
+    def watch_buffer(self, source: str, rows: Callable[[], int]) -> None:
+        """`rows`: how many are buffered for a source; read from other threads."""
+        if source in self._buffers:
+            self._metrics.forget("node_inflight_buffered", self._buffers[source][1])
+        labels = self._meter(source).flow_labels
+        self._buffers[source] = (rows, labels)
+        self._metrics.watch("node_inflight_buffered", rows, labels)
 
     def begin(self) -> None:
         """An epoch begins, or begins anew."""
@@ -85,12 +109,16 @@ class EpochMetrics:
 
     def _rate(self, node: PlannedNode, meter: NodeMeter) -> Rate:
         """Known by the labels that the node has now: those of plugins and of phases come late."""
+        counted = 0
         if node.id in self._rates:
             rate, labels = self._rates[node.id]
             if labels == meter.labels:
                 return rate
+            counted = rate.rows
             self._metrics.forget("output_rows_rate", labels)
-        rate = Rate()
+            if node.id in self._buffers:
+                self.watch_buffer(node.id, self._buffers[node.id][0])
+        rate = Rate(counted)
         self._rates[node.id] = (rate, meter.labels)
         self._metrics.watch("output_rows_rate", rate.per_second, meter.labels)
         return rate
@@ -105,9 +133,15 @@ class EpochMetrics:
 
     def _record_waits(self, node: PlannedNode, meter: NodeMeter, times: EpochTimes) -> None:
         meter.wait("starved", times.wait_ms)
-        for reader in self._plan.consumers(node.ref):
-            if node.spec.role is not Role.SINK and reader not in self._plan.dynamic_tables:
-                meter.wait("blocked", self._blocked_ms(reader, times), downstream_id=reader.spec.name)
+        meter.idle_wait(times.wait_ms)
+        if node.spec.role is Role.SINK:
+            return
+        readers = [reader for reader in self._plan.consumers(node.ref) if reader not in self._plan.dynamic_tables]
+        blocked = {reader.spec.name: self._blocked_ms(reader, times) for reader in readers}
+        for name, milliseconds in blocked.items():
+            meter.wait("blocked", milliseconds, downstream_id=name)
+        if blocked:
+            meter.backpressure_wait(max(blocked.values()), self._backpressure_ms)
 
     def _blocked_ms(self, reader: PlannedNode, times: EpochTimes) -> float:
         """How long rows have waited for a reader: for the slowest sink behind it, and for its own computation."""
@@ -124,9 +158,15 @@ class EpochMetrics:
 class Rate:
     """Rows per second over the last window; 0 after a window without rows."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, counted: int = 0, now: Callable[[], float] = time.monotonic) -> None:
+        """`counted`: the rows until now."""
         self._now = now
-        self._points = deque([(now(), 0)])
+        self._points = deque([(now(), counted)])
+
+    @property
+    def rows(self) -> int:
+        """The rows that were added last."""
+        return self._points[-1][1]
 
     def add(self, rows: int) -> None:
         """`rows` since the start."""

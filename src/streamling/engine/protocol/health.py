@@ -65,6 +65,12 @@ class Health:
         wait = self.longest_wait()
         return wait if wait is not None and wait.seconds >= self._deadline_s else None
 
+    @property
+    def ready(self) -> bool:
+        """Whether the pipeline runs and makes progress."""
+        running = self._progress.phase is Phase.RUNNING and self._progress.failure is None
+        return running and self.stall() is None
+
     def look_at_tasks(self) -> None:
         """Let tasks of Spark that have ended count as an advance. Call it from time to time while something waits."""
         self._progress.activity.look_at_tasks()

@@ -132,6 +132,10 @@ class Progress:
         counts = (meter.rows_in, meter.rows_out, meter.rejected)
         return NodeProgress(node.spec.name, node.spec.role, node.spec.type, *counts, extent, trouble)
 
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
     def epochs(self) -> tuple[EpochTimes, ...]:
         """The latest finalized epochs, at most 100, the newest last."""
         with self._lock:

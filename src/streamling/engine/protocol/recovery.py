@@ -13,13 +13,14 @@ from functools import partial
 from operator import methodcaller
 
 from streamling.connector import Applied, Epoch, Guarantee, Json, Sink, Slice
+from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.state.store import ask_state
-from streamling.engine.protocol.steps import Bounds, EpochSteps, bounds
+from streamling.engine.protocol.steps import Bounds, EpochSteps, Recount, bounds
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.replay import LETTERS_PREFIX
 
@@ -115,7 +116,7 @@ class Recovery:
 
     def _replay(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under a new id."""
-        new_id = self._context.new_epoch_id()
+        former_id, new_id = pending.epoch.id, self._context.new_epoch_id()
         pending = ask_state(lambda: self._context.journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
@@ -124,16 +125,27 @@ class Recovery:
             log.warning(
                 "the pipeline has changed since epoch %d; its rows are computed with the current pipeline", epoch.number
             )
+        self._steps.replay(
+            pending, partial(self._read_again, epoch), outlets, self._recount(pending, former_id, outlets)
+        )
+
+    def _read_again(self, epoch: Epoch) -> dict[str, Intake]:
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._context.sources}
-        # Needed even if every sink has the epoch: its bad rows, or the values that it adds to dynamic tables, may not
-        # have been stored yet.
-        needed = bool(outlets) or self._steps.keeps_letters or self._steps.fills_tables
-        intakes = {
+        return {
             source.node: source.replay(source_slices, epoch.chunk_rows.get(source.node))
             for source, source_slices in slices.items()
-            if source_slices and needed
+            if source_slices
         }
-        self._steps.replay(pending, intakes, outlets)
+
+    def _recount(self, pending: Pending, former_id: str, outlets: Sequence[Outlet]) -> Recount:
+        """The other sinks, which have the epoch: the process that delivered it to them has not counted it, because it
+        has not finalized it. Rows of another plan are not those that they have."""
+        others = [outlet for outlet in self._context.outlets if outlet not in outlets]
+        for outlet in others:
+            if outlet.delivered != former_id:
+                outlet.flushed = None  # of an epoch that another process has finalized
+        same_plan = pending.plan == self._context.fingerprint
+        return Recount([o for o in others if same_plan and self._steps.can_recount(o, outlets)], former_id)
 
     def handle_takeover(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process owns the slices now: drop the epoch, wait for that process, resume from stored positions."""

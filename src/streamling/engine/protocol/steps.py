@@ -6,10 +6,10 @@ import gc
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from streamling.connector import Epoch, Sink, Slice, Source, Transform
+from streamling.connector import Epoch, Report, Sink, Slice, Source, Transform
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
@@ -26,6 +26,7 @@ from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
 from streamling.letters.letter import RejectStage
 from streamling.log_context import log_fields
+from streamling.plan.planned_node import PlannedNode
 from streamling.telemetry.event_time import EventTimes
 from streamling.telemetry.meters import RowCounts
 from streamling.testing.crash import crash_point
@@ -48,17 +49,32 @@ def bounds(epoch: Epoch) -> Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Recount:
+    """The sinks that have a recorded epoch already, and whose rows are computed again to be counted."""
+
+    outlets: Sequence[Outlet]
+    former_id: str
+    """The id of the epoch before this replay. A sink that has it from this process has counted its own rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Delivered:
-    """The rows that were read for an epoch that every sink has, and the counts of sources and transforms."""
+    """The rows that were read for an epoch that every sink has, and the counts and reports of sources and transforms.
+    `recounted`: by sink, what an earlier process has delivered and not counted."""
 
     rows: int = 0
     counts: Mapping[str, RowCounts] = field(default_factory=dict)
     event_times: Mapping[str, EventTimes] = field(default_factory=dict)
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    phases: Mapping[str, Mapping[str, Report]] = field(default_factory=dict)
+    """By source: the reports of its phases, if it has any."""
+    recounted: Mapping[str, Flushed] = field(default_factory=dict)
 
 
-def sink_counts(flushed: Flushed, given: int | None) -> RowCounts:
-    """The counts of a sink; `given` are the rows of its input. A sink that had the epoch already accepts no row."""
-    missing = given - flushed.rows_in if given is not None and flushed.arrived else 0
+def sink_counts(flushed: Flushed, given: int | None, *, replayed: bool = False) -> RowCounts:
+    """The counts of a sink; `given` are the rows of its input. One that had a replayed epoch already may accept no
+    row."""
+    missing = given - flushed.rows_in if given is not None and (flushed.arrived or not replayed) else 0
     filtered = max(flushed.arrived - flushed.written, 0)
     return RowCounts(flushed.rows_in, flushed.written, filtered=filtered, unaccounted=missing)
 
@@ -93,15 +109,9 @@ class EpochSteps:
         self.epochs = 0
         self.rows = 0
 
-    @property
-    def keeps_letters(self) -> bool:
-        """Whether bad rows are stored, so that a replay has to find them again."""
-        return self._bad_rows.keeps_letters
-
-    @property
-    def fills_tables(self) -> bool:
-        """Whether a replay has to add values to dynamic tables, even if every sink has the epoch."""
-        return self._dataflow.fills_after
+    def can_recount(self, outlet: Outlet, wanted: Sequence[Outlet]) -> bool:
+        """Whether the rows of a sink that has a recorded epoch can be computed again, besides those of the others."""
+        return self._dataflow.can_recount(outlet.node, [other.node for other in wanted])
 
     def run(self, epoch: Epoch, intakes: Mapping[str, Intake], max_bytes: int | None, *, waited_s: float = 0.0) -> None:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process. `waited_s`: how
@@ -114,12 +124,37 @@ class EpochSteps:
             delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
             self._finish(record, delivered, watch)
 
-    def replay(self, record: Pending, intakes: Mapping[str, Intake], outlets: Sequence[Outlet]) -> None:
-        """Steps 3 to 6 of a recorded epoch, for the sinks that lack it. Without intakes: steps 5 and 6."""
-        watch = self._begin(intakes, 0.0, replayed=True)
+    def replay(
+        self, record: Pending, read: Callable[[], Mapping[str, Intake]], outlets: Sequence[Outlet], recount: Recount
+    ) -> None:
+        """Steps 3 to 6 of a recorded epoch, for the sinks that lack it; `read` reads its rows again. If all sinks have
+        it, and nothing else lacks its rows, they are only counted: whatever fails then, the epoch is finalized."""
+        # Its bad rows, or the values that it adds to dynamic tables, may not have been stored yet.
+        lacking = bool(outlets) or self._bad_rows.keeps_letters or self._dataflow.fills_after
         with log_fields(epoch=record.epoch.number):
-            delivered = self._deliver(record.epoch, intakes, outlets, None, watch) if intakes else _Delivered()
+            if not lacking:
+                watch, delivered = self._count_again(record.epoch, read, recount)
+            else:
+                intakes = read()
+                watch = self._begin(intakes, 0.0, replayed=True)
+                empty = not intakes  # of a source that is gone
+                delivered = (
+                    _Delivered() if empty else self._deliver(record.epoch, intakes, outlets, None, watch, recount)
+                )
             self._finish(record, delivered, watch)
+
+    def _count_again(
+        self, epoch: Epoch, read: Callable[[], Mapping[str, Intake]], recount: Recount
+    ) -> tuple[EpochWatch, _Delivered]:
+        watch: EpochWatch | None = None
+        try:
+            intakes = read() if recount.outlets else {}
+            watch = self._begin(intakes, 0.0, replayed=True)
+            return watch, self._deliver(epoch, intakes, (), None, watch, recount) if intakes else _Delivered()
+        except Exception as error:
+            log.warning("the rows of epoch %d, which every sink has, are not counted: %s", epoch.number, error)
+            self._bad_rows.begin()
+            return watch or self._begin({}, 0.0, replayed=True), _Delivered()
 
     def _begin(self, intakes: Mapping[str, Intake], waited_s: float, *, replayed: bool = False) -> EpochWatch:
         if self._metrics is not None:
@@ -134,15 +169,18 @@ class EpochSteps:
         outlets: Sequence[Outlet],
         max_bytes: int | None,
         watch: EpochWatch,
+        recount: Recount | None = None,
     ) -> _Delivered:
         """Raises EpochTooLarge if this process has to hold more than `max_bytes`."""
         self._bad_rows.begin()
-        wanted, clock = [outlet.node for outlet in outlets], watch.clock
+        recounted = recount.outlets if recount is not None else ()
+        wanted, clock = [outlet.node for outlet in (*outlets, *recounted)], watch.clock
         began_s = clock.seconds
         results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes, clock=clock)  # 3
         watch.computed_s = clock.seconds - began_s
         try:
-            self._flush(results, outlets)  # 4
+            self._flush(results, outlets, wanted)  # 4
+            again = self._recount(results, recount) if recount is not None else {}
             watch.flushed_s = clock.seconds
             rejects = self._dataflow.rejects(results, intakes)
             arrived = {outlet.node.id: outlet.flushed.rows_in for outlet in outlets if outlet.flushed is not None}
@@ -161,15 +199,28 @@ class EpochSteps:
         for source in self._context.sources:
             if source.node in intakes:
                 source.note_delivery(rejects[source.node].report, collected_bytes / max(rows, 1))
-        self._dataflow.count(rejects)
         for node, one in rejects.items():
             clock.add_computed(node, one.report.compute_ms / 1000)
-        return _Delivered(rows, counts, event_times)
+        reports = {node: one.report for node, one in rejects.items()}
+        phases = {node: intake.phases for node, intake in intakes.items()}
+        return _Delivered(rows, counts, event_times, reports, phases, again)
 
-    def _flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
+    def _recount(self, results: Results, recount: Recount) -> dict[str, Flushed]:
+        """By sink: what it has of this epoch, unless this process has counted it."""
+        counted: dict[str, Flushed] = {}
+        for outlet in recount.outlets:
+            report = self._dataflow.recount(outlet.node, results)
+            if outlet.delivered != recount.former_id:
+                written = report.detail if isinstance(report.detail, int) else report.rows
+                counted[outlet.node.id] = Flushed(
+                    results.epoch.rows, report.rows, written, event_times=report.event_times
+                )
+        return counted
+
+    def _flush(self, results: Results, outlets: Sequence[Outlet], wanted: Sequence[PlannedNode]) -> None:
         """Rows that a query cannot compute may become known here: then the sinks that lack the epoch get it without
         them, if `on_error` of the query allows it."""
-        epoch, wanted = results.epoch, [outlet.node for outlet in outlets]
+        epoch = results.epoch
         while True:
             try:
                 self._delivery.flush(results, [outlet for outlet in outlets if outlet.delivered != epoch.id])
@@ -200,8 +251,10 @@ class EpochSteps:
         crash_point("before-finalize")
         with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend"):
             ask_state(lambda: self._context.journal.finalize(record))  # 5
+        for source in self._context.sources:
+            self._set_phase(source, epoch)
         self._bad_rows.finalized()
-        self._count_rows(epoch, delivered)
+        self._count_rows(epoch, delivered, replayed=watch.replayed)
         crash_point("after-finalize")
         crash_point("before-group-commit")
         if self._context.acknowledges:
@@ -226,17 +279,28 @@ class EpochSteps:
         except Exception as error:  # the epoch is delivered and recorded, whatever the source does
             log.warning("source %s could not commit the delivered positions on its side: %s", source.node, error)
 
-    def _count_rows(self, epoch: Epoch, delivered: _Delivered) -> None:
+    def _count_rows(self, epoch: Epoch, delivered: _Delivered, *, replayed: bool) -> None:
         """Count the rows of a finalized epoch, at all nodes."""
         counts, event_times = dict(delivered.counts), dict(delivered.event_times)
+        self._dataflow.count(delivered.reports)
+        latencies = {node: report.latencies for node, report in delivered.reports.items()}
         for source in self._context.sources:
-            slices = [s for s in epoch.slices if s.node == source.node]
-            self._progress.meter(source.node).set_phase(source.source.phase(slices) if slices else None)
+            phases = delivered.phases.get(source.node, {})
+            if len(phases) > 1:
+                counts[source.node] = self._count_earlier_phases(source.node, phases, counts[source.node])
+                self._set_phase(source, epoch)
+                *_, last = phases.values()
+                latencies[source.node] = last.latencies
+                if last.event_times is not None:
+                    event_times[source.node] = last.event_times
         for outlet in self._context.outlets:
-            flushed, input_ = outlet.finalized(), delivered.counts.get(outlet.node.inputs[0])
+            flushed = outlet.finalized() or delivered.recounted.get(outlet.node.id)
+            input_ = delivered.counts.get(outlet.node.inputs[0])
             if flushed is None:
                 continue
-            counts[outlet.node.id] = sink_counts(flushed, input_.rows_out if input_ is not None else None)
+            given = input_.rows_out if input_ is not None else None
+            counts[outlet.node.id] = sink_counts(flushed, given, replayed=replayed)
+            latencies[outlet.node.id] = flushed.latencies
             if flushed.event_times is not None:
                 event_times[outlet.node.id] = flushed.event_times
             if flushed.skipped:
@@ -244,12 +308,31 @@ class EpochSteps:
                 meter.reject("rows_skipped", flushed.skipped, stage=RejectStage.WRITE.value, reason=REFUSED)
         for node, times in event_times.items():
             self._progress.meter(node).note_event_times(times)
+        for node, samples in latencies.items():
+            self._progress.meter(node).merge(samples)
         for node, rows in counts.items():
             self._progress.meter(node).count(rows)
             if rows.unaccounted:
                 log.error(
                     "a bug in streamling: rows of '%s' in epoch %d are not accounted for: %s", node, epoch.number, rows
                 )
+
+    def _set_phase(self, source: ReadAhead, epoch: Epoch) -> None:
+        """Of several phases of an epoch, the last one."""
+        phases = [source.source.phase(s) for s in epoch.slices if s.node == source.node]
+        self._progress.meter(source.node).set_phase(next((phase for phase in reversed(phases) if phase), None))
+
+    def _count_earlier_phases(self, node: str, phases: Mapping[str, Report], rows: RowCounts) -> RowCounts:
+        """Count the rows of all phases but the last. What their readers give is not filtered: returns the rest."""
+        meter = self._progress.meter(node)
+        for phase, report in list(phases.items())[:-1]:
+            meter.set_phase(phase)
+            meter.count(RowCounts(None, report.rows))
+            meter.merge(report.latencies)
+            if report.event_times is not None:
+                meter.note_event_times(report.event_times)
+            rows = replace(rows, rows_out=max((rows.rows_out or 0) - report.rows, 0))
+        return rows
 
     def _count_epoch(self, epoch: Epoch, times: EpochTimes) -> None:
         rows = times.rows

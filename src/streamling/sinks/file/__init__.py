@@ -249,23 +249,23 @@ class FileSink(Sink):
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
         moves = tuple(Move(str(r.detail[0]), str(r.detail[1])) for r in reports if isinstance(r.detail, list))
         with disk_errors(self._node):
-            fresh = self._log_commit(epoch, moves)
+            self._log_commit(epoch, moves)
             # Files of other processes too: one that logged an epoch may have died before it moved its files.
             self._move_files(self._directory.log.entries())
             self._directory.log.prune()
         self._directory.staging.remove(epoch.id)
-        return sum(report.rows for report in reports) if fresh else 0
+        return sum(report.rows for report in reports)
 
-    def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> bool:
-        """Append the epoch's entry; False if another epoch has already committed these slices."""
+    def _log_commit(self, epoch: Epoch, moves: tuple[Move, ...]) -> None:
+        """Append the epoch's entry, unless another epoch has already committed these slices."""
         while True:
             entries = self._directory.log.entries()
             if any(entry.epoch == epoch.id for entry in entries):
-                return True  # ours, from a commit that failed after this point
+                return  # ours, from a commit that failed after this point
             head = entries[-1] if entries else NO_ENTRY
             applied = compare_positions(head.positions, epoch.slices)
             if applied is Applied.YES:
-                return False
+                return
             if head.excludes(epoch):
                 raise _fenced(self._node.name)
             self._check_staged(moves)
@@ -273,7 +273,7 @@ class FileSink(Sink):
             abandoned = {id_: keys for id_, keys in head.abandoned.items() if ends.keys().isdisjoint(keys)}
             entry = CommitEntry(head.number + 1, epoch.id, head.epoch, {**head.positions, **ends}, moves, abandoned)
             if self._directory.log.append(entry):
-                return True
+                return
 
     def _check_staged(self, moves: Iterable[Move]) -> None:
         """Raise TransientError unless all files are there: once they are in the log, a missing file counts as moved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from streamling.formats.json import json_row
 from streamling.formats.json_encoding import encode_json, key_texts
 from streamling.formats.last_rows import last_rows
 from streamling.plan.types import OPERATION_COLUMN, Schema
+from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     Indexes = np.ndarray[Any, Any]
@@ -70,13 +71,22 @@ class MessageMaker:
         """The numbers of the rows to be written, in order."""
         return last_rows(rows, self.key, self.batch_rows, excluded)
 
-    def chunks(self, rows: pa.Table, indexes: Indexes) -> Iterator[Messages | BadRow]:
-        """The messages of these rows, chunk by chunk, and the rows that cannot be messages."""
+    def chunks(
+        self, rows: pa.Table, indexes: Indexes, note: Callable[[float], object] | None = None
+    ) -> Iterator[Messages | BadRow]:
+        """The messages of these rows, chunk by chunk, and the rows that cannot be messages. `note` gets the
+        milliseconds in which each chunk was encoded."""
         everything = len(indexes) == rows.num_rows
         for start in range(0, len(indexes), _CHUNK_ROWS):
             chosen = indexes[start : start + _CHUNK_ROWS]
             table = rows.slice(start, _CHUNK_ROWS) if everything else rows.take(chosen)
-            yield from self._encode(table.combine_chunks().to_batches()[0], chosen)
+            encoded = self._encode(table.combine_chunks().to_batches()[0], chosen)
+            if note is None:
+                yield from encoded
+            else:
+                stopwatch = Stopwatch()
+                yield from stopwatch.output(encoded)
+                note(stopwatch.milliseconds)
 
     def _encode(self, batch: pa.RecordBatch, indexes: Indexes) -> Iterator[Messages | BadRow]:
         codes = pc.index_in(pc.utf8_lower(batch.column(OPERATION_COLUMN)), _OPERATIONS)

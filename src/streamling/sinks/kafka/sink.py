@@ -20,17 +20,20 @@ from streamling.connector import (
     Epoch,
     Guarantee,
     Report,
+    Runtime,
     Sink,
     SinkCapabilities,
     SinkContext,
     Slice,
     Task,
 )
+from streamling.connector.reports import sum_latencies
 from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
 from streamling.sinks.kafka.ledger import Ledger
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.blocks import KafkaConnection
+from streamling.telemetry.buckets import BucketCounts, one_sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from streamling.sinks.kafka.messages import MessageMaker
 
 log = logging.getLogger(__name__)
+ENCODE_LATENCY = "kafka_producer.msg_encode_latency"
 # Of a topic that is created: messages stay, and of a key the last one.
 _NEW_TOPIC = {"retention.ms": "-1", "cleanup.policy": "compact"}
 # Of the largest batch of a topic: what the batch itself takes.
@@ -77,6 +81,12 @@ class KafkaSink(Sink):
         self._opened: _OpenTopic | None = None
         self._open_epoch: str | None = None
         self._last_write: tuple[str, Report] | None = None
+        self._measures = False
+        self._latencies: dict[str, BucketCounts] = {}
+        """Of the messages that were encoded last, if they are measured."""
+
+    def attach(self, runtime: Runtime) -> None:
+        self._measures = runtime.metrics.allows(ENCODE_LATENCY)
 
     # Before the first epoch
 
@@ -176,20 +186,31 @@ class KafkaSink(Sink):
         held = [batch for batch in batches if batch.num_rows]
         rows = pa.Table.from_batches(held) if held else None
         arrived = rows.num_rows if rows is not None else 0
+        self._latencies = {}
         try:
             if self._topic.ledger is not None:
                 applied = self._begin(epoch)
                 if applied is Applied.YES:
                     if self._last_write is not None and self._last_write[0] == epoch.id:
                         return self._last_write[1]  # the answer to our commit was lost
-                    return Report(arrived, detail=0)
+                    return Report(arrived, detail=self._count(rows))
             bad, written = self._send(rows) if rows is not None else ((), 0)
         except LostTransaction:
             self._end_session()
             raise
-        report = Report(arrived - len(bad), len(bad), bad, detail=written)
+        report = Report(arrived - len(bad), len(bad), bad, detail=written, latencies=self._latencies)
         self._last_write = (epoch.id, report)
         return report
+
+    def recount(self, batches: Iterable[pa.RecordBatch]) -> int:
+        import pyarrow as pa
+
+        held = [batch for batch in batches if batch.num_rows]
+        return self._count(pa.Table.from_batches(held)) if held else 0
+
+    def _count(self, rows: pa.Table | None) -> int:
+        """How many messages become of these rows."""
+        return len(self._topic.messages.select(rows)) if rows is not None else 0
 
     def _begin(self, epoch: Epoch) -> Applied:
         applied = self._ledger.claim(epoch)
@@ -271,7 +292,8 @@ class KafkaSink(Sink):
         messages, found, sent = self._topic.messages, list[BadRow](), 0
         selected = messages.select(rows, [row.index for row in bad if row.index is not None])
         pending: list[Messages] = []
-        for item in messages.chunks(rows, selected):
+        self._latencies = {}
+        for item in messages.chunks(rows, selected, self._note_encoding if self._measures else None):
             if isinstance(item, BadRow):
                 found.append(item)
                 if self._node.options.on_error is OnError.FAIL:  # one is enough to end the run
@@ -286,6 +308,9 @@ class KafkaSink(Sink):
                 producer.send(item.values, item.keys, item.headers)
                 sent += len(item)
         return sent, found
+
+    def _note_encoding(self, milliseconds: float) -> None:
+        self._latencies = sum_latencies([self._latencies, {ENCODE_LATENCY: one_sample(milliseconds)}])
 
     @property
     def _producer(self) -> TopicProducer:

@@ -183,6 +183,9 @@ class PostgresSink(TransactionSink):
                 raise
         return bad, len(selected) - len(bad)
 
+    def _count(self, rows: pa.Table) -> int:
+        return len(self._select(rows))
+
     def _select(self, rows: pa.Table) -> EffectiveRows:
         options = self._options
         folded = self._table.statements.fold_keys(self._session, rows)

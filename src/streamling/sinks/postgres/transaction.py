@@ -93,6 +93,10 @@ class TransactionSink(Sink):
         written."""
 
     @abstractmethod
+    def _count(self, rows: pa.Table) -> int:
+        """How many of these rows count as written, if the server rejects none. In an open transaction."""
+
+    @abstractmethod
     def _epoch_committed(self) -> None: ...
 
     # After a crash
@@ -138,7 +142,7 @@ class TransactionSink(Sink):
         if applied is Applied.YES:
             if self._last_write is not None and self._last_write[0] == epoch.id:  # the answer to our commit was lost
                 return self._last_write[1]
-            return Report(arrived, detail=0)
+            return Report(arrived, detail=self._counted(usable))
         if applied is not Applied.NO:
             message = f"{self._described}: another process has taken over these rows"
             raise Fenced(STATE_MOVED, message, node=self._node.name)
@@ -148,6 +152,19 @@ class TransactionSink(Sink):
         report = Report(arrived - len(rejected), len(rejected), rejected, detail=count)
         self._last_write = (epoch.id, report)
         return report
+
+    def recount(self, batches: Iterable[pa.RecordBatch]) -> int:
+        import pyarrow as pa
+
+        held = list(batches)
+        if not held:
+            return 0
+        usable = self._usable(pa.Table.from_batches(held).combine_chunks())
+        with self._session.transaction():
+            return self._counted(usable)
+
+    def _counted(self, usable: UsableRows | None) -> int:
+        return self._count(usable.rows) if usable is not None and usable.rows.num_rows else 0
 
     def _write_rows(self, epoch: Epoch, usable: UsableRows) -> tuple[tuple[BadRow, ...], int]:
         bad, count = self._apply(epoch, usable.rows) if usable.rows.num_rows else ((), 0)

@@ -123,6 +123,11 @@ class PostgresAggregateOptions(PostgresWriting, Deduplicating, SingleStream, Sin
         return table
 
     @property
+    def table(self) -> str:
+        """For the labels of metrics."""
+        return self.agg_table
+
+    @property
     def names(self) -> Names:
         def table(name: str) -> PostgresTable:
             return PostgresTable(self.schema_, name)

@@ -15,6 +15,7 @@ from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.sinks.postgres.columns import table_column
 from streamling.sinks.postgres.ledger import Ledger
 from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
+from streamling.sinks.postgres.rounds import EffectiveRows
 from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.tables import TableVersion, lock_version, parent_tables, read_version
 from streamling.sinks.postgres.transaction import TransactionSink, UsableRows
@@ -134,16 +135,22 @@ class PostgresAggregateSink(TransactionSink):
         with self._session.about(f"table {self._options.names.landing}"):
             self._lock_tables()
             statements = replace(self._opened.statements, epoch=epoch.number)
-            selected = counted_rows(
-                statements.fold_keys(self._session, rows),
-                self._opened.tables.key,
-                self._options.batch_rows,
-                deduplicate=self._options.options.deduplicate,
-                retract=self._retract,
-            )
+            selected = self._select(rows)
             bad = RowSearch(self._node, self._session, statements, final=self._final).write(rows, selected)
         self._landed_rows += len(selected)
         return bad, len(selected) - len(bad)
+
+    def _count(self, rows: pa.Table) -> int:
+        return len(self._select(rows))
+
+    def _select(self, rows: pa.Table) -> EffectiveRows:
+        return counted_rows(
+            self._opened.statements.fold_keys(self._session, rows),
+            self._opened.tables.key,
+            self._options.batch_rows,
+            deduplicate=self._options.options.deduplicate,
+            retract=self._retract,
+        )
 
     def _lock_tables(self) -> None:
         """Wait for other writers, set the first savepoint, and keep the tables and the trigger from being changed. If

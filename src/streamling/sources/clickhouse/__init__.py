@@ -46,6 +46,11 @@ class ClickHouseSourceOptions(ReadsTable, Keyed, SourceOptions):
     identity_labels = ("table",)
 
     @property
+    def table(self) -> str:
+        """For the labels of metrics."""
+        return self.table_name
+
+    @property
     def carries_changes(self) -> bool:
         return False
 

@@ -85,6 +85,17 @@ class HybridOptions(Keyed, SourceOptions):
         return table
 
     @property
+    def table(self) -> str | None:
+        """The first table, for the labels of metrics."""
+        tables = (phase.table_name for phase in self.bounded_sources if isinstance(phase, BoundedTable))
+        return next(tables, None)
+
+    @property
+    def topic(self) -> str | None:
+        """For the labels of metrics."""
+        return self.unbounded_source.topic if isinstance(self.unbounded_source, UnboundedTopic) else None
+
+    @property
     def _filter(self) -> str | None:
         return self.unbounded_source.filter if isinstance(self.unbounded_source, UnboundedTopic) else None
 
@@ -140,7 +151,7 @@ def _unbounded(node: NodeSpec, options: HybridOptions, number: int, settings: Se
         files = _files(node, unbounded.path, unbounded.format, poll_s, node.ref, frozenset(unbounded.schema_ or ()))
         return Phase(number, files, f"{node.ref}:watermark")
     inner = replace(node, options=_topic_options(options, unbounded), tree=_subtree(node))
-    labels = {**node_labels(inner), "id": f"{node.name}_unbounded"}
+    labels = {**node_labels(node), "id": f"{node.name}_unbounded"}
     return Phase(number, kafka.make_source(inner, settings, labels), f"{node.ref}:{unbounded.topic}:")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Counted, Json, Locator, Reached, Reader
+from streamling.connector import BadRow, Counted, Json, Locator, Reached, Reader, Timed
 from streamling.errors import JOB_MODE, UserError
 from streamling.sources.hybrid.phases import unwrap_part
 
@@ -21,7 +21,7 @@ class HybridReader:
     name: str
     readers: tuple[Reader, ...]
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Timed | Reached]:
         number, inner = unwrap_part(part)
         if number >= len(self.readers):
             message = "an interrupted epoch has rows of the unbounded phase, which job mode does not read"

@@ -305,11 +305,11 @@ class HybridSource(Source):
                 self._positions = {**self._positions, self._key: slice_.end}
                 self._enter_unbounded(self._is_in_unbounded(self._positions))
 
-    def phase(self, slices: Sequence[Slice]) -> str | None:
-        phases = [phase for phase, _ in self._by_phase(slices) if phase is not None]
-        if not phases:
+    def phase(self, slice_: Slice) -> str | None:
+        phase = self._phase_of(slice_.key)
+        if phase is None:
             return None
-        return f"bounded_{phases[0].number}" if phases[0] in self._bounded else "unbounded"
+        return f"bounded_{phase.number}" if phase in self._bounded else "unbounded"
 
     # The rest of the contract
 

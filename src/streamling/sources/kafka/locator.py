@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamling.connector import BadRow, Counted, Json, Reached
+from streamling.connector import BadRow, Counted, Json, Reached, Timed
 from streamling.plan.types import INT32, INT64, Field, Schema
 from streamling.sources.kafka.reader import KafkaReader
 
@@ -26,7 +26,7 @@ class KafkaLocator:
         partition_name, offset_name, _ = METADATA_NAMES
         reader = self._reader_of_offsets
         for item in reader.read(part):
-            if not isinstance(item, BadRow | Counted | Reached):
+            if not isinstance(item, BadRow | Counted | Timed | Reached):
                 partitions, offsets = (item.column(name).to_pylist() for name in (partition_name, offset_name))
                 for partition, offset in zip(partitions, offsets, strict=True):
                     yield {"topic": reader.topic, "partition": partition, "offset": offset}
@@ -61,4 +61,4 @@ class KafkaLocator:
         partition_name, offset_name, _ = METADATA_NAMES
         columns = self.reader.columns
         missing = [f for f in (Field(partition_name, INT32), Field(offset_name, INT64)) if f.name not in columns]
-        return replace(self.reader, columns=Schema((*columns, *missing)), metadata=True)
+        return replace(self.reader, columns=Schema((*columns, *missing)), metadata=True, measures=False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamling.clients.kafka import kafka_failure
-from streamling.connector import BadRow, Counted, Json, Reached
+from streamling.connector import BadRow, Counted, Json, Reached, Timed
 from streamling.errors import OFFSETS_GONE, SOURCE_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.plan.types import Schema
 from streamling.sources.kafka.consumers import POOL, Cursor, OwnConsumer, open_consumer
@@ -28,6 +28,7 @@ from streamling.sources.kafka.payload import Payload
 from streamling.sources.kafka.row_kinds import with_kinds
 from streamling.sources.kafka.topic_identity import TopicIdentity
 from streamling.spec.settings.blocks import KafkaConnection
+from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+DECODE_LATENCY = "kafka_consumer.msg_decode_latency"
 # Decoded at once: few enough to fit into the caches of a core, enough to keep the cost per message low.
 _CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
@@ -65,11 +67,18 @@ class KafkaReader:
     skips_gone: bool = False
     source_id: str = ""
     """Whose feeds have the messages, in the driver."""
+    measures: bool = False
+    """Whether the time to decode a batch of messages is measured."""
 
-    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Reached]:
+    def read(self, part: Json) -> Iterator[pa.RecordBatch | BadRow | Counted | Timed | Reached]:
         try:
             for _, rows, place in self.decoded(part):
-                yield from with_kinds(rows)
+                if self.measures:
+                    stopwatch = Stopwatch()
+                    yield from with_kinds(stopwatch.output(rows))
+                    yield Timed(DECODE_LATENCY, stopwatch.milliseconds)
+                else:
+                    yield from with_kinds(rows)
                 yield Reached(place)
         except StreamlingError as error:
             error.node = error.node or self.node

@@ -31,7 +31,7 @@ from streamling.sources.kafka.locator import METADATA_NAMES, KafkaLocator
 from streamling.sources.kafka.part import KafkaPart
 from streamling.sources.kafka.payload import Payload
 from streamling.sources.kafka.position import Position, is_newer
-from streamling.sources.kafka.reader import KafkaReader, topic_replaced
+from streamling.sources.kafka.reader import DECODE_LATENCY, KafkaReader, topic_replaced
 from streamling.sources.kafka.recorded_parts import replay_part
 from streamling.sources.kafka.starts import Starts
 from streamling.sources.kafka.topic_identity import TopicIdentity
@@ -72,6 +72,7 @@ class KafkaSource(Source):
         self._source_id = uuid.uuid4().hex
         self._starts = Starts(reading)
         self._metrics = Metrics()
+        self._measures = False
         self._labels = control.labels
         self._partitions: frozenset[int] = frozenset()
         self._has_offered_rows = False
@@ -122,6 +123,7 @@ class KafkaSource(Source):
 
     def attach(self, runtime: Runtime) -> None:
         self._metrics = runtime.metrics
+        self._measures = runtime.metrics.allows(DECODE_LATENCY)
         self._starts.state = runtime.state
         self._control.application = runtime.application
         self._control.generation = runtime.generation
@@ -404,6 +406,7 @@ class KafkaSource(Source):
             self._row_key,
             skips_gone=reading.on_missing != "fail",
             source_id=self._source_id,
+            measures=self._measures,
         )
 
     def decoder(self) -> KafkaDecoder:

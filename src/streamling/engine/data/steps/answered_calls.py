@@ -48,13 +48,9 @@ class AnsweredCalls:
     def _computed_rows(self, results: Results) -> pa.Table:
         frame = run_query(results.session, self._level.text, self._parameters, results.epoch)
         schema = self._level.argument_schema
-        count = results.row_counts.get(self._node.id)
-        table = make_table(schema, list(NodeRows(results, self._node, schema=schema, frame=frame).batches()))
         # These are not the rows of the node.
-        results.row_counts.pop(self._node.id)
-        if count is not None:
-            results.row_counts[self._node.id] = count
-        return table
+        rows = NodeRows(results, self._node, schema=schema, frame=frame, counted=False)
+        return make_table(schema, list(rows.batches()))
 
     def _answers(self, tables: EpochTables, rows: pa.Table, input_: QueryInput | None) -> dict[TableCall, pa.Array]:
         asked = [_Asked(call, self._table(tables, call, rows), self._values(call, rows)) for call in self._level.calls]

@@ -12,12 +12,13 @@ from streamling.engine.data.reading import MAX_BAD_ROWS, BadRowFilter
 from streamling.engine.data.report_book import ReportBook, given_to
 from streamling.engine.data.results import EpochTooLarge, NodeRows, Results
 from streamling.engine.data.spark_rows import make_table
-from streamling.engine.data.steps.stages import RowCounter, Stages, Stopwatch
+from streamling.engine.data.steps.stages import RowCounter, Stages
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.event_time import EventTimeColumn, event_time_of
+from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

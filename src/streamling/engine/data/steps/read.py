@@ -17,12 +17,13 @@ from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_rows import make_frame, make_table
 from streamling.engine.data.steps.left_out import remaining_frame
 from streamling.engine.data.steps.query_input import run_query
-from streamling.engine.data.steps.stages import Stages, Stopwatch
+from streamling.engine.data.steps.stages import Stages
 from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.event_time import EventTimeColumn, event_time_of
+from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ class ReadStep:
         if select is None or select.condition is None:
             return results.rows(self.node.id)
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)), filtered=False)
-        return NodeRows(results, self.node, schema=self._selected, frame=frame)
+        return NodeRows(results, self.node, schema=self._selected, frame=frame, counted=False)
 
     @property
     def _selected(self) -> Schema:
@@ -106,7 +107,7 @@ class ReadStep:
         columns = self._source.columns
         if intake is not None and intake.large:
             stages = self._stages(results, intake.parts)
-            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.filters)
+            return NodeRows(results, self.node, schema=columns, stages=stages, shared=shared, counted=not self.selects)
         batches = (intake.batches or ()) if intake is not None else ()
         table, chunk_rows = make_table(columns, batches), intake.chunk_rows if intake is not None else 0
         return NodeRows(
@@ -116,7 +117,7 @@ class ReadStep:
             table=table,
             chunk_rows=chunk_rows,
             shared=shared,
-            counted=not self.filters,
+            counted=not self.selects,
         )
 
     def _stages(self, results: Results, parts: list[Json]) -> Stages:

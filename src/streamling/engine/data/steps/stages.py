@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from streamling.engine.data.spark_rows import spark_schema
@@ -22,32 +20,6 @@ if TYPE_CHECKING:
 _PACKED_SCHEMA = "batch BINARY"
 # Java holds several copies of a value at a time.
 _PACKED_BYTES = 2 << 20
-
-
-class Stopwatch:
-    """Measures how long a stage works: the time until it yields, without the time in which it waits for its input."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    @property
-    def milliseconds(self) -> float:
-        return max(self._seconds * 1000, 0.0)
-
-    def output(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._measured(batches, 1)
-
-    def input(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._measured(batches, -1)
-
-    def _measured(self, batches: Iterator[pa.RecordBatch], sign: int) -> Iterator[pa.RecordBatch]:
-        while True:
-            began = time.perf_counter()
-            following = list(islice(batches, 1))
-            self._seconds += sign * (time.perf_counter() - began)
-            if not following:
-                return
-            yield following.pop()
 
 
 class RowCounter:

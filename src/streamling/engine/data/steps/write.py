@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Epoch, Placement, Report, Sink, Task, Writer
+from streamling.connector.reports import combine
+from streamling.engine.data.report_book import given_to
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import count_rows
-from streamling.engine.data.steps.stages import Stages
+from streamling.engine.data.steps.stages import RowCounter, Stages
 from streamling.errors import SPARK_FAILED, TransientError
 from streamling.formats.arrow import arrow_schema, cast_batch
 from streamling.plan.planned_node import PlannedNode
@@ -48,11 +50,24 @@ class WriteStep:
         )
         return [measured.add_to(report)]
 
+    def recount(self, results: Results) -> Report:
+        """The rows of an epoch that the sink has already: `detail` is how many it has written."""
+        rows = results.rows(self._input.id)
+        if results.large and not rows.in_process and self._sink.capabilities.placement is Placement.ANY:
+            counted = self._count(results, rows)
+            return Report(counted, detail=counted)
+        measured, arrived = Measured(self._event_time), RowCounter()
+        batches = arrived.count(measured.pass_on(rows.batches(limited=False)))
+        written = self._sink.recount(batches)
+        return measured.add_to(Report(arrived.rows, detail=written))
+
     def _write_on_executors(self, results: Results, rows: NodeRows) -> list[Report]:
         """Let the executors write; the reports are those of the attempts that Spark counts as successful."""
         session, epoch, name = results.session, results.epoch, self.node.spec.name
         sender = results.reports.sender(session.sparkContext)
-        stage = WriteStage(self._sink.writer(), epoch, self._input.schema, self.node.id, name, sender, self._event_time)
+        stage = WriteStage(
+            self._sink.writer(), epoch, self._input.schema, self.node.id, name, sender, self._event_time, self._input.id
+        )
         with spark_errors(self._input.spec.name):
             start = rows.stages or Stages(rows.frame, ())
             frame = start.then(stage).run(_ATTEMPT_SCHEMA)
@@ -65,7 +80,8 @@ class WriteStep:
                 message = f"the report of partition {attempt['partition']} did not reach the driver"
                 raise TransientError(SPARK_FAILED, message, node=name)
             reports.append(report)
-        results.row_counts[self._input.id] = sum(report.rows + report.rejected for report in reports)
+        given = results.reports.of(epoch.id, given_to(self._input.id))
+        results.row_counts[self._input.id] = combine(given.values()).rows
         return reports
 
     def _count(self, results: Results, rows: NodeRows) -> int:
@@ -110,16 +126,20 @@ class WriteStage:
     node_name: str
     sender: Any
     event_time: EventTimeColumn | None = None
+    input_id: str = ""
 
     def run(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         schema = arrow_schema(self.schema)
-        input_batches = (cast_batch(batch, schema, self.node_name) for batch in batches)
+        input_ = RowCounter()
+        input_batches = (cast_batch(batch, schema, self.node_name) for batch in input_.count(batches))
         measured = Measured(self.event_time)
         report = measured.add_to(
             self.writer.write(self.epoch, Task(partition, attempt), measured.pass_on(input_batches))
         )
-        self.sender.add({(self.epoch.id, self.node_id, partition, attempt): report})
+        # What the sink gets is counted apart from what its writer says of it.
+        counted = {(self.epoch.id, given_to(self.input_id), partition, 0): Report(input_.rows)}
+        self.sender.add({(self.epoch.id, self.node_id, partition, attempt): report, **counted})
         columns = [pa.array([partition], pa.int32()), pa.array([attempt], pa.int64())]
         yield pa.RecordBatch.from_arrays(columns, names=["partition", "attempt"])

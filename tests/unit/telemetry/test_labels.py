@@ -1,0 +1,40 @@
+"""The labels of the metrics of a node: what it reads or writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamling.connector import kinds
+from streamling.spec.pipeline import load_pipeline
+from streamling.telemetry.labels import node_labels
+
+TABLE = "source_type: clickhouse, table_name"
+HYBRID = f"bounded_sources: [{{source_type: file, path: old, format: jsonl}}, {{{TABLE}: a}}, {{{TABLE}: b}}]"
+AGGREGATE = "schema: stats, landing_table: l, agg_table: totals, aggregate: {n: {fn: count}}"
+
+
+@pytest.mark.parametrize(
+    ("node", "labels"),
+    [
+        ("sources: {x: {type: clickhouse, table_name: blocks}}", {"table": "blocks"}),
+        (
+            f"sources: {{x: {{type: hybrid, {HYBRID}, unbounded_source: {{source_type: kafka, topic: t}}}}}}",
+            {"table": "a", "topic": "t"},
+        ),
+        ("sources: {x: {type: kafka, topic: t}}", {"topic": "t"}),
+        ("sources: {x: {type: file, path: in, format: json}}", {"path": "in"}),
+        (f"sinks: {{x: {{type: postgres_aggregate, from: s, {AGGREGATE}}}}}", {"table": "totals"}),
+        ("sinks: {x: {type: webhook, from: s, url: 'http://u:secret@h/x'}}", {"url": "http://u:*****@h/x"}),
+    ],
+)
+def test_a_node_says_what_it_reads_or_writes(node: str, labels: dict[str, str]) -> None:
+    spec = next(spec for spec in load_pipeline(node, "p.yaml", kinds.kinds()).nodes if spec.name == "x")
+    found = node_labels(spec)
+    assert {name: found[name] for name in labels} == labels
+    assert set(found) == {"id", "topology_node_type", "operator_type", *labels}
+
+
+def test_every_kind_has_the_labels_that_it_names() -> None:
+    for kind in kinds.all_kinds():
+        for label in kind.options.identity_labels:
+            assert label in kind.options.model_fields or hasattr(kind.options, label), (kind.name, label)
