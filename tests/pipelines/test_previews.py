@@ -181,6 +181,7 @@ def test_a_node_that_fails_does_not_hide_the_others(place: Workspace) -> None:
     assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
     assert shown["bad"]["rows"] == []
     assert "n0" in shown["bad"]["problem"]
+    assert shown["bad"]["problem"].startswith("sql transform 'bad': ")
     assert [p["node"] for p in report["problems"]] == ["bad"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Source, Transform
-from streamling.engine.execution import Execution
+from streamling.engine.execution import Execution, nodes_by_name
 from streamling.engine.preparation import (
     PreparedPipeline,
     build_lookups,
@@ -211,6 +211,10 @@ class PreviewRun(Execution):
         for node in prepared.plan.dynamic_tables:
             if self._options.shows(node.ref):
                 yield node.id, dynamic_table_rows(prepared.tables[node.ref], table_columns(node.spec), limit)
+
+    def _locate(self, error: StreamlingError) -> None:
+        self._nodes = nodes_by_name(self.planned.plan)  # without the sinks, which have the same names
+        super()._locate(error)
 
     # When it ends
 
