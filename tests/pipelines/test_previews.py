@@ -505,6 +505,20 @@ transforms:
     assert {p["node"] for p in report["problems"]} == {"bad_0", "bad_150", "bad_250"}
 
 
+def test_code_that_does_not_end_hides_only_its_node(place: Workspace) -> None:
+    place.write(
+        NUMBERS
+        + """\
+  stuck: {type: python, from: numbers, code: "import time\\n\\ndef process(row):\\n    time.sleep(60)"}
+"""
+    )
+    report = previewed(place, "--rows", "2", "--seconds", "2")
+    shown = nodes(report)
+    assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
+    assert shown["stuck"]["problem"] == "python transform 'stuck': its code does not end"
+    assert [p["code"] for p in report["problems"]] == ["NO_PROGRESS"]
+
+
 QUEUE = """\
 from pathlib import Path
 import pyarrow as pa
