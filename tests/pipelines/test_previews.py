@@ -181,6 +181,7 @@ def test_a_node_that_fails_does_not_hide_the_others(place: Workspace) -> None:
     assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
     assert shown["bad"]["rows"] == []
     assert "n0" in shown["bad"]["problem"]
+    assert shown["bad"]["problem"].startswith("sql transform 'bad': ")
     assert [p["node"] for p in report["problems"]] == ["bad"]
 
 
@@ -502,6 +503,20 @@ transforms:
         assert len(endpoint.rows) == 500
     assert len(nodes(report)["asked"]["rows"]) == 3
     assert {p["node"] for p in report["problems"]} == {"bad_0", "bad_150", "bad_250"}
+
+
+def test_code_that_does_not_end_hides_only_its_node(place: Workspace) -> None:
+    place.write(
+        NUMBERS
+        + """\
+  stuck: {type: python, from: numbers, code: "import time\\n\\ndef process(row):\\n    time.sleep(60)"}
+"""
+    )
+    report = previewed(place, "--rows", "2", "--seconds", "2")
+    shown = nodes(report)
+    assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
+    assert shown["stuck"]["problem"] == "python transform 'stuck': its code does not end"
+    assert [p["code"] for p in report["problems"]] == ["NO_PROGRESS"]
 
 
 QUEUE = """\

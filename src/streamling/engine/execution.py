@@ -154,7 +154,7 @@ class Execution:
         self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan, self.metrics)
         self._watch_readiness(prepared)
-        self._nodes = _nodes_by_name(prepared.plan)
+        self._nodes = nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
         try:
@@ -392,7 +392,7 @@ class Execution:
             error.args = (error.message,)
 
 
-def _nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
+def nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:
     """Nodes by the names that errors use. If a dynamic table and another node share a name, it means the other node."""
     tables_first = sorted(plan.nodes, key=lambda node: node.id == node.ref)
     return {name: node.spec for node in tables_first for name in (node.spec.name, node.ref)}

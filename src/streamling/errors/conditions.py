@@ -236,7 +236,8 @@ ADMIN_API = condition(
 )
 NO_PROGRESS = condition(
     "NO_PROGRESS",
-    "The pipeline has made no progress for longer than `progress_exit_secs`, so the process has ended.",
+    "The pipeline has made no progress for longer than `progress_exit_secs`, so the process has ended. In a preview: "
+    "the code of a node did not end in time, so the others are shown without it.",
     "The message names the node and what it waits for. Rows in flight are read again after a restart.",
 )
 NOTHING_TO_DO = condition(

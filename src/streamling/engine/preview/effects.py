@@ -44,13 +44,15 @@ class Allowance:
                 yield allowed
 
 
-class LimitedTransform(Transform):
-    """A transform, which gets no rows any more when its allowance is spent. Stays in the driver, as all previews do."""
+class PreviewTransform(Transform):
+    """A transform that gets no rows any more when its allowance is spent. Stays in the driver, as all previews do."""
 
-    def __init__(self, transform: Transform, allowance: Allowance) -> None:
+    def __init__(self, transform: Transform, allowance: Allowance | None) -> None:
         self.capabilities = transform.capabilities
+        self.allowance = allowance
+        self.is_busy = False
+        """Whether it processes rows at the moment. Any thread may read it."""
         self._transform = transform
-        self._allowance = allowance
 
     def attach(self, runtime: Runtime) -> None:
         self._transform.attach(runtime)
@@ -59,7 +61,7 @@ class LimitedTransform(Transform):
         self._transform.open(context)
 
     def processor(self) -> Processor:
-        return _LimitedProcessor(self._transform.processor(), self._allowance)
+        return _PreviewProcessor(self._transform.processor(), self)
 
     def finalized(self, epoch: int) -> None:
         self._transform.finalized(epoch)
@@ -74,10 +76,15 @@ class LimitedTransform(Transform):
         self._transform.close()
 
 
-class _LimitedProcessor:
-    def __init__(self, processor: Processor, allowance: Allowance) -> None:
+class _PreviewProcessor:
+    def __init__(self, processor: Processor, transform: PreviewTransform) -> None:
         self._processor = processor
-        self._allowance = allowance
+        self._transform = transform
 
     def process(self, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BadRow | Counted]:
-        return self._processor.process(epoch, self._allowance.limit(batches))
+        allowance = self._transform.allowance
+        self._transform.is_busy = True
+        try:
+            yield from self._processor.process(epoch, batches if allowance is None else allowance.limit(batches))
+        finally:
+            self._transform.is_busy = False

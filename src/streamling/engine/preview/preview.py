@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from streamling.engine.preview.tables import TableRows, read_tables
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.launch import QUICK_JAVA
 from streamling.engine.process.stop import StopRequest
-from streamling.errors import NODE_NOT_FOUND, InvalidPipeline, StreamlingError, UserError
+from streamling.errors import NO_PROGRESS, NODE_NOT_FOUND, InvalidPipeline, StreamlingError, TransientError, UserError
 from streamling.plan.dynamic_tables import table_columns
 from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
@@ -100,20 +101,19 @@ class Preview:
 
     def _attempt(self, run: PreviewRun, engine: Engine) -> PreviewPlan | None:
         """Run once. Returns what is left without a node that has failed, if there was one."""
-        try:
-            run.run(engine)
-        except StreamlingError as error:
-            self._keep(run)
-            node = run.find(error.node)
-            if node is None:
-                raise
-            self._note_failure(node, error)
-            self.end = End.FAILED
-            return None if run.interrupted else run.planned.without(node, error.message)
+        error = _run(run, engine)
         self._keep(run)
+        failed = run.waiting_transform
         self.end = run.end
-        stuck = run.stuck_transform
-        return run.planned.without(stuck, self.failures[stuck.id].message) if stuck is not None else None
+        if error is not None:
+            failed = run.find(error.node)
+            if failed is None:
+                raise error
+            self._note_failure(failed, error)
+            self.end = End.FAILED
+        if failed is None or run.interrupted:
+            return None
+        return run.planned.without(failed, self.failures[failed.id].message)
 
     def _keep(self, run: PreviewRun) -> None:
         """The rows of nodes that are left out of the next run stay those of this one; so do those of a node that has
@@ -186,3 +186,28 @@ class Preview:
             return NodePreview(node.spec, node.columns, problem=problem, note=note)
         rejected = self._rejected.get(node.id, 0)
         return NodePreview(node.spec, node.columns, sink.rows, sink.count, rejected, problem, note)
+
+
+def _run(run: PreviewRun, engine: Engine) -> StreamlingError | None:
+    """Run in a thread of its own, which is abandoned if code of the user does not end. Returns the error, if its node
+    may be known. Raises others."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run.run(engine)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            run.ended.set()
+
+    threading.Thread(target=work, name="preview run", daemon=True).start()
+    run.ended.wait()
+    if run.stuck is not None:
+        name = run.stuck.spec.name
+        message = f"{run.stuck.spec.described()}: its code does not end"
+        return TransientError(NO_PROGRESS, message, node=name, where=run.stuck.spec.where)
+    error = failures[0] if failures else None
+    if error is not None and not isinstance(error, StreamlingError):
+        raise error
+    return error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamling.connector import Source, Transform
-from streamling.engine.execution import Execution
+from streamling.engine.execution import Execution, nodes_by_name
 from streamling.engine.preparation import (
     PreparedPipeline,
     build_lookups,
@@ -18,7 +18,7 @@ from streamling.engine.preparation import (
     build_transforms,
     prepare_source,
 )
-from streamling.engine.preview.effects import MOST_ROWS, Allowance, LimitedTransform
+from streamling.engine.preview.effects import MOST_ROWS, Allowance, PreviewTransform
 from streamling.engine.preview.result import End, PreviewOptions
 from streamling.engine.preview.rows import FirstRows, PreviewSink, SampledRows, add_preview_sinks
 from streamling.engine.preview.tables import TableRows, dynamic_table_rows, lookup_rows
@@ -53,6 +53,8 @@ _QUIET_S = 1.0
 _EMPTY_S = 3.0
 # A system that is there answers within this time, with TLS and a login. Nodes that wait for it no longer hide the rest.
 _NO_ANSWER_S = 5.0
+# An epoch ends within this time after a request to stop, unless code of the user does not.
+_STOP_S = 10.0
 # How much longer the first rows may take: Spark compiles what computes them.
 _WARM_UP_S = 30.0
 
@@ -92,10 +94,15 @@ class PreviewRun(Execution):
         self._allowances = allowances
         self._sinks: dict[str, PreviewSink] = {}
         self._sources: Mapping[str, Source] = {}
+        self._transforms: Mapping[str, PreviewTransform] = {}
         self._lookups: LookupTables | None = None
         self.tables: dict[str, TableRows] = {}
         """By id: the rows of lookups and dynamic tables."""
         self._watching = threading.Event()
+        self.ended = threading.Event()
+        """Set when the run has ended, or when nothing waits for its end any more."""
+        self.stuck: PlannedNode | None = None
+        """The transform whose code does not end."""
         self._stopped_as: End | None = None
         self.troubles: Mapping[str, StreamlingError] = {}
         """By node: what kept it from giving any row until the end."""
@@ -136,10 +143,11 @@ class PreviewRun(Execution):
         shown = self._shown_streams()
         plan, self._sinks = add_preview_sinks(Plan(nodes), shown, self._make_sink(shown))
         self._sources = {node.ref: prepare_source(plan, node, settings) for node in plan.sources}
+        self._transforms = {ref: self._wrap(ref, made) for ref, made in build_transforms(plan, settings).items()}
         return PreparedPipeline(
             plan,
             sources=self._sources,
-            transforms={ref: self._limit(ref, made) for ref, made in build_transforms(plan, settings).items()},
+            transforms=self._transforms,
             sinks=self._sinks,
             tables={ref: table.for_preview() for ref, table in build_tables(plan, settings).items()},
             letters={},
@@ -152,11 +160,11 @@ class PreviewRun(Execution):
         filling = {ref for table in tables for ref in table.inputs}
         return [node for node in self.planned.streams if self._options.shows(node.ref) or node.ref in filling]
 
-    def _limit(self, ref: str, transform: Transform) -> Transform:
-        if transform.capabilities.deterministic:
-            return transform
-        allowance = self._allowances.setdefault(ref, Allowance(max(MOST_ROWS, self._options.rows)))
-        return LimitedTransform(transform, allowance)
+    def _wrap(self, ref: str, transform: Transform) -> PreviewTransform:
+        allowance = None
+        if not transform.capabilities.deterministic:
+            allowance = self._allowances.setdefault(ref, Allowance(max(MOST_ROWS, self._options.rows)))
+        return PreviewTransform(transform, allowance)
 
     def _make_sink(self, shown: Sequence[PlannedNode]) -> Callable[[PlannedNode], PreviewSink]:
         live = self._options.live
@@ -179,7 +187,7 @@ class PreviewRun(Execution):
 
     def _make_capacity(self, session: Any, prepared: PreparedPipeline, workers: Any) -> Capacity:
         capacity = super()._make_capacity(session, prepared, workers)
-        careful = any(isinstance(transform, LimitedTransform) for transform in prepared.transforms.values())
+        careful = any(transform.allowance is not None for transform in self._transforms.values())
         rows = max(_CAREFUL_EPOCH_ROWS if careful else _EPOCH_ROWS, self._options.rows)
         capacity.limit_rows(rows, first=self._options.rows)
         return capacity
@@ -212,6 +220,10 @@ class PreviewRun(Execution):
             if self._options.shows(node.ref):
                 yield node.id, dynamic_table_rows(prepared.tables[node.ref], table_columns(node.spec), limit)
 
+    def _locate(self, error: StreamlingError) -> None:
+        self._nodes = nodes_by_name(self.planned.plan)  # without the sinks, which have the same names
+        super()._locate(error)
+
     # When it ends
 
     def _watch(self) -> None:
@@ -226,7 +238,16 @@ class PreviewRun(Execution):
                 self.troubles = self._find_troubles() if end in (End.TIME, End.TROUBLE) else {}
                 self._stopped_as = end
                 self.stop.request(drains=False)
+                self._watch_stop()
                 return
+
+    def _watch_stop(self) -> None:
+        """A transform may run code that does not end: the others are shown without it."""
+        if self._watching.wait(_STOP_S):
+            return
+        busy = next((ref for ref, transform in self._transforms.items() if transform.is_busy), None)
+        self.stuck = self.planned.plan.node(busy) if busy is not None else None
+        self.ended.set()
 
     def _find_end(self, now: float, deadline: float, quiet: _Lasting, stuck: _Lasting) -> End | None:
         starved = self._starved()
@@ -272,9 +293,11 @@ class PreviewRun(Execution):
         return True
 
     def _is_warming_up(self) -> bool:
-        """Whether the first rows are still being computed, which takes seconds on a busy machine."""
+        """Whether Spark still computes the first rows, which takes seconds on a busy machine."""
         loop = self._loop
-        return loop is not None and not loop.epochs and not loop.idle and not self._progress.snapshot().troubles
+        if loop is None or loop.epochs or loop.idle or self._progress.snapshot().troubles:
+            return False
+        return not any(transform.is_busy for transform in self._transforms.values())
 
     def _find_troubles(self) -> dict[str, StreamlingError]:
         empty = {sink.node.spec.name: sink.node.spec for sink in self._sinks.values() if not sink.count}
@@ -290,7 +313,7 @@ class PreviewRun(Execution):
         }
 
     @property
-    def stuck_transform(self) -> PlannedNode | None:
+    def waiting_transform(self) -> PlannedNode | None:
         """A transform that has kept its epoch from ending."""
         waiting = (self.find(name) for name in self.troubles)
         return next((node for node in waiting if node is not None and node.spec.role is not Role.SOURCE), None)
