@@ -126,7 +126,7 @@ class RunView:
 
     def _node(self, plan: Plan, node: PlannedNode) -> PipelineNode:
         if node.id not in self._known_nodes:
-            described = describe(plan, node, facts_of(node, self.settings))
+            described = describe(plan, node, facts_of(plan, node, self.settings))
             columns = described.pop("columns")
             self._known_nodes[node.id] = PipelineNode(
                 **described,
