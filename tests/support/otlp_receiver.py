@@ -117,7 +117,7 @@ def http_receiver(answers: Sequence[Answer] = ()) -> Iterator[Receiver]:
     def respond(request: Request) -> Answer:
         receiver.headers.append(request.headers)
         answer = left.pop(0) if left else Answer(body=b"")
-        if answer.status >= 400 or answer.fault:
+        if answer.status >= 300 or answer.fault:
             return answer
         message = ExportTraceServiceRequest() if request.path == "/v1/traces" else ExportMetricsServiceRequest()
         body = request.body

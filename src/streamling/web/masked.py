@@ -12,9 +12,8 @@ from pydantic import BaseModel
 from streamling.spec.duration import format_duration
 from streamling.spec.mask import MASK, is_secretive, mask_text, mask_url
 from streamling.spec.pipeline.options import NodeOptions
+from streamling.spec.settings.masking import NAMES
 
-# Their keys are names of columns and labels: a column `token_id` is no secret.
-_NAMES = frozenset({"schema", "schema_override", "schema_overrides", "columns", "update_where", "labels"})
 # Programs: what looks like a password in an address may be a page of code.
 _CODE = frozenset({"sql"})
 
@@ -54,7 +53,7 @@ def masked(value: Any) -> Any:
 
 
 def _entry(key: str, value: Any) -> Any:
-    if key in _NAMES and isinstance(value, Mapping):
+    if key in NAMES and isinstance(value, Mapping):
         return {str(name): masked(inner) for name, inner in value.items()}
     return MASK if is_secretive(key) and not isinstance(value, bool | None) else masked(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -194,3 +195,16 @@ def test_after_the_second_deadline_the_run_is_given_up() -> None:
     (error,) = given_up
     assert (error.condition, error.node) == (NO_PROGRESS, "out")
     assert "writing epoch 7 does not end" in error.message
+
+
+def test_tasks_that_end_are_noticed_before_a_run_is_given_up() -> None:
+    """Also if `progress_exit_secs` is much shorter than the deadline."""
+    example = Example().run()
+    numbers = itertools.count()
+    example.progress.activity.count_tasks = lambda: next(numbers)
+    given_up: list[TransientError] = []
+    health = Health(example.progress, 100)
+    with ProgressWatch(health, Settings(progress_deadline_secs=100, progress_exit_secs=1), given_up.append):
+        with example.writing():
+            time.sleep(2.5)
+    assert given_up == []

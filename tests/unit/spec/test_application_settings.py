@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import streamling
 from streamling.errors import InvalidPipeline, StreamlingError, UserError, Where
 from streamling.spec.mask import mask_url
 from streamling.spec.secret import Secret
@@ -300,6 +301,15 @@ def test_an_open_admin_api_needs_a_token_or_consent(here: Place) -> None:
     assert "STREAMLING__ADMIN_API_HOST" in error.message
     here.settings(**open_, STREAMLING__ADMIN_API_TOKEN="t")
     here.settings(**open_, STREAMLING__ADMIN_API_INSECURE="true")
+    (error,) = here.problems(**open_, STREAMLING__ADMIN_API_TOKEN=" \n")
+    assert "without a token" in error.message
+
+
+def test_a_program_cannot_open_the_admin_api_by_accident_either() -> None:
+    given = {"admin_api_enabled": True, "runtime": {"admin_api_host": "0.0.0.0"}}
+    for settings in (given, Settings.model_validate(given)):
+        with pytest.raises(InvalidPipeline, match="without a token"):
+            streamling.Session(settings)
 
 
 def test_spark_settings_get_their_full_names(here: Place) -> None:

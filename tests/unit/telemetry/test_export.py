@@ -109,6 +109,60 @@ def test_a_receiver_that_is_away_costs_one_warning_and_errors(
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+@pytest.mark.parametrize("answer", [Answer(500), Answer(413), Answer(429, headers={"Retry-After": "9999"})])
+def test_a_receiver_that_refuses_costs_one_warning(
+    protocol: str, answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with http_receiver(answers=[answer] * 100) as receiver:
+        run = telemetry(receiver.endpoint, protocol, interval=1)
+        run.start()
+        run.metrics.count("output_rows", 1, NODE)
+        until(lambda: len(receiver.headers) >= 2)
+        began = time.monotonic()
+        run.close()
+        assert time.monotonic() - began < 5.5
+    assert caplog.text.count("metrics do not reach") == 1
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+def test_a_redirection_is_no_success_and_is_not_followed(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Headers, which may have a token, are for the receiver that the settings name."""
+    with http_receiver() as other:
+        redirection = Answer(301, headers={"Location": other.endpoint})
+        with http_receiver(answers=[redirection] * 100) as receiver:
+            run = telemetry(receiver.endpoint, protocol)
+            run.start()
+            run.metrics.count("output_rows", 1, NODE)
+            run.close()
+        assert other.headers == []
+    assert "metrics do not reach" in caplog.text
+
+
+def test_a_label_that_is_not_text_does_not_stop_the_export() -> None:
+    with http_receiver() as receiver:
+        run = telemetry(receiver.endpoint)
+        run.start()
+        run.metrics.count("output_rows", 1, {**NODE, "path": "a\udcff"})
+        run.close()
+        assert receiver.series("streamling_output_rows")[0].labels == {**NODE, "path": "a?"}
+
+
+def test_metrics_and_traces_together_take_five_seconds_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    with http_receiver(answers=[Answer(fault="hang")] * 10) as receiver:
+        traces = receiver.endpoint.replace("/v1/metrics", "/v1/traces")
+        run = telemetry(receiver.endpoint, "http/json", traces_endpoint=traces)
+        run.start()
+        run.metrics.count("output_rows", 1, NODE)
+        assert run.tracer is not None
+        run.tracer.record("epoch 1", 1e9, 1, [])
+        began = time.monotonic()
+        run.close()
+        assert time.monotonic() - began < 7
+    assert "the last metrics were not sent" in caplog.text
+    assert "the last traces were not sent" in caplog.text
+
+
 def test_the_last_export_takes_five_seconds_at_most(caplog: pytest.LogCaptureFixture) -> None:
     with http_receiver(answers=[Answer(fault="hang")]) as receiver:
         run = telemetry(receiver.endpoint, "http/json")
@@ -129,6 +183,9 @@ def test_the_last_export_takes_five_seconds_at_most(caplog: pytest.LogCaptureFix
         ("localhost:4318", "", "metrics are not exported: the endpoint 'localhost:4318' is not a URL"),
         ("ftp://host/x", "", "is not a URL"),
         ("http://", "", "is not a URL"),
+        ("http://[::1", "", "is not a URL"),
+        ("http://host:99999999/", "", "is not a URL"),
+        ("http://:4318/x", "", "is not a URL"),
         ("http://host/x", "udp", "'udp' is not a protocol; there are: http/json, http/protobuf, grpc"),
     ],
 )

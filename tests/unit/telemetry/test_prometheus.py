@@ -62,3 +62,10 @@ def test_labels_and_names_of_plugins_become_valid_ones() -> None:
 
 def test_a_run_without_metrics_is_empty_text() -> None:
     assert render(Metrics()) == ""
+
+
+def test_labels_that_prometheus_reserves_get_another_name() -> None:
+    metrics = Metrics()
+    metrics.count("x", 1, {"id": "a"}, {"__name__": "other", "le": "1", "path": "a\udcff"})
+    assert '{key___name__="other",id="a",key_le="1",path="a?"} 1' in render(metrics)
+    render(metrics).encode()

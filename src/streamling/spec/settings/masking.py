@@ -12,6 +12,9 @@ from streamling.spec.duration import format_duration
 from streamling.spec.mask import MASK, SECRETIVE, is_secretive, mask, mask_url, remember, remember_url
 from streamling.spec.secret import Secret
 
+NAMES = frozenset({"schema", "schema_override", "schema_overrides", "columns", "update_where", "labels"})
+"""Maps whose keys are names of columns and labels: a column `token_id` is no secret."""
+
 
 def mask_fields(model: BaseModel) -> dict[str, Any]:
     """Every field of the model by its name in a file; secrets and passwords in URLs are masked."""
@@ -33,9 +36,9 @@ def hide(value: object) -> object:
 def remember_secrets(model: BaseModel) -> None:
     """Passwords in URLs, and values of Spark settings and plugin options with a secret name: `mask_text` masks them."""
     programs = getattr(type(model), "opaque", ())
-    for name in type(model).model_fields:
+    for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        if not (name in programs and isinstance(value, str)):
+        if not (name in programs and isinstance(value, str)) and (field.alias or name) not in NAMES:
             _remember((), value)
     _remember((), model.model_extra or {})
 
@@ -51,7 +54,8 @@ def _remember(names: tuple[str, ...], value: object) -> None:
             remember_url(value)
         case dict():
             for name, inner in value.items():
-                _remember((*names, str(name)), inner)
+                if name not in NAMES:
+                    _remember((*names, str(name)), inner)
         case tuple() | list():
             for inner in value:
                 _remember(names, inner)
