@@ -151,7 +151,7 @@ SETTINGS = {
     ),
     "print": ("print_sink.sample_every", "print_sink.num_records_before_stop"),
 }
-LIMITS = ("shutdown_budget_secs", "log_filter")
+LIMITS = ("shutdown_budget_secs", "backpressure_event_threshold_ms", "log_filter")
 
 _BLOCK = re.compile(r"(<!-- generated: (?P<what>[^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 

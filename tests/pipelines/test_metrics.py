@@ -113,7 +113,7 @@ def test_phases_of_a_hybrid_source_count_their_rows_under_their_own_names(
     clock = "    telemetry: {labels: {team: shop}, event_time: {column: timestamp, unit: seconds}}\n"
     nodes = "sinks:\n  out: {type: file, from: s, path: out, format: parquet, batch_flush_interval: 200ms}\n"
     place.write(source(history, "blocks", "later", more=clock) + nodes)
-    run = place.start_warm(**settings(receiver), **history.settings())
+    run = place.start_warm(KAFKA_SOURCE__LAG_REPORT_INTERVAL_MS=500, **settings(receiver), **history.settings())
     run.until(lambda: place.count("out", "parquet") >= 22, "all rows")
     lag = "streamling_kafka_consumer.messages_lag"
     run.until(lambda: any(one.value == 0 for one in receiver.series(lag)), "that nothing is left to read")

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from support.harness import Finished, Workspace
+from support.http_server import Answer, Request, recording_server
+from support.kafka_broker import KafkaBroker
 from support.otlp_receiver import Receiver, http_receiver
+from support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.spark
 
@@ -37,9 +40,6 @@ class Node:
     adds: bool = False
     written: int | None = None
     """By a sink that does not write all."""
-
-
-Model = Callable[[Row], list[Row]]
 
 
 @dataclass(frozen=True)
@@ -256,3 +256,78 @@ def test_every_row_of_a_random_pipeline_is_accounted_for(place: Workspace, recei
     pipeline = Pipeline(seed)
     run(pipeline.write(place), receiver, **SIZES["large" if seed % 2 else "small"])
     assert pipeline.problems(receiver) == [], pipeline.text
+
+
+ROWS = 90
+CHANGES = """
+sources:
+  src:
+    type: kafka
+    topic: {topic}
+    data_format: json
+    primary_key: id
+    schema: {{id: int64, n: int64, name: string, _gs_op: string}}
+    filter: _gs_op <> 'd' AND n % 5 <> 0
+transforms:
+  seen: {{type: dynamic_table, backend_type: InMemory, backend_entity_name: seen, sql: "SELECT upper(name) FROM src"}}
+  checked: {{type: sql, primary_key: id,
+            sql: "SELECT id, n, name FROM src WHERE dynamic_table_check('seen', upper(name))"}}
+  handled: {{type: handler, from: checked, primary_key: id, url: '{url}/drop'}}
+sinks:
+  all: {{type: blackhole, from: src}}
+  table: {{type: postgres, from: src, schema: public, table: last, primary_key: id}}
+  topic: {{type: kafka, from: src, topic: {topic}-out, data_format: json, primary_key: id}}
+  totals:
+    type: postgres_aggregate
+    from: checked
+    schema: public
+    landing_table: landing
+    agg_table: totals
+    retract: true
+    primary_key: id
+    group_by: {{name: {{type: text}}}}
+    aggregate: {{rows: {{fn: count}}}}
+  hook: {{type: webhook, from: handled, url: '{url}/hook', one_row_per_request: true, skip_on_error: true}}
+"""
+
+
+def respond(request: Request) -> Answer:
+    """The handler drops a fourth of its rows, and the webhook refuses a third of them."""
+    if request.path == "/hook":
+        return Answer(status=400 if request.json["n"] % 3 == 0 else 200)
+    return Answer(body=json.dumps([row for row in request.rows if row["n"] % 4]).encode())
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_that_sinks_replace_refuse_and_aggregate_are_accounted_for(
+    place: Workspace, receiver: Receiver, kafka: KafkaBroker, postgres: PostgresServer, size: str
+) -> None:
+    """Changes of few keys, of which a source leaves some out that a dynamic table gets; several sinks on one node."""
+    topic, database = kafka.topic("changes"), postgres.database()
+    changes = [{"id": n % 7, "n": n, "name": f"n{n % 3}", "_gs_op": "iud"[n % 3]} for n in range(ROWS)]
+    kafka.produce(topic, [json.dumps(row) for row in changes])
+    kept = [row["n"] for row in changes if row["_gs_op"] != "d" and row["n"] % 5]
+    handled = [n for n in kept if n % 4]
+    with recording_server(respond) as server:
+        place.write(CHANGES.format(topic=topic, url=server.url))
+        brokers = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SINK__BROKERS": kafka.brokers}
+        settings = {"NUM_RECORDS_BEFORE_STOP": len(kept), "APPLICATION_ID": topic, **brokers, **database.settings()}
+        run(place, receiver, **settings, **SIZES[size])
+        hooked = [request.json["n"] for request in server.requests if request.path == "/hook"]
+    assert sorted(hooked) == handled
+
+    def counted(name: str, node: str) -> int:
+        return int(sum(one.value for one in receiver.series(f"streamling_{name}", id=node)))
+
+    assert receiver.series("streamling_rows_unaccounted") == []
+    assert (counted("output_rows", "src"), counted("rows_filtered", "src")) == (len(kept), ROWS - len(kept))
+    inputs = {"all": kept, "table": kept, "topic": kept, "totals": kept, "handled": kept, "hook": handled}
+    assert {node: counted("input_rows", node) for node in inputs} == {node: len(rows) for node, rows in inputs.items()}
+    assert counted("input_rows", "seen") == ROWS, "before the filter"
+    for node in inputs:
+        explained = [counted(name, node) for name in ("output_rows", "rows_filtered", "rows_skipped")]
+        assert counted("input_rows", node) == sum(explained), (node, explained)
+    assert counted("output_rows", "topic") == len(kafka.consume(f"{topic}-out"))
+    assert counted("rows_filtered", "table") > 0
+    assert counted("rows_skipped", "hook") == len([n for n in handled if n % 3 == 0])

@@ -124,7 +124,7 @@ def test_a_transform_hears_what_its_processors_have_counted() -> None:
     flow, taken = dataflow(plan, transform, sink), intake(batch(1, 2), batch(4))
     results = flow.compute(EPOCH, taken, wanted=plan.sinks)
     assert transform.counts == []
-    flow.count(flow.rejects(results, taken))
+    flow.count({node: one.report for node, one in flow.rejects(results, taken).items()})
     assert transform.counts == [{"seen": 3}]
 
 
