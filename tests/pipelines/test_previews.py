@@ -485,6 +485,18 @@ transforms:
     assert shown["none"]["rows"] == []
 
 
+def test_no_more_rows_are_sent_than_shown_if_they_are_enough(place: Workspace) -> None:
+    with recording_server(lambda request: Answer(body=request.body)) as endpoint:
+        place.write(f"""\
+sources:
+  numbers: {{type: generator, columns: {{id: id}}}}
+transforms:
+  asked: {{type: handler, from: numbers, url: "{endpoint.url}/x", primary_key: id}}
+""")
+        report = previewed(place, "--rows", "3", "--seconds", "60")
+        assert (report["end"], len(endpoint.rows)) == ("rows", 3)
+
+
 def test_a_preview_that_is_repeated_does_not_give_a_transform_more_rows(place: Workspace) -> None:
     with recording_server(lambda request: Answer(body=request.body)) as endpoint:
         failing = "\n".join(

@@ -140,7 +140,7 @@ def _preview(
         if events is not None:
             events.end(made.end)
         else:
-            _print_tables(made, shown)
+            _print_tables(made, shown, failure)
         _show_problems(problems, warnings, common)
     return 0 if any(node.columns is not None and node.problem is None for node in shown) and failure is None else 1
 
@@ -228,10 +228,13 @@ class _Events:
             print(line, flush=True)
 
 
-def _print_tables(made: Preview, shown: list[NodePreview]) -> None:
+def _print_tables(made: Preview, shown: list[NodePreview], failure: Exception | None) -> None:
     from streamling.cli.preview_table import preview_lines
     from streamling.cli.terminal import print_styled, size
+    from streamling.engine.preview import End
 
+    if not shown and made.end is End.INTERRUPTED and failure is None:
+        print("interrupted before a node could be shown", file=sys.stderr)
     print_styled(sys.stdout, preview_lines(shown, made.end, size(sys.stdout)[0]))
 
 

@@ -50,9 +50,11 @@ class PreviewSink(Sink):
 class FirstRows(PreviewSink):
     """Keeps the first rows."""
 
-    def __init__(self, node: PlannedNode, limit: int) -> None:
+    def __init__(self, node: PlannedNode, limit: int, on_complete: Callable[[], object]) -> None:
+        """`on_complete` is called as soon as there are enough rows."""
         super().__init__(node)
         self._limit = limit
+        self._on_complete = on_complete
         self._lock = threading.Lock()
         self._rows: dict[str, list[Mapping[str, Any]]] = {}
         """By epoch: one that fails is written again."""
@@ -76,6 +78,8 @@ class FirstRows(PreviewSink):
             self._rows[epoch.id] = rows
             self._counts[epoch.id] = count
         self.complete = self.count >= self._limit
+        if self.complete:
+            self._on_complete()
         return Report(count)
 
     def _count_before(self, epoch: Epoch) -> int:

@@ -103,6 +103,7 @@ class PreviewRun(Execution):
         """Set when the run has ended, or when nothing waits for its end any more."""
         self.stuck: PlannedNode | None = None
         """The transform whose code does not end."""
+        self._stopping = threading.Lock()
         self._stopped_as: End | None = None
         self.troubles: Mapping[str, StreamlingError] = {}
         """By node: what kept it from giving any row until the end."""
@@ -169,7 +170,7 @@ class PreviewRun(Execution):
     def _make_sink(self, shown: Sequence[PlannedNode]) -> Callable[[PlannedNode], PreviewSink]:
         live = self._options.live
         if live is None:
-            return lambda node: FirstRows(node, self._options.rows)
+            return lambda node: FirstRows(node, self._options.rows, self._stop_if_complete)
         live.start(shown)
         block = self._settings.live_data_inspect
         names = [node.spec.name for node in shown]
@@ -226,18 +227,28 @@ class PreviewRun(Execution):
 
     # When it ends
 
+    def _stop_if_complete(self) -> None:
+        """Called by a sink that has enough rows: the next epoch would begin before the watch looks again."""
+        if all(sink.complete for sink in self._sinks.values()):
+            self._stop(End.ROWS)
+
+    def _stop(self, end: End) -> None:
+        with self._stopping:
+            if self.stop is None or self.stop.requested:
+                return
+            self.troubles = self._find_troubles() if end in (End.TIME, End.TROUBLE) else {}
+            self._stopped_as = end
+            self.stop.request(drains=False)
+
     def _watch(self) -> None:
         """Stop the run as soon as there is nothing more to wait for."""
         deadline = time.monotonic() + (self._options.seconds or DEFAULT_SECONDS)
         quiet, stuck = _Lasting(), _Lasting()
         while not self._watching.wait(_CHECK_S):
             end = self._find_end(time.monotonic(), deadline, quiet, stuck)
-            if end is None:
-                continue
-            if self.stop is not None and not self.stop.requested:
-                self.troubles = self._find_troubles() if end in (End.TIME, End.TROUBLE) else {}
-                self._stopped_as = end
-                self.stop.request(drains=False)
+            if end is not None:
+                self._stop(end)
+            if self._stopped_as is not None:
                 self._watch_stop()
                 return
 
