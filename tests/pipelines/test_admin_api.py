@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -191,3 +192,56 @@ streamling.run("pipeline.yaml", {"admin_api_enabled": True, "admin_api_port": 0}
 watch.join()
 """)
     assert ended.succeeded().stdout == "True\n"
+
+
+ODD = """\
+sources:
+  "zahlen, ü/%":
+    type: generator
+    rows: 100000
+    rate: 20
+    primary_key: id
+    columns:
+      id: id
+      "100 % ü": "repeat('xyz', 1000000)"
+      nan: "CAST('NaN' AS DOUBLE)"
+transforms:
+  middle:
+    type: sql
+    primary_key: id
+    sql: >-
+      SELECT id, "100 % ü" AS text, nan, CAST('-12345678901234567890123456789012345.678' AS DECIMAL(38, 3)) AS wide,
+      CAST('9223372036854775807' AS BIGINT) AS most FROM "zahlen, ü/%"
+  last: {type: sql, primary_key: id, sql: SELECT id FROM middle WHERE id >= 0}
+sinks:
+  out: {type: blackhole, from: last}
+"""
+
+
+def test_large_rows_and_odd_names_and_fifty_streams_at_a_stop(place: Workspace) -> None:
+    """Rows of 3 MB. Half of the clients do not read; the process stops as fast as without clients, and well."""
+    run = place.write(ODD).start(**INSPECT, LIVE_DATA_INSPECT__REFRESH_IN_SECS=1)
+    with client_of(run) as client, ExitStack() as stack:
+        rows = rows_by_node(client, {"zahlen, ü/%", "middle", "last"})
+        assert {len(row["100 % ü"]) for row in rows["zahlen, ü/%"]} == {1000 + len("... (3,000,000 bytes)")}
+        assert all(row["nan"] is None for row in rows["middle"])
+        with client.stream("GET", "/admin/live-data", params={"topology_node_keys": "zahlen, ü/%"}) as stream:
+            assert {event["topology_node_key"] for event in events(stream.iter_lines(), 3)} == {"zahlen, ü/%"}
+        with client.stream("GET", "/admin/live-data?topology_node_keys=middle") as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("data: "))
+            assert '"wide":-12345678901234567890123456789012345.678,"most":9223372036854775807' in next(lines)
+        for path in ("/admin/pipeline", "/admin/progress", "/admin/state", "/admin/epochs", "/admin/dlq"):
+            assert client.get(path).json()
+        assert 'id="zahlen, ü/%"' in client.get("/metrics").text
+        assert "zahlen, ü/%" in place.run("top", "--once", "--url", str(client.base_url), cold=True).succeeded().stdout
+        for number in range(50):
+            stream = stack.enter_context(client.stream("GET", "/admin/live-data"))
+            if number % 2:
+                next(stream.iter_lines())
+        slowest = max(client.get("/healthz").elapsed.total_seconds() for _ in range(20))
+        run.signal(signal.SIGTERM)
+        began = time.monotonic()
+        run.wait().succeeded()
+        assert time.monotonic() - began < 15
+        assert slowest < 2
+    assert "Traceback" not in run.stderr

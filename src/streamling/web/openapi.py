@@ -53,7 +53,7 @@ OPERATIONS = (
     Operation("/healthz", "Whether the process is alive", {200: Liveness}, public=True),
     Operation("/health", "The same as /healthz", {200: Liveness}, public=True),
     Operation("/readyz", "Whether the pipeline makes progress", {200: Readiness, 503: Readiness}, public=True),
-    Operation("/metrics", "All metrics, in the text format of Prometheus", {200: TEXT}),
+    Operation("/metrics", "All metrics, in the text format of Prometheus", {200: TEXT, **_LATER}),
     Operation("/openapi.json", "This document", {200: dict}),
     Operation("/admin/error", "The first fatal error; 204 while there is none", {200: FatalError, 204: None}),
     Operation("/admin/pipeline", "The graph, with columns, options and guarantees", {200: Pipeline, **_LATER}),
