@@ -24,9 +24,9 @@ from streamling.engine.process.session import spark_conf
 from streamling.engine.process.shutdown import close_all
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
-from streamling.engine.protocol.health import Health
 from streamling.engine.protocol.progress import HasTrouble, Progress
 from streamling.engine.protocol.renames import check_names
+from streamling.engine.protocol.run_metrics import make_epoch_metrics, watch_readiness
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
@@ -159,7 +159,8 @@ class Execution:
         self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan, self.metrics)
-        self._watch_readiness(prepared)
+        bounded = all(source.bounded for source in prepared.sources.values())
+        watch_readiness(self.metrics, self._progress, self._settings, bounded=bounded)
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -224,7 +225,8 @@ class Execution:
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         activity, tables = self._progress.activity, prepared.tables
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
-        metrics = self._make_epoch_metrics(plan, sources)
+        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, sources)
+        self._epoch_metrics = metrics
         max_same = settings.epoch.max_same_rejects
         delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
@@ -248,25 +250,6 @@ class Execution:
             delivery.close()
             if lookups is not None:
                 lookups.close()
-
-    def _watch_readiness(self, prepared: PreparedPipeline) -> None:
-        from streamling.engine.protocol.epoch_metrics import coordinator_labels
-
-        health = Health(self._progress, self._settings.progress_deadline_secs)
-        bounded = all(source.bounded for source in prepared.sources.values())
-        labels = {**coordinator_labels(self._settings.application_id), "bounded": str(bounded).lower()}
-        self.metrics.watch("pipeline_ready", lambda: float(health.ready), labels)
-
-    def _make_epoch_metrics(self, plan: Plan, sources: Sequence[ReadAhead]) -> EpochMetrics:
-        from streamling.engine.protocol.epoch_metrics import EpochMetrics
-
-        settings = self._settings
-        threshold_ms = settings.runtime.backpressure_event_threshold_ms
-        metrics = EpochMetrics(plan, self._progress.meter, self.metrics, settings.application_id, threshold_ms)
-        for source in sources:
-            metrics.watch_buffer(source.node, partial(getattr, source, "buffered_rows"))
-        self._epoch_metrics = metrics
-        return metrics
 
     def _make_context(
         self,
