@@ -159,8 +159,7 @@ class Execution:
         self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan, self.metrics)
-        bounded = all(source.bounded for source in prepared.sources.values())
-        watch_readiness(self.metrics, self._progress, self._settings, bounded=bounded)
+        watch_readiness(self.metrics, self._progress, self._settings, prepared.sources.values())
         self._nodes = _nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -225,8 +224,7 @@ class Execution:
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         activity, tables = self._progress.activity, prepared.tables
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
-        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, sources)
-        self._epoch_metrics = metrics
+        self._epoch_metrics = metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, sources)
         max_same = settings.epoch.max_same_rejects
         delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamling.connector import Source
 from streamling.engine.protocol.epoch_metrics import EpochMetrics, coordinator_labels
 from streamling.engine.protocol.health import Health
 from streamling.engine.protocol.progress import Progress
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from streamling.engine.data.readahead import ReadAhead
 
 
-def watch_readiness(metrics: Metrics, progress: Progress, settings: Settings, *, bounded: bool) -> None:
-    """`bounded`: the run ends by itself."""
+def watch_readiness(metrics: Metrics, progress: Progress, settings: Settings, sources: Iterable[Source]) -> None:
+    """`bounded` in its labels: the run ends by itself."""
     health = Health(progress, settings.progress_deadline_secs)
+    bounded = all(source.bounded for source in sources)
     labels = {**coordinator_labels(settings.application_id), "bounded": str(bounded).lower()}
     metrics.watch("pipeline_ready", lambda: float(health.ready), labels)
 
