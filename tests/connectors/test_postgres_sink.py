@@ -247,7 +247,7 @@ def test_an_epoch_is_written_once(database: Database) -> None:
     with sink(database, key=()) as made:
         one = epoch(None, {"next": 1})
         write(made, [(1, "a", 1, "i")], one)
-        assert write(made, [(1, "a", 1, "i")], epoch(None, {"next": 1})).detail == 0
+        assert write(made, [(1, "a", 1, "i")], epoch(None, {"next": 1})).detail == 1
         assert made.applied(one.slices) is Applied.YES
         write(made, [(2, "b", 2, "i")], epoch({"next": 1}, {"next": 2}))
     assert items(database) == [(1, "a", 1), (2, "b", 2)]
