@@ -98,6 +98,7 @@ def test_of_a_key_in_a_batch_the_last_row_is_written(kafka: KafkaBroker, more: s
     with sink(kafka.brokers, topic, JSON + more, columns=columns, key=("k",), record_batch_size=size) as out:
         report = out.write(LOOSE, TASK, [batch(rows[:2], columns), batch(rows[2:], columns)])
         assert (report.rows, out.commit(LOOSE, [report])) == (7, len(owed.split()))
+        assert out.recount([batch(rows, columns)]) == len(owed.split())
     found = [f"{row['k'] or 'NULL'}{row['n']}" for row in rows_of(committed(kafka.brokers, topic))]
     assert found == owed.split()
 
