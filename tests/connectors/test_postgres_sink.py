@@ -243,11 +243,19 @@ def test_many_rows_are_copied_and_few_are_not_and_both_say_the_same(database: Da
 # Epochs
 
 
+def test_rows_of_an_epoch_are_counted_again_as_they_were_written(database: Database) -> None:
+    rows = [(1, "a", 1, "i"), (1, "b", 1, "u"), (2, "c", 1, "i"), (3, "d", 1, "i"), (3, None, None, "d")]
+    with sink(database) as made:
+        assert write(made, rows).detail == made.recount([batch(rows[:2]), batch(rows[2:])]) == 3
+    assert [row[0] for row in items(database)] == [1, 2]
+
+
 def test_an_epoch_is_written_once(database: Database) -> None:
     with sink(database, key=()) as made:
         one = epoch(None, {"next": 1})
         write(made, [(1, "a", 1, "i")], one)
-        assert write(made, [(1, "a", 1, "i")], epoch(None, {"next": 1})).detail == 0
+        assert write(made, [(1, "a", 1, "i")], epoch(None, {"next": 1})).detail == 1
+        assert made.recount([]) == 0
         assert made.applied(one.slices) is Applied.YES
         write(made, [(2, "b", 2, "i")], epoch({"next": 1}, {"next": 2}))
     assert items(database) == [(1, "a", 1), (2, "b", 2)]

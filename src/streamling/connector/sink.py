@@ -104,7 +104,8 @@ class Sink(ABC):
     def writer(self) -> Writer: ...
 
     def commit(self, epoch: Epoch, reports: Sequence[Report]) -> int:
-        """Make the epoch durable and visible; returns the rows written. On return nothing can be lost.
+        """Make the epoch durable and visible; returns how many rows the target has because of it, also if an earlier
+        process has written them. On return nothing can be lost.
 
         Raises Fenced if another owner has written these slices or later ones.
         """

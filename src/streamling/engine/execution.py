@@ -19,9 +19,9 @@ from streamling.engine.process.shutdown import close_all
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.facts import only_driver_works
-from streamling.engine.protocol.health import Health
 from streamling.engine.protocol.progress import HasTrouble, Progress
 from streamling.engine.protocol.renames import check_names
+from streamling.engine.protocol.run_metrics import make_epoch_metrics, watch_readiness
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
@@ -153,7 +153,7 @@ class Execution:
         self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan, self.metrics)
-        self._watch_readiness(prepared)
+        watch_readiness(self.metrics, self._progress, self._settings, prepared.sources.values())
         self._nodes = nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         store = open_state(self._settings)
@@ -256,32 +256,14 @@ class Execution:
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         activity, tables, lookups = self._progress.activity, prepared.tables, context.lookups
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
-        metrics = self._make_epoch_metrics(plan, context.sources)
+        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, context.sources)
+        self._epoch_metrics = metrics
         max_same = settings.epoch.max_same_rejects
         delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
         trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
         steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
         return EpochLoop(context, steps), delivery
-
-    def _watch_readiness(self, prepared: PreparedPipeline) -> None:
-        from streamling.engine.protocol.epoch_metrics import coordinator_labels
-
-        health = Health(self._progress, self._settings.progress_deadline_secs)
-        bounded = all(source.bounded for source in prepared.sources.values())
-        labels = {**coordinator_labels(self._settings.application_id), "bounded": str(bounded).lower()}
-        self.metrics.watch("pipeline_ready", lambda: float(health.ready), labels)
-
-    def _make_epoch_metrics(self, plan: Plan, sources: Sequence[ReadAhead]) -> EpochMetrics:
-        from streamling.engine.protocol.epoch_metrics import EpochMetrics
-
-        settings = self._settings
-        threshold_ms = settings.runtime.backpressure_event_threshold_ms
-        metrics = EpochMetrics(plan, self._progress.meter, self.metrics, settings.application_id, threshold_ms)
-        for source in sources:
-            metrics.watch_buffer(source.node, partial(getattr, source, "buffered_rows"))
-        self._epoch_metrics = metrics
-        return metrics
 
     def _make_context(
         self,
