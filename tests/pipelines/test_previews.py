@@ -582,7 +582,7 @@ def test_a_long_row_is_shortened_in_events(place: Workspace) -> None:
 sources: {one: {type: generator, rows: 1, columns: {id: id, note: "repeat('x', 2000000)"}}}""")
     finished = place.run("preview", "--format", "events").succeeded()
     _, row, _ = map(json.loads, finished.stdout.splitlines())
-    assert row["data"]["note"] == f"{'x' * 1000}... (2,000,000 characters)"
+    assert row["data"]["note"] == f"{'x' * 1000}... (2,000,000 bytes)"
 
 
 def test_events_name_a_node_that_fails(place: Workspace) -> None:

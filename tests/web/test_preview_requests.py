@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,13 @@ class Running:
 
 
 def children() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "events" in p.cmdline()]
+    return [p for p in psutil.Process().children() if "events" in words_of(p)]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    with suppress(psutil.NoSuchProcess):  # it has just ended
+        return process.cmdline()
+    return []
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class SampledRows(PreviewSink):
         return self
 
     def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
-        from streamling.formats.json_encoding import encode_json
+        from streamling.formats.json_excerpts import json_excerpts
 
         name = self.node.spec.name
         wanted = self._samples.wanted(name)
@@ -122,7 +122,7 @@ class SampledRows(PreviewSink):
         count = 0
         for batch in batches:
             newest = batch.slice(max(0, batch.num_rows - wanted)) if wanted else batch.slice(0, 0)
-            rows = [*rows, *encode_json(newest, self.node.schema).to_pylist()][-wanted:] if newest.num_rows else rows
+            rows = [*rows, *json_excerpts(newest, self.node.schema, self._samples.longest_row)][-wanted:]
             count += batch.num_rows
         self._emit(self._samples.add(name, rows))
         self._count += count
