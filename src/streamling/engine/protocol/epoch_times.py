@@ -61,15 +61,19 @@ class EpochWatch:
         total = clock.seconds
         return EpochTimes(
             number=number,
-            began=clock.began,
+            began=round(clock.began, 3),
             rows=rows,
-            wait_ms=self.wait_ms,
-            read_ms=sum(self.read_s.values()) * 1000,
-            transform_ms=(self.computed_s + slowest) * 1000,
-            sinks={names[sink]: (s - clock.waited[sink]) * 1000 for sink, s in clock.flushed.items()},
-            finalize_ms=(total - self.flushed_s) * 1000,
+            wait_ms=round(self.wait_ms, 3),
+            read_ms=_milliseconds(sum(self.read_s.values())),
+            transform_ms=_milliseconds(self.computed_s + slowest),
+            sinks={names[sink]: _milliseconds(s - clock.waited[sink]) for sink, s in clock.flushed.items()},
+            finalize_ms=_milliseconds(total - self.flushed_s),
             replayed=self.replayed,
-            commits={names[sink]: seconds * 1000 for sink, seconds in clock.committed.items()},
-            nodes={node: seconds * 1000 for node, seconds in nodes.items()},
-            total_ms=total * 1000,
+            commits={names[sink]: _milliseconds(seconds) for sink, seconds in clock.committed.items()},
+            nodes={node: _milliseconds(seconds) for node, seconds in nodes.items()},
+            total_ms=_milliseconds(total),
         )
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
