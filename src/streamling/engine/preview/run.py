@@ -182,8 +182,8 @@ class PreviewRun(Execution):
 
         return lambda node: SampledRows(node, samples, live.emit, pause)
 
-    def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
-        self._lookups = super()._open_lookups(prepared)
+    def _open_nodes(self, *arguments: Any) -> LookupTables | None:
+        self._lookups = super()._open_nodes(*arguments)
         return self._lookups
 
     def _make_capacity(self, session: Any, prepared: PreparedPipeline, workers: Any) -> Capacity:
