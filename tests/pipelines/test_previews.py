@@ -601,7 +601,8 @@ def test_a_pipeline_can_come_from_standard_input(place: Workspace) -> None:
 
 
 def test_a_preview_ends_when_nothing_reads_its_events(place: Workspace) -> None:
-    place.write("sources: {ticks: {type: generator, rate: 1, columns: {id: id}}}")
+    (place.directory / "rows.csv").write_text("id\n")  # without rows, writing cannot tell that the reader is gone
+    place.write("sources: {lines: {type: file, path: rows.csv, format: csv, schema: {id: int64}}}")
     command = [sys.executable, "-m", "streamling.cli.main", "preview", "--format", "events"]
     with subprocess.Popen(command, cwd=place.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
