@@ -191,14 +191,15 @@ def replace_file(place: Workspace, version: int) -> None:
 
 
 def changing(place: Workspace, change: Callable[[int], None], run: Callable[[], object]) -> None:
-    """Run while the file changes every half second."""
+    """Run while the file changes every half second, from the first rows on."""
     done = threading.Event()
 
     def work() -> None:
         number = 0
         while not done.wait(0.4):
-            number += 1
-            change(number)
+            if any((place.directory / "one").glob("[!._]*")):
+                number += 1
+                change(number)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -237,7 +238,7 @@ def test_a_lookup_that_becomes_unusable_keeps_its_rows_and_says_so(place: Worksp
     place.write(
         """\
 sources:
-  numbers: {type: generator, rows: 60, rate: 20, primary_key: id, columns: {id: id, key: id % 5}}
+  numbers: {type: generator, rows: 120, rate: 20, primary_key: id, columns: {id: id, key: id % 5}}
 transforms:
   versions: {type: lookup, path: versions.csv, format: csv, primary_key: id, refresh_interval: 100ms}
   one: {type: sql, primary_key: id, sql: "SELECT n.id, v.version FROM numbers n LEFT JOIN versions v ON n.key = v.id"}
@@ -254,7 +255,7 @@ transforms:
             (place.directory / "double.csv").rename(path)
 
     finished: list[str] = []
-    changing(place, spoil, lambda: finished.append(place.run().succeeded().stderr))
+    changing(place, spoil, lambda: finished.append(place.run(EPOCH__ROWS=3).succeeded().stderr))
     assert {row["version"] for row in place.rows("one", "json")} == {0}
     (log,) = finished
     assert "lookup versions: not refreshed, its rows stay those of version" in log

@@ -70,7 +70,7 @@ def _print_plan(file: str | None, common: Common, format_: PlanFormat, *, probe:
 
     loaded = settings_of(common, level="warn")
     plan = check(pipeline_file(file, loaded), loaded.settings, probe=probe)
-    facts = {node.view: facts_of(node, loaded.settings) for node in plan.nodes}
+    facts = {node.view: facts_of(plan, node, loaded.settings) for node in plan.nodes}
     cautions: list[Caution | str] = [*loaded.warnings, *plan.cautions]
     for caution in cautions:
         show_caution(caution)

@@ -10,20 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamling.connector import (
-    Guarantee,
-    Placement,
-    Runtime,
-    SinkContext,
-    Transform,
-    TransformContext,
-)
+from streamling.connector import Guarantee, Placement, Sink, Transform
+from streamling.engine.opening import Opening
 from streamling.engine.preparation import PreparedPipeline, prepare
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.session import spark_conf
 from streamling.engine.process.shutdown import close_all
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.bad_rows import BadRows
+from streamling.engine.protocol.facts import only_driver_works
 from streamling.engine.protocol.progress import HasTrouble, Progress
 from streamling.engine.protocol.renames import check_names
 from streamling.engine.protocol.run_metrics import make_epoch_metrics, watch_readiness
@@ -32,7 +27,6 @@ from streamling.engine.protocol.state.store import ask_state
 from streamling.errors import StreamlingError
 from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
-from streamling.retry import retry
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
 from streamling.telemetry.event_time import event_time_of
@@ -47,7 +41,7 @@ if TYPE_CHECKING:
     from streamling.engine.data.readahead import ReadAhead
     from streamling.engine.process.workers import PythonWorkers
     from streamling.engine.protocol.context import RunContext
-    from streamling.engine.protocol.delivery import Outlet
+    from streamling.engine.protocol.delivery import Delivery, Outlet
     from streamling.engine.protocol.epoch_metrics import EpochMetrics
     from streamling.engine.protocol.loop import EpochLoop
     from streamling.engine.protocol.pending import Journal
@@ -194,43 +188,19 @@ class Execution:
         store: StateStore,
         on_failure: Callable[[BaseException], object],
     ) -> None:
-        # Heavy imports happen here and in the functions called from here, while the JVM boots.
-        from streamling.engine.data.dataflow import Dataflow
-        from streamling.engine.data.functions import open_functions
-        from streamling.engine.data.sampling import Sampler
-        from streamling.engine.process.workers import PythonWorkers
-        from streamling.engine.protocol.delivery import Delivery
-        from streamling.engine.protocol.epoch_trace import trace_epoch
-        from streamling.engine.protocol.loop import EpochLoop
-        from streamling.engine.protocol.steps import EpochSteps
-
-        plan, settings = prepared.plan, self._settings
         if self.warns_of_lost_positions and not store.durable:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
-        self._open_nodes(prepared, store, epoch_generation, stop)
-        self._open_letters()
-        lookups = self._open_lookups(prepared)
-        ask_state(lambda: check_names(store, self._outlets))
+        opening = Opening(prepared, self._settings, epoch_generation, self.open_budget_s)
+        lookups = self._open_nodes(opening, prepared, store, stop)
         session = self._open_session(engine)
-        workers = PythonWorkers(session)
-        open_functions(session, plan, prepared.sources.values(), workers)
+        workers = self._open_functions(session, prepared)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         self.journal = context.journal
-        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
-        connectors = (prepared.sources, prepared.transforms, prepared.sinks)
-        activity, tables = self._progress.activity, prepared.tables
-        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
-        self._epoch_metrics = metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, sources)
-        max_same = settings.epoch.max_same_rejects
-        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
-        sampler = Sampler(plan, self._samples) if self._samples is not None else None
-        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
-        steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
-        loop = EpochLoop(context, steps)
+        loop, delivery = self._make_loop(session, prepared, context)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
         self.stop = stop
@@ -248,6 +218,52 @@ class Execution:
             delivery.close()
             if lookups is not None:
                 lookups.close()
+
+    # The parts of a run. They are imported here and not above, while Java starts: they import Arrow and PySpark.
+
+    def _open_nodes(
+        self, opening: Opening, prepared: PreparedPipeline, store: StateStore, stop: StopRequest
+    ) -> LookupTables | None:
+        opening.attach(store, self.metrics, self._progress, stop)
+        self._outlets = opening.outlets()
+        opening.transforms()
+        opening.tables()
+        opening.letters(self._letters)
+        lookups = opening.lookups(recording=self._is_exactly_once or prepared.needs_same_rows)
+        ask_state(lambda: check_names(store, self._outlets))
+        return lookups
+
+    def _open_functions(self, session: SparkSession, prepared: PreparedPipeline) -> PythonWorkers:
+        from streamling.engine.data.functions import open_functions
+        from streamling.engine.process.workers import PythonWorkers
+
+        workers = PythonWorkers(session)
+        open_functions(session, prepared.plan, prepared.sources.values(), workers)
+        return workers
+
+    def _make_loop(
+        self, session: SparkSession, prepared: PreparedPipeline, context: RunContext
+    ) -> tuple[EpochLoop, Delivery]:
+        from streamling.engine.data.dataflow import Dataflow
+        from streamling.engine.data.sampling import Sampler
+        from streamling.engine.protocol.delivery import Delivery
+        from streamling.engine.protocol.epoch_trace import trace_epoch
+        from streamling.engine.protocol.loop import EpochLoop
+        from streamling.engine.protocol.steps import EpochSteps
+
+        plan, settings, stop = prepared.plan, self._settings, context.stop
+        bad_rows = BadRows(plan, settings.application_id, self._progress, self._letters)
+        connectors = (prepared.sources, prepared.transforms, prepared.sinks)
+        activity, tables, lookups = self._progress.activity, prepared.tables, context.lookups
+        dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
+        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, context.sources)
+        self._epoch_metrics = metrics
+        max_same = settings.epoch.max_same_rejects
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
+        sampler = Sampler(plan, self._samples) if self._samples is not None else None
+        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
+        steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
+        return EpochLoop(context, steps), delivery
 
     def _make_context(
         self,
@@ -287,28 +303,6 @@ class Execution:
         """Whether a sink is."""
         return any(o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE for o in self._outlets)
 
-    def _open_nodes(
-        self, prepared: PreparedPipeline, store: StateStore, epoch_generation: str, stop: StopRequest
-    ) -> None:
-        for id_, node in prepared.connectors_by_id.items():
-            node.attach(
-                Runtime(
-                    self._settings.application_id,
-                    store,
-                    self.metrics,
-                    epoch_generation,
-                    lambda: stop.ends_retries,
-                    stop.pause_retries,
-                    self._progress.meter(id_).set_labels,
-                )
-            )
-        # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
-        for source in prepared.sources.values():
-            source.join(stop.wake)
-        self._outlets = self._open_outlets(prepared, epoch_generation)
-        self._open_transforms(prepared, epoch_generation)
-        self._open_tables(prepared)
-
     def _start_progress(
         self, prepared: PreparedPipeline, sources: Sequence[ReadAhead], lookups: LookupTables | None
     ) -> None:
@@ -333,81 +327,17 @@ class Execution:
         self._progress.activity.count_tasks = partial(completed_tasks, session.sparkContext)
         return session
 
-    def _open_outlets(self, prepared: PreparedPipeline, epoch_generation: str) -> list[Outlet]:
-        from streamling.engine.protocol.delivery import Outlet, record_limit
-
-        settings = self._settings
-        outlets = [
-            Outlet(node, prepared.sinks[node.ref], record_limit(prepared.sinks[node.ref], settings))
-            for node in prepared.plan.sinks
-        ]
-        for outlet in outlets:
-            node = outlet.node
-            context = SinkContext(
-                node.ref, settings.application_id, epoch_generation, node.schema, node.primary_key, node.width
-            )
-            self._open(outlet, context)
-        return outlets
-
-    def _open(self, outlet: Outlet, context: SinkContext) -> None:
-        retry(
-            lambda: outlet.sink.open(context),
-            what=f"opening sink '{outlet.name}'",
-            budget_s=self.open_budget_s,
-        )
-
-    def _open_letters(self) -> None:
-        for node, letters in self._letters.items():
-            retry(letters.open, what=f"opening the dead letters of '{node}'", budget_s=self.open_budget_s)
-
-    def _open_lookups(self, prepared: PreparedPipeline) -> LookupTables | None:
-        """Read the lookups; their rows are stored if epochs are recorded, for replays."""
-        if not prepared.lookups:
-            return None
-        from streamling.engine.data.lookups.store import SnapshotStore, snapshot_directory
-        from streamling.engine.data.lookups.tables import LookupTables
-
-        recording = self._is_exactly_once or prepared.needs_same_rows
-        directory = snapshot_directory(self._settings) if recording else None
-        store = SnapshotStore(directory) if directory is not None else None
-        lookups = LookupTables(prepared.plan.lookups, prepared.lookups, store)
-        lookups.open()
-        return lookups
-
-    def _open_transforms(self, prepared: PreparedPipeline, epoch_generation: str) -> None:
-        plan = prepared.plan
-        for ref, transform in prepared.transforms.items():
-            node = plan.node(ref)
-            context = TransformContext(
-                ref,
-                self._settings.application_id,
-                epoch_generation,
-                plan.node(node.inputs[0]).schema,
-                node.schema,
-                node.primary_key,
-                node.width,
-            )
-            transform.open(context)
-
-    def _open_tables(self, prepared: PreparedPipeline) -> None:
-        for node in prepared.plan.dynamic_tables:
-            retry(
-                prepared.tables[node.ref].open,
-                what=f"opening dynamic table '{node.spec.name}'",
-                budget_s=self.open_budget_s,
-            )
-
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
         from streamling.engine.data.capacity import Capacity
         from streamling.engine.process.cores import cores
 
-        placements = {transform.capabilities.placement for transform in prepared.transforms.values()}
-        placements |= {sink.capabilities.placement for sink in prepared.sinks.values()}
-        selects = any(source.select is not None for source in prepared.sources.values())
+        working: list[Transform | Sink] = [*prepared.transforms.values(), *prepared.sinks.values()]
+        collects = any(node.capabilities.placement is Placement.DRIVER for node in working)
+        connectors = (prepared.sources.values(), prepared.transforms.values(), prepared.sinks.values())
         return Capacity(
             self._settings,
-            collects=Placement.DRIVER in placements or bool(prepared.tables),  # dynamic tables are asked in the driver
-            direct=placements == {Placement.DRIVER} and not prepared.plan.transforms and not selects,
+            collects=collects or bool(prepared.tables),  # dynamic tables are asked in the driver
+            direct=only_driver_works(prepared.plan, *connectors),
             sources=len(prepared.sources),
             limit=min((o.limit for o in self._outlets if o.limit), default=None),
             start_workers=workers.start_in_background,

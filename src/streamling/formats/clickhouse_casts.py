@@ -6,8 +6,11 @@ has travel as text: no value depends on their bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from streamling.errors import SCHEMA_UNUSABLE, UserError
-from streamling.formats.clickhouse_syntax import quote_name
+from streamling.formats.clickhouse_syntax import quote_name, quote_text
 from streamling.formats.clickhouse_types import NUMBERS, column_type
 from streamling.formats.clickhouse_wire import wire_expression
 from streamling.plan.types import STRING, DataType, Field
@@ -22,28 +25,59 @@ _PLAIN = {
     "timestamp": "DateTime64(6, 'UTC')",
 }
 _NEVER_NULLABLE = frozenset({"list", "map", "struct"})
+_READ_FROM_TEXT = frozenset({"boolean", "float16", "float32", "float64", "date32", "timestamp"})
 _INTEGERS = frozenset({"Int8", "Int16", "Int32", "Int64", "Int128", "Int256"})
 
 
-def cast_expression(field: Field, type_: str) -> str:
-    """The SQL for a column of this ClickHouse type, as the type of the field; NULL stays NULL.
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`sql` is a column as another type; NULL stays NULL. `fails`: a condition in SQL, true for a value that cannot be
+    cast, for which `sql` is NULL; None if the server ends the query with an error, or if every value can be cast."""
 
-    Raises UserError if there is no such cast.
-    """
+    sql: str
+    fails: str | None = None
+
+
+def cast_to(field: Field, type_: str) -> Cast:
+    """A column of this ClickHouse type as the type of the field. Raises UserError if there is no such cast."""
     source, nullable = _source_type(field, type_)
     if source == field.type or (source.kind == field.type.kind == "timestamp"):
-        return wire_expression(field.name, type_)
-    name = quote_name(field.name)
-    if field.type.kind in ("decimal", "decimal_arb"):
-        return _decimal(name, type_, field.type, nullable=nullable)
+        return Cast(wire_expression(field.name, type_))
+    name, target = quote_name(field.name), field.type
+    if target.kind in ("decimal", "decimal_arb"):
+        return _decimal(name, type_, source, target, nullable=nullable)
+    message = f"the column '{field.name}' has the ClickHouse type {type_}, which cannot be read as {field.type}"
     try:
-        target = _target(field.type)
+        text = _target(target)
     except KeyError as error:
-        message = f"the column '{field.name}' has the ClickHouse type {type_}, which cannot be read as {field.type}"
         raise UserError(SCHEMA_UNUSABLE, message) from error
-    target = f"Nullable({target})" if nullable and field.type.kind not in _NEVER_NULLABLE else target
+    if target.kind in _NEVER_NULLABLE:
+        inner = list(_inner_casts(source, target))
+        if any(had == STRING and wanted.kind not in ("string", "binary") for had, wanted in inner):
+            # The server would turn text that is no such value into NULL, without an error.
+            raise UserError(SCHEMA_UNUSABLE, f"{message}: text inside of it is not parsed")
+        if any("int" in wanted.kind for _, wanted in inner):
+            return Cast(f"accurateCast({name}, {quote_text(text)})")
     # A plain cast would turn an integer that does not fit into another one.
-    return f"accurateCast({name}, '{target}')" if "int" in field.type.kind else f"CAST({name} AS {target})"
+    if "int" in target.kind or (source == STRING and target.kind in _READ_FROM_TEXT):
+        return _checked(name, f"accurateCastOrNull({name}, {quote_text(text)})")
+    text = f"Nullable({text})" if nullable and target.kind not in _NEVER_NULLABLE else text
+    return Cast(f"CAST({name} AS {text})")
+
+
+def _inner_casts(source: DataType, target: DataType) -> Iterator[tuple[DataType, DataType]]:
+    """The plain types inside of two types, where they differ. If their shapes do, the server refuses the cast."""
+    pairs = [(source.key, target.key), (source.item, target.item)]
+    pairs += [(had.type, wanted.type) for had, wanted in zip(source.fields, target.fields, strict=False)]
+    inside = [(had, wanted) for had, wanted in pairs if had is not None and wanted is not None]
+    if not inside and source != target:
+        yield source, target
+    for had, wanted in inside:
+        yield from _inner_casts(had, wanted)
+
+
+def _checked(name: str, sql: str) -> Cast:
+    return Cast(sql, f"isNotNull({name}) AND isNull({sql})")
 
 
 def _source_type(field: Field, type_: str) -> tuple[DataType, bool]:
@@ -56,13 +90,15 @@ def _source_type(field: Field, type_: str) -> tuple[DataType, bool]:
         return DataType("null"), type_.startswith("Nullable(")
 
 
-def _decimal(name: str, type_: str, target: DataType, *, nullable: bool) -> str:
+def _decimal(name: str, type_: str, source: DataType, target: DataType, *, nullable: bool) -> Cast:
     scale = target.scale or 0
     if not target.wide:
-        return f"toDecimal128({name}, {scale})"
+        return _checked(name, f"accurateCastOrNull({name}, 'Decimal(38, {scale})')")
     if scale == 0 and _is_integer(type_):  # it may have more digits than ClickHouse's decimals
-        return f"CAST({name} AS {'Nullable(String)' if nullable else 'String'})"
-    return f"toDecimalString(toDecimal256({name}, {scale}), {scale})"
+        return Cast(f"CAST({name} AS {'Nullable(String)' if nullable else 'String'})")
+    if source == STRING:
+        return _checked(name, f"toDecimalString(toDecimal256OrNull({name}, {scale}), {scale})")
+    return Cast(f"toDecimalString(toDecimal256({name}, {scale}), {scale})")
 
 
 def _is_integer(type_: str) -> bool:

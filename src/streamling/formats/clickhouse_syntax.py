@@ -20,6 +20,10 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
+def quote_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def plain_name(text: str) -> str | None:
     """The name without its quotes; None if `text` is not a name."""
     if not re.fullmatch(NAME, text, re.DOTALL):

@@ -130,7 +130,7 @@ class RunView:
 
     def _node(self, plan: Plan, node: PlannedNode) -> PipelineNode:
         if node.id not in self._known_nodes:
-            described = describe(plan, node, facts_of(node, self.settings))
+            described = describe(plan, node, facts_of(plan, node, self.settings))
             columns = described.pop("columns")
             options = mask_fields(node.spec.options) | (node.spec.options.model_extra or {})
             self._known_nodes[node.id] = PipelineNode(

@@ -85,6 +85,25 @@ def test_a_source_is_shown_with_readers_key_and_columns(shown: list[str]) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("transforms", "reads", "runs"),
+    [
+        ("{}", "rows", "on the driver"),
+        ("{q: {type: sql, sql: SELECT id FROM rows, primary_key: id}}", "q", "on the driver up to 20,000 rows"),
+    ],
+    ids=["nothing between", "a query between"],
+)
+def test_rows_that_nothing_computes_are_read_on_the_driver(
+    transforms: str, reads: str, runs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "{type: file, path: '*.csv', format: csv, schema: {id: int64}, primary_key: id}"
+    text = f"sources: {{rows: {source}}}\ntransforms: {transforms}\nsinks: {{out: {{type: print, from: {reads}}}}}\n"
+    Path("pipeline.yaml").write_text(text)
+    assert main(["plan", "--format", "json"]) == 0
+    nodes = {node["name"]: node for node in json.loads(capsys.readouterr().out)}
+    assert nodes["rows"]["runs"].split(" per epoch")[0] == runs
+
+
 def test_a_transform_is_shown_with_what_it_reads_and_asks(shown: list[str]) -> None:
     assert paragraph(shown, "big: sql transform") == [
         "  reads:     Shop.Orders",

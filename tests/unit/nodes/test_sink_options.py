@@ -465,6 +465,6 @@ def test_columns_that_a_clickhouse_table_cannot_have() -> None:
 def test_plan_tells_what_a_clickhouse_table_needs() -> None:
     out = "{type: clickhouse, from: s, table: t, primary_key: id}"
     text = f"sources: {{s: {{type: generator, rows: 1, primary_key: id}}}}\nsinks: {{out: {out}}}"
-    (planned,) = make_plan(load_pipeline(text, "p.yaml", kinds.kinds())).sinks
-    delivery = facts_of(planned, Settings()).delivery
+    plan = make_plan(load_pipeline(text, "p.yaml", kinds.kinds()))
+    delivery = facts_of(plan, plan.sinks[0], Settings()).delivery
     assert delivery is not None and delivery.startswith("at least once; ") and "deduplication window" in delivery

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from streamling.connector import Json
-from streamling.formats.clickhouse_syntax import split_list
+from streamling.formats.clickhouse_syntax import quote_text, split_list
 
 _WRAPPED = re.compile(r"LowCardinality\((.*)\)", re.DOTALL)
 _INTEGER = re.compile(r"(U?)Int(8|16|32|64|128|256)")
@@ -82,8 +82,7 @@ class KeyColumn:
                 return f"toDateTime('{value}', 'UTC')"
             case "DateTime64", [digits, *_]:
                 return f"toDateTime64('{value}', {digits}, 'UTC')"
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"CAST('{escaped}' AS {self._plain})"
+        return f"CAST({quote_text(value)} AS {self._plain})"
 
     def successor(self, value: str) -> str | None:
         """The next integer; None if there is none, or if the values are not integers."""

@@ -14,12 +14,26 @@ ALIAS = "__streamling_"
 _PART_NUMBER = "toUInt64OrZero(splitByChar('_', toString(_part))[2])"
 
 
+# The beginning of a value that cannot be cast is shown.
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`fails`: a condition in SQL, true in rows whose value of a column cannot be read as the type."""
+
+    column: str
+    type: str
+    fails: str
+
+
 @dataclass(frozen=True, slots=True)
 class TableQueries:
     """The text of the queries on one table. Picklable.
 
     `columns` are the SQL with which the columns of the rows are read, `order` is what orders rows with the same key,
-    and `all_columns` are the names of the columns of the table.
+    and `all_columns` are the names of the columns of the table. With `checks`, two more columns follow in every row:
+    the number of the first check that fails, or 0, and the value that cannot be read.
     """
 
     name: str
@@ -37,6 +51,7 @@ class TableQueries:
     """Settings of the server for every query; none if the user must not change settings."""
     page_settings: tuple[tuple[str, str], ...]
     """Settings of the server for queries that return rows."""
+    checks: tuple[Check, ...] = ()
 
     @property
     def _source(self) -> str:
@@ -53,7 +68,18 @@ class TableQueries:
 
     def rows(self, range_: KeyRange) -> str:
         """The rows of a range, always in the same order: rows with the same key are ordered by their values."""
-        return self._select(self.columns or ("1",), range_) + _clause(self.page_settings) + " FORMAT ArrowStream"
+        columns = (*(self.columns or ("1",)), *self._failures())
+        return self._select(columns, range_) + _clause(self.page_settings) + " FORMAT ArrowStream"
+
+    def _failures(self) -> tuple[str, ...]:
+        if not self.checks:
+            return ()
+        numbers = ", ".join(f"{check.fails}, {number}" for number, check in enumerate(self.checks, start=1))
+        values = ", ".join(
+            f"{check.fails}, substringUTF8(ifNull(toString({quote_name(check.column)}), ''), 1, {_SHOWN_CHARACTERS})"
+            for check in self.checks
+        )
+        return f"toUInt16(multiIf({numbers}, 0))", f"multiIf({values}, '')"
 
     def places(self, range_: KeyRange, number: int | None = None) -> str:
         """The keys of the rows that `rows` returns, in the same order, or that of one row."""

@@ -75,7 +75,7 @@ class ClickHouseReader:
         number = 0
         with server.stream(self.queries.rows(range_)) as answer:
             for batch in _batches(answer):
-                for item in self._shaped(batch):
+                for item in self._checked(batch):
                     if isinstance(item, str):
                         yield BadRow("decode_error", item, self._place(server, range_, number))
                         number += 1
@@ -86,6 +86,24 @@ class ClickHouseReader:
     def _place(self, server: ClickHouse, range_: KeyRange, number: int) -> Mapping[str, Json]:
         (values,) = server.rows(self.queries.places(range_, number))
         return place(self.queries, values)
+
+    def _checked(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | str]:
+        """The rows as the pipeline knows them; for a row with a value that cannot be read, what is wrong with it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        start = 0
+        if self.queries.checks:
+            *_, failed, values = batch.columns
+            for row in pc.indices_nonzero(failed).to_pylist():
+                if row > start:
+                    yield from self._shaped(batch.slice(start, row - start))
+                check = self.queries.checks[failed[row].as_py() - 1]
+                value = values[row].cast(pa.binary()).as_py().decode(errors="replace")
+                yield f"the value {value!r} of the column '{check.column}' cannot be read as {check.type}"
+                start = row + 1
+        if start < batch.num_rows:
+            yield from self._shaped(batch.slice(start) if start else batch)
 
     def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | str]:
         """The rows as the pipeline knows them; for a row with text that is not UTF-8, what is wrong with it."""

@@ -9,12 +9,12 @@ from typing import TypeVar
 from streamling.clients.clickhouse import ClickHouse, is_local
 from streamling.connector import Extent, Json, Offer, Room, Slice, Source, SourceCapabilities
 from streamling.errors import INVALID_VALUE, SOURCE_FAILED, PermanentError, StreamlingError, UserError
-from streamling.formats.clickhouse_casts import cast_expression
+from streamling.formats.clickhouse_casts import cast_to
 from streamling.plan.types import OPERATION_COLUMN, Schema
 from streamling.sources.clickhouse.columns import ClickHouseTable
 from streamling.sources.clickhouse.keys import WrongKeyValue
 from streamling.sources.clickhouse.planner import Planner, Ranges
-from streamling.sources.clickhouse.queries import TableQueries
+from streamling.sources.clickhouse.queries import Check, TableQueries
 from streamling.sources.clickhouse.ranges import Cursor, KeyRange
 from streamling.sources.clickhouse.reader import ClickHouseLocator, ClickHouseReader
 from streamling.spec.settings.blocks import ClickHouseSourceSettings
@@ -231,13 +231,15 @@ def table_queries(
     # Between processes of one machine bytes cost less than compression.
     method = "none" if is_local(connection) else "lz4_frame"
     arrow = (("output_format_arrow_compression_method", f"'{method}'"),) if table.settable else ()
-    expressions = {f.name: cast_expression(f, table.types[f.name]) for f in columns if f.name in names}
+    casts = {f: cast_to(f, table.types[f.name]) for f in columns if f.name in names}
+    expressions = {field.name: cast.sql for field, cast in casts.items()}
     return TableQueries(
         table.name,
         table.database,
         table.table,
         table.keys,
         columns=tuple(expressions.values()),
+        checks=tuple(Check(f.name, str(f.type), cast.fails) for f, cast in casts.items() if cast.fails is not None),
         # Maps cannot be compared by all versions of the server.
         order=tuple(
             f"toString({sql})" if "Map(" in table.types[name] else sql

@@ -20,7 +20,7 @@ from streamling.errors import (
     TransientError,
     UserError,
 )
-from streamling.formats.clickhouse_casts import cast_expression
+from streamling.formats.clickhouse_casts import cast_to
 from streamling.formats.clickhouse_syntax import quote_name
 from streamling.formats.clickhouse_types import column_type
 from streamling.plan.types import OPERATION_COLUMN, Schema
@@ -112,7 +112,7 @@ def _check_casts(
     for column in columns:
         type_ = table.types[column.name]
         try:
-            expression = cast_expression(column, type_)
+            expression = cast_to(column, type_).sql
         except UserError as error:
             problems.append(node.error(error.condition, f"table '{table.name}': {error.message}", *path))
             continue
