@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamling.connector import BadRow, kinds
-from streamling.engine.execution import _nodes_by_name
+from streamling.engine.execution import nodes_by_name
 from streamling.engine.protocol.bad_rows import BadRows
 from streamling.engine.protocol.progress import Progress
 from streamling.letters.letter import RejectStage
@@ -59,6 +59,6 @@ def test_bad_rows_are_dealt_with_as_their_own_node_says(plan: Plan) -> None:
 
 
 def test_an_error_of_the_stream_stands_where_the_stream_does(plan: Plan) -> None:
-    names = _nodes_by_name(plan)
+    names = nodes_by_name(plan)
     assert names["numbers"].role is Role.SOURCE
     assert names["Numbers"].role is Role.SOURCE
