@@ -149,7 +149,7 @@ def test_a_database_that_is_still_starting_is_waited_for(node: PlannedNode) -> N
         return table((1, "a", "x"))
 
     versions = LookupVersions(node, Table(read))
-    versions.open(60)
+    versions.open(budget_s=60.0)
     assert versions.current.table.num_rows == 1
 
 
