@@ -1,7 +1,8 @@
 """Where bad rows of transforms and sinks come from in their source. Only looked for if there are bad rows.
 
-A query over one node computes rows one by one and in order. So the row that gave row k of its result is the last one of
-the shortest beginning of its input that gives k + 1 rows. The source then reads its parts again for the places.
+A query over one node computes rows one by one and in order, so that the row that gave row k of its result can be found:
+by computing it row by row, or as the last one of the shortest beginning of its input that gives k + 1 rows. The source
+then reads its parts again for the places.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Each row needs a few Spark jobs if a query is between it and its source.
-_MOST_ROWS = 20
 Place = Mapping[str, Json]
 
 
@@ -59,7 +58,7 @@ class Origins:
         query = self._queries.get(node.id)
         if results.large or query is None or not query.is_simple:
             return {}
-        inner = {number: query.input_number(results, number) for number in numbers[:_MOST_ROWS]}
+        inner = query.input_numbers(results, numbers)
         places = self._find(results, intakes, self._plan.node(node.inputs[0]), sorted(set(inner.values())))
         return {number: places[n] for number, n in inner.items() if n in places}
 

@@ -1,8 +1,9 @@
-"""Computes a query row by row in the Java of the driver, and goes on after a row that fails.
+"""Computes a query row by row in the Java of the driver: which rows fail, and which row of its input gave a row.
 
 A task of Spark ends with the first row that cannot be computed. The iterator over a partition does not: it has taken
 the row from its input when the error is raised, and the next call continues with the row after it. The input counts its
-rows, which is the number of the row. So one pass finds all rows at fault, each with its own error.
+rows, which is the number of the row. So one pass finds all rows at fault, each with its own error. In the same way the
+count, when a row of the result is there, tells from which row of the input it comes.
 
 This holds for operators that handle one row after the other. Other plans, such as those with Python functions, cannot
 be scanned.
@@ -55,12 +56,45 @@ def scan(frame: DataFrame, node: str) -> Sequence[tuple[int, RowFailure]] | None
         return None
 
 
-def _scan(frame: DataFrame, plan: Any, counter: Any, node: str) -> Sequence[tuple[int, RowFailure]] | None:
+def find_inputs(frame: DataFrame, numbers: Sequence[int]) -> dict[int, int] | None:
+    """By the number of a row of the result, for these, which are sorted: the number of the input's row that gave it.
+    None if the plan cannot be scanned, or a row cannot be computed."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        plan = frame._jdf.queryExecution().executedPlan()
+        counter = _row_counter(plan)
+        return _find_inputs(frame, plan, counter, numbers) if counter is not None else None
+    except (PySparkException, Py4JError):
+        return None
+
+
+def _find_inputs(frame: DataFrame, plan: Any, counter: Any, numbers: Sequence[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    wanted = iter(numbers)
+    number, passed = next(wanted, None), 0
+    for rows in _iterators(frame, plan):
+        while number is not None:
+            passed += rows.take(number - passed).length()
+            if passed < number or not rows.hasNext():
+                break  # the row is in a later partition
+            found[number] = counter.value() - 1
+            number = next(wanted, None)
+    return found
+
+
+def _iterators(frame: DataFrame, plan: Any) -> Iterator[Any]:
+    """The rows of one partition after the other."""
     context = getattr(getattr(frame.sparkSession._jvm.org.apache.spark, "TaskContext$"), "MODULE$").empty()
     rdd = plan.execute()
-    found: list[tuple[int, RowFailure]] = []
     for partition in rdd.partitions():
-        rows = rdd.iterator(partition, context)
+        yield rdd.iterator(partition, context)
+
+
+def _scan(frame: DataFrame, plan: Any, counter: Any, node: str) -> Sequence[tuple[int, RowFailure]] | None:
+    found: list[tuple[int, RowFailure]] = []
+    for rows in _iterators(frame, plan):
         while (error := _next_error(rows)) is not None:
             failure = spark_failure(error)
             reason = classify(failure, node) if failure is not None else None

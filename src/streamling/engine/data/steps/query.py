@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from streamling.engine.data.results import NodeRows, Results
+from streamling.engine.data.row_scan import find_inputs, scannable_frames
 from streamling.engine.data.row_search import RowSearch
 from streamling.engine.data.spark_errors import spark_errors
 from streamling.engine.data.spark_rows import make_table
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 # A line of a physical plan: branches of the tree, optionally the number of its generated code, then the operator.
 _SHUFFLE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(?:Reused)?Exchange\b(?! .*BroadcastExchange)", re.MULTILINE)
+
+# If a query cannot be computed row by row, each row of an input that is searched for needs about ten Spark jobs.
+_MOST_SEARCHED = 20
 
 
 class QueryStep:
@@ -93,12 +97,21 @@ class QueryStep:
         """Whether it reads one node, once: the rows of its result are in the order of its input."""
         return len(self._inputs) == 1 and self._query.count_reads(self._inputs[0].view) == 1
 
-    def input_number(self, results: Results, number: int) -> int:
-        """The number of the input's row that gave this row of the result of a simple query."""
+    def input_numbers(self, results: Results, numbers: Sequence[int]) -> dict[int, int]:
+        """By the numbers of rows of the result of a simple query, for these, which are sorted: the number of the
+        input's row that gave it. Without some, if they can only be searched for one by one."""
         (input_,) = self._inputs
         left_out = results.left_out(self.node.id, input_.id)
         rows = self.rows_of(results, input_)
         table = make_table(rows.schema, list(left_out.filter(rows.batches(limited=False))))
+        with spark_errors(self.node.spec.name), scannable_frames(results.session):
+            frame = self._frame_over_first(results, input_, table)
+        found = find_inputs(frame, numbers)
+        if found is None:
+            found = {number: self._input_number(results, input_, table, number) for number in numbers[:_MOST_SEARCHED]}
+        return {number: left_out.original(inner) for number, inner in found.items()}
+
+    def _input_number(self, results: Results, input_: PlannedNode, table: pa.Table, number: int) -> int:
         # Most queries give one row per row.
         low, high, guess = 0, table.num_rows - 1, min(number, table.num_rows - 1)
         while low < high:
@@ -108,17 +121,20 @@ class QueryStep:
             else:
                 low = guess + 1
                 guess = (low + high) // 2
-        return left_out.original(low)
+        return low
 
     def _count(self, results: Results, input_: PlannedNode, table: pa.Table) -> int:
-        """The number of rows of the result, if the input has only these rows, its first ones."""
+        with spark_errors(self.node.spec.name):
+            return int(self._frame_over_first(results, input_, table).count())
+
+    def _frame_over_first(self, results: Results, input_: PlannedNode, table: pa.Table) -> DataFrame:
+        """The query, if its only input has only these rows, its first ones."""
         import numpy as np
 
         left_out = results.left_out(self.node.id, input_.id)
         numbers = np.asarray(left_out.originals(range(table.num_rows)), np.int64)
         rows = SomeRows(results.session, self.rows_of(results, input_).schema, table, numbers)
-        with spark_errors(self.node.spec.name):
-            return int(self._frame(results, {input_.view: rows}).count())
+        return self._frame(results, {input_.view: rows})
 
     def _frame_over(self, results: Results, input_: PlannedNode, table: pa.Table) -> DataFrame:
         """The query over these rows of one input, without rows of the others."""
