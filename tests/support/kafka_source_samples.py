@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, Runtime, kinds
+from streamling.connector import BadRow, Counted, Json, Offer, Reached, Room, Runtime, Timed, kinds
 from streamling.engine.protocol.state import MemoryState, generation
 from streamling.errors import TransientError
 from streamling.sources.kafka.reader import KafkaReader
@@ -113,7 +113,7 @@ def _read(reader: KafkaReader, offer: Offer) -> list[Row | BadRow]:
     found: list[Row | BadRow] = []
     for part in (part for slice_ in offer.slices for part in slice_.parts):
         for item in reader.read(part):
-            if not isinstance(item, Counted | Reached):
+            if not isinstance(item, Counted | Timed | Reached):
                 found.extend([item] if isinstance(item, BadRow) else item.to_pylist())
     return found
 
