@@ -92,7 +92,8 @@ class Sampler:
             self._add(rows, held.slice(max(0, held.num_rows - count)))
 
     def _add_computed(self, rows: NodeRows, count: int) -> None:
-        self._add(rows, rows.frame.limit(count).toArrow())
+        # In one task: Spark would otherwise start a task for every partition, and another one after a shuffle.
+        self._add(rows, rows.frame.coalesce(1).limit(count).toArrow())
 
     def _add(self, rows: NodeRows, some: pa.Table | pa.RecordBatch) -> None:
         import pyarrow as pa
