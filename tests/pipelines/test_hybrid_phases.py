@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.avro_frames import framed
 from support.clickhouse_server import ClickHouseServer
@@ -21,7 +22,7 @@ from support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
-OUT = "sinks:\n  out: {type: file, from: s, path: out, format: parquet}\n"
+OUT = "sinks:\n  out: {type: file, from: s, path: out, format: parquet, batch_flush_interval: 100ms}\n"
 
 
 @pytest.fixture
@@ -229,3 +230,18 @@ def test_of_two_processes_one_reads_the_table_and_both_share_the_topic(
         child.process.terminate()
         child.wait().succeeded()
     assert database.rows("SELECT count(DISTINCT block), min(block), max(block) FROM t") == [(2800, 0, 20_399)]
+
+
+def test_a_preview_shows_all_phases_and_joins_no_group(place: Workspace, history: History) -> None:
+    history.insert(0, 10)
+    history.produce(200, 3)
+    place.write(source(history, "blocks") + OUT)
+    group = "previewed_group"
+    report = place.run(
+        "preview", "--format", "json", "--rows", "20", KAFKA_SOURCE__CONSUMER_GROUP_ID=group, **history.settings()
+    )
+    (node,) = json.loads(report.succeeded().stdout)["nodes"]
+    assert [row["block"] for row in node["rows"]] == [*range(10), 200, 201, 202]
+    groups = AdminClient({"bootstrap.servers": history.kafka.brokers}).list_consumer_groups().result(20).valid
+    assert not [found.group_id for found in groups if group in found.group_id]
+    assert not (place.directory / "state.db").exists()

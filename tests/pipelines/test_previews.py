@@ -150,12 +150,15 @@ def test_errors_are_printed_as_validate_prints_them(place: Workspace) -> None:
     [
         ("sources: {a: [}", "INVALID_YAML"),
         ("sources: {a: {type: nothing}}", "KIND_NOT_AVAILABLE"),
+        ("sources: {}", "NOTHING_TO_DO"),
         ("transforms: {a: {type: sql, sql: SELECT 1}}", "MISSING_SECTION"),
     ],
 )
 def test_nothing_to_show_is_an_error(place: Workspace, text: str, message: str) -> None:
     finished = place.write(text).run("preview").failed()
     assert f"[{message}]" in finished.stderr
+    report = json.loads(place.run("preview", "--format", "json").stdout)
+    assert (report["end"], report["problems"][0]["code"]) == ("failed", message)
 
 
 def test_wrong_nodes_and_options_are_refused(place: Workspace) -> None:
@@ -558,12 +561,78 @@ class Queue(SourcePlugin):
 """
 
 
+HANGING = """\
+import time
+import pyarrow as pa
+import streamling.engine.preview.run
+from streamling.plugin import SourcePlugin, TransformPlugin, register_source, register_transform
+
+streamling.engine.preview.run._OPENING_S = 1.0
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_gs_op", pa.string(), nullable=False)])
+
+class Hanging:
+    def output_schema(self):
+        return SCHEMA
+
+    def initialize(self):
+        time.sleep(600)
+
+@register_source("acme.source")
+class Source(Hanging, SourcePlugin):
+    def generate_batch(self):
+        return None
+
+@register_transform("acme.transform")
+class Transform(Hanging, TransformPlugin):
+    def process_batch(self, batch):
+        return batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("transforms:\n", "  stuck: {type: acme.source}\n"),
+        ("  rare:", "  stuck: {type: acme.transform, from: numbers}\n"),
+    ],
+)
+def test_a_node_that_does_not_open_hides_only_itself(place: Workspace, before: str, line: str) -> None:
+    place.write(NUMBERS.replace(before, line + before), plugin=HANGING)
+    finished = place.run("preview", "--format", "json", "--rows", "2", cold=True).succeeded()
+    report = json.loads(finished.stdout)
+    shown = nodes(report)
+    assert len(shown["numbers"]["rows"]) == len(shown["rare"]["rows"]) == 2
+    assert shown["stuck"]["problem"].endswith("'stuck': its code does not end")
+    assert [p["code"] for p in report["problems"]] == ["NO_PROGRESS"]
+
+
 def test_a_plugin_source_does_not_hear_that_rows_are_delivered(place: Workspace) -> None:
     place.write("sources: {tasks: {type: acme.queue}}\nsinks: {out: {type: blackhole, from: tasks}}", plugin=QUEUE)
     assert [row["id"] for row in nodes(previewed(place))["tasks"]["rows"]] == [1, 2]
     assert "acknowledged" not in files(place)
     place.run().succeeded()
     assert "acknowledged" in files(place)
+
+
+def test_what_code_prints_is_not_part_of_the_output(place: Workspace) -> None:
+    noisy = QUEUE.replace("        self.given = True", '        print("batch!", flush=True)\n        self.given = True')
+    place.write(
+        """\
+sources: {tasks: {type: acme.queue}}
+transforms:
+  py: {type: python, from: tasks, primary_key: id,
+       code: "def process(row):\\n    print('py', row['id'])\\n    return row"}
+  js: {type: script, from: tasks, language: javascript, primary_key: id, schema: {id: int64},
+       script: "function invoke(row) { console.log('js', row.id); return row; }"}
+""",
+        plugin=f'print("loaded!")\n{noisy}',
+    )
+    finished = place.run("preview", "--format", "json").succeeded()
+    assert [len(node["rows"]) for node in json.loads(finished.stdout)["nodes"]] == [2, 2, 2]
+    for text in ("loaded!", "batch!", "python transform 'py': py 1", "script transform 'js': js 2"):
+        assert text in finished.stderr
+    events = place.run("preview", "--format", "events").succeeded().stdout.splitlines()
+    assert len([json.loads(line) for line in events]) == 1 + 6 + 1
 
 
 def test_events_are_printed_while_rows_arrive(place: Workspace) -> None:
@@ -596,8 +665,10 @@ def test_events_name_a_node_that_fails(place: Workspace) -> None:
 
 
 def test_a_pipeline_can_come_from_standard_input(place: Workspace) -> None:
+    place.write("sources: {of_another: {}}")
     finished = place.run("preview", "-", cold=True)
     assert "invalid YAML: the file is empty" in finished.failed().stderr
+    assert "of_another" not in finished.stderr
 
 
 def test_a_preview_ends_when_nothing_reads_its_events(place: Workspace) -> None:

@@ -130,7 +130,7 @@ def source(history: History, *tables: str, unbounded: str = "", more: str = "") 
 
 SINKS = ("parquet", "json")
 INTO_FILES = "sinks:\n" + "".join(
-    f"  {name}: {{type: file, from: s, path: {name}, format: {name}}}\n" for name in SINKS
+    f"  {name}: {{type: file, from: s, path: {name}, format: {name}, batch_flush_interval: 500ms}}\n" for name in SINKS
 )
 
 

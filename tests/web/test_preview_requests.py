@@ -250,10 +250,12 @@ def test_a_process_that_does_not_begin_is_reported(program: str, status: int, te
 
 
 def test_lines_that_are_no_events_are_skipped() -> None:
-    noise = START + f"print('noise'); print('[1]'); print('x' * 3_000_000)\n{ROW}"
-    with serving(noise) as running:
+    noise = "print('noise'); print('[1]'); print('x' * 3_000_000)"
+    odd = """print('{"event": {}}'); print('{"event": "problem"}')"""
+    with serving(f"{START}{noise}\n{odd}\n{ROW}") as running:
         data = [line for line in running.post("/preview").text.splitlines() if line.startswith("data:")]
     assert [json.loads(line[5:]) for line in data] == [
+        {"node": None, "message": None},
         {"topology_node_key": "n", "data": {"id": 1}},
         {"reason": "preview ended"},
     ]

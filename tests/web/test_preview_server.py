@@ -83,6 +83,14 @@ def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
             name = ""
 
 
+def test_errors_do_not_quote_files_of_the_server(place: Workspace, server: Server) -> None:
+    place.write("sources: {of_the_server: {}}")
+    for path in ("/rewrite", "/preview"):
+        for text in ("", "sources: {", PIPELINE.replace("SELECT id", "SELECT nope").replace("type: sql", "type: sq")):
+            answer = server.post(path, text)
+            assert "of_the_server" not in answer.text
+
+
 def test_requests_are_checked_before_anything_is_started(server: Server) -> None:
     rewritten = server.post("/rewrite", PIPELINE)
     assert (rewritten.status_code, rewritten.headers["content-type"]) == (200, "application/yaml")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -54,9 +53,12 @@ _MAX_SECONDS = 600
 # As the preview server does.
 _EVENT_SECONDS = 180.0
 _READER_CHECK_S = 0.5
+# Warnings, and what functions of users print: they are looked at while they are written.
+_LOG_LEVEL = "warn,streamling.transforms.python=info,streamling.transforms.script=info"
 # The file name that means standard input, and what errors call it: modules of Python transforms are searched beside it.
+# It is not the name of a file that could be there: errors quote the lines of files.
 _STDIN = "-"
-_STDIN_NAME = "pipeline.yaml"
+_STDIN_NAME = "<stdin>"
 # Characters that JSON allows in a text, but that a terminal obeys or that cannot be encoded.
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
 app = new_app()
@@ -66,12 +68,6 @@ class PreviewFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     EVENTS = "events"
-
-
-def _check_number(seconds: float | None) -> float | None:
-    if seconds is not None and math.isnan(seconds):  # neither too small nor too large
-        raise typer.BadParameter("nan is not a number of seconds")
-    return seconds
 
 
 @app.command(cls=Command, epilog=EXAMPLES)
@@ -89,7 +85,6 @@ def preview(
             max=_MAX_SECONDS,
             metavar="S",
             help="How long to wait for rows; by default until the sources have no more, at most 10.",
-            callback=_check_number,
             show_default=False,
         ),
     ] = None,
@@ -116,21 +111,23 @@ def preview(
 def _preview(
     file: str | None, common: Common, nodes: tuple[str, ...], rows: int, seconds: float | None, format_: PreviewFormat
 ) -> int:
-    from streamling.engine.preview import Preview, PreviewOptions, preview_settings
+    from streamling.engine.preview import End, Preview, PreviewOptions, preview_settings
     from streamling.engine.run import Run
 
-    loaded = settings_of(common, level="warn")
+    loaded = settings_of(common, level="warn" if format_ is PreviewFormat.EVENTS else _LOG_LEVEL)
     pipeline, settings = _read_pipeline(file, loaded), preview_settings(loaded.settings)
-    events = _Events() if format_ is PreviewFormat.EVENTS else None
+    output = sys.stdout
+    events = _Events(output) if format_ is PreviewFormat.EVENTS else None
     if events is not None:
         seconds = seconds or _EVENT_SECONDS
     made = Preview(pipeline, settings, PreviewOptions(rows, seconds, nodes, events.live() if events else None))
     failure: Exception | None = None
-    with _stop_without_reader() if events else _waiting(pipeline, common):
+    with _stop_without_reader(output) if events else _waiting(pipeline, common):
         try:
-            Run(made, settings, verbose=common.verbose).execute()
+            with redirect_stdout(sys.stderr):  # what plugins print is not part of the output
+                Run(made, settings, verbose=common.verbose).execute()
         except Exception as error:  # what was seen until then is shown
-            failure = error
+            failure, made.end = error, End.FAILED
     shown = made.nodes()
     warnings: list[str | Caution] = [*loaded.warnings, *made.planned.cautions]
     problems = _problems(made, failure)
@@ -158,14 +155,14 @@ def _read_pipeline(file: str | None, loaded: LoadedSettings) -> Path | PipelineT
 
 
 @contextmanager
-def _stop_without_reader() -> Iterator[None]:
-    """End the run when the reader of standard output is gone: the preview server, or `head`. Writing would not tell,
+def _stop_without_reader(output: TextIO) -> Iterator[None]:
+    """End the run when the reader of the output is gone: the preview server, or `head`. Writing would not tell,
     because there may be no rows."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_READER_CHECK_S):
-            if is_closed(sys.stdout):
+            if is_closed(output):
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
@@ -199,7 +196,8 @@ def _problems(made: Preview, failure: Exception | None) -> list[Exception]:
 class _Events:
     """Prints rows while they arrive, a JSON object per line: first the nodes, then rows, then the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
         self._lock = threading.Lock()
 
     def live(self) -> LiveRows:
@@ -225,7 +223,7 @@ class _Events:
 
     def _print(self, line: str) -> None:
         with self._lock, suppress(BrokenPipeError):  # nodes have threads of their own; without a reader the run ends
-            print(line, flush=True)
+            print(line, file=self._output, flush=True)
 
 
 def _print_tables(made: Preview, shown: list[NodePreview], failure: Exception | None) -> None:

@@ -176,7 +176,7 @@ def _import(path: Path) -> None:
     """Run a plugin as a module under a name of its own, so that it hides no other module."""
     file = path / "__init__.py" if path.is_dir() else path
     name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
-    for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+    for loaded in [key for key in list(sys.modules) if key == name or key.startswith(f"{name}.")]:
         del sys.modules[loaded]
     importlib.invalidate_caches()
     spec = importlib.util.spec_from_file_location(

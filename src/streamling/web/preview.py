@@ -45,7 +45,8 @@ _STARTING_S = 60.0
 _CHECKS_AT_ONCE = 4
 # Proxies close connections on which nothing is sent for a minute or less.
 _KEEP_ALIVE_S = 15.0
-_NAME = "pipeline.yaml"
+# What errors call the pipeline of a request: not a file that could be there, because errors quote the lines of files.
+_NAME = "<request>"
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 

@@ -152,7 +152,7 @@ class PreviewChild:
         if event.get("event") == "start" and not self._ready.done():
             self._ready.set_result(None)
         elif event.get("event") == "problem":
-            self._put(Event(json.dumps({"node": event["node"], "message": event["message"]}), "problem"))
+            self._put(Event(json.dumps({"node": event.get("node"), "message": event.get("message")}), "problem"))
         elif "topology_node_key" in event:
             self._put(Event(text))
 

@@ -116,6 +116,22 @@ def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], runs: list[Any], capf
     assert "usage: streamling" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("preview", "--rows", "0"), "invalid value for '--rows': input should be greater than or equal to 1"),
+        (("preview", "--seconds", "nan"), "invalid value for '--seconds': input should be less than or equal to 600"),
+        (("preview", "--format", "xml"), "invalid value for '--format': 'xml' is not one of 'text', 'json', 'events'"),
+        (("preview", "--row", "1"), "no such option: --row"),
+    ],
+)
+def test_a_wrong_value_names_its_option(
+    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*arguments) == 2
+    assert capfd.readouterr().err.splitlines()[0] == f"error: {message}"
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("state", "--help")])
 def test_help_and_version_are_exit_0(arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code(*arguments) == 0

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from streamling.engine.preparation import check_unfinished
+from streamling.errors import InvalidPipeline
 from streamling.plan.preview import PreviewPlan
 from streamling.spec.pipeline import PipelineText
 from streamling.spec.settings import Settings
@@ -70,6 +75,84 @@ transforms:
     assert names(plan) == {"numbers"}
     assert set(reasons(plan)) == {"a", "b", "c", "d"}
     assert {problem.code for problem in plan.problems} == {"CYCLE", "KIND_NOT_AVAILABLE", "WRONG_TYPE"}
+
+
+NODES = """\
+sources:
+  numbers: {type: generator}
+  # those of today
+transforms:
+  before: {type: sql, sql: SELECT id FROM numbers}
+  typed:
+    type: sql
+    BROKEN
+  behind: {type: sql, sql: SELECT id FROM typed}
+  after: {type: sql, sql: SELECT id FROM before}
+sinks:
+  out: {type: print, from: after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "line", "column"),
+    [
+        ("sq", 8, 5),
+        ('sql: "SELECT', 8, 10),
+        ("sql: SELECT id AS a: b", 8, 24),
+        ("columns: {id: [", 8, 20),
+        ("sql: SELECT 1\n    sql: SELECT 2", 9, 5),
+        ("\tsql: SELECT 1", 8, 5),
+        (" sql: SELECT 1\n   from: a", 8, 6),
+    ],
+)
+def test_a_node_that_breaks_the_yaml_hides_only_those_that_need_it(broken: str, line: int, column: int) -> None:
+    text = NODES.replace("BROKEN", broken)
+    wrapped = "definition:\n" + "".join(f"  {part}\n" for part in text.splitlines())
+    for written, lines, columns in ((text, 0, 0), (text.replace("\n", "\r\n"), 0, 0), (wrapped, 1, 2)):
+        plan = planned(written)
+        assert names(plan) == {"numbers", "before", "after"}
+        (problem,) = plan.problems
+        assert reasons(plan) == {"typed": problem.message, "behind": "it needs 'typed', which is left out"}
+        assert problem.message.startswith("transform 'typed': invalid YAML: ")
+        assert (problem.code, problem.node) == ("INVALID_YAML", "typed")
+        assert problem.where is not None
+        assert (problem.where.line, problem.where.column) == (line + lines, column + columns)
+
+
+def test_several_nodes_may_break_the_yaml_and_so_may_sinks() -> None:
+    text = NODES.replace("BROKEN", "sq").replace("  after:", "  open: {type: sql, sql: [\n  after:")
+    plan = planned(text.replace("print, from: after}", "print, from").replace("  numbers:", "  half\n  numbers:"))
+    assert names(plan) == {"numbers", "before", "after"}
+    assert [(problem.node, problem.where and problem.where.line) for problem in plan.problems] == [
+        ("half", 2),
+        ("typed", 9),
+        ("open", 11),
+    ]
+
+
+def test_of_nodes_with_one_name_the_first_is_shown() -> None:
+    plan = planned(NODES.replace("BROKEN", "sql: SELECT id FROM before").replace("behind", "typed"))
+    assert names(plan) == {"numbers", "before", "typed", "after"}
+    assert [problem.message for problem in plan.problems] == ["invalid YAML: duplicate key 'typed', first in line 6"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: {\n" + SOURCE, SOURCE + SOURCE, "sources: {a: {", "x: 1\n---\n" + SOURCE, "", "[]"]
+)
+def test_without_nodes_that_break_it_yaml_that_is_not_valid_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        planned(text)
+    assert [problem.code for problem in caught.value.problems] == ["INVALID_YAML"]
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(NODES)))
+def test_every_beginning_of_a_file_is_shown_as_far_as_it_can_be_read(length: int) -> None:
+    text = NODES.replace("BROKEN", "sql: >\n      SELECT id\n      FROM before")[:length]
+    plan = planned(text) if "sources:" in text else None
+    for name in ("numbers", "before"):
+        if plan is not None and f"{name}: " in text and "}" in text.partition(f"{name}: ")[2]:
+            assert name in names(plan)
 
 
 def test_one_node_keeps_what_it_needs_and_the_problems_that_concern_it() -> None:

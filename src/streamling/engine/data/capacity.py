@@ -90,7 +90,7 @@ class Capacity:
             parts=1,
             part_rows=_LEAST_PART_ROWS,
             part_bytes=_PART_BYTES if collects else None,
-            first_rows=FIRST_ROWS if collects else None,
+            first_rows=FIRST_ROWS if collects or driver_rows else None,  # the driver holds what small epochs make
         )
         self._large = replace(self._small, rows=large)
         self._sources = sources

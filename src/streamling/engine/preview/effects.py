@@ -51,14 +51,18 @@ class PreviewTransform(Transform):
         self.capabilities = transform.capabilities
         self.allowance = allowance
         self.is_busy = False
-        """Whether it processes rows at the moment. Any thread may read it."""
+        """Whether it is being opened, or processes rows at the moment. Any thread may read it."""
         self._transform = transform
 
     def attach(self, runtime: Runtime) -> None:
         self._transform.attach(runtime)
 
     def open(self, context: TransformContext) -> None:
-        self._transform.open(context)
+        self.is_busy = True
+        try:
+            self._transform.open(context)
+        finally:
+            self.is_busy = False
 
     def processor(self) -> Processor:
         return _PreviewProcessor(self._transform.processor(), self)

@@ -12,12 +12,18 @@ from streamling.engine.preparation import check_unfinished
 from streamling.engine.preview.effects import Allowance
 from streamling.engine.preview.result import End, NodePreview, PreviewOptions
 from streamling.engine.preview.rows import PreviewSink
-from streamling.engine.preview.run import OPEN_BUDGET_S, PreviewRun
+from streamling.engine.preview.run import OPEN_BUDGET_S, PreviewRun, no_end
 from streamling.engine.preview.tables import TableRows, read_tables
 from streamling.engine.process.engine import Engine
 from streamling.engine.process.launch import QUICK_JAVA
 from streamling.engine.process.stop import StopRequest
-from streamling.errors import NO_PROGRESS, NODE_NOT_FOUND, InvalidPipeline, StreamlingError, TransientError, UserError
+from streamling.errors import (
+    NODE_NOT_FOUND,
+    NOTHING_TO_DO,
+    InvalidPipeline,
+    StreamlingError,
+    UserError,
+)
 from streamling.plan.dynamic_tables import table_columns
 from streamling.plan.graph import is_lookup
 from streamling.plan.pipeline import Plan
@@ -83,12 +89,12 @@ class Preview:
         return bool(self._runs) and self._runs[-1].delivered
 
     def run(self, engine: Engine, *, on_failure: Callable[[BaseException], object] = lambda error: None) -> Summary:
-        """Raises InvalidPipeline if no node can be planned."""
+        """Raises InvalidPipeline if there is no node, or none can be planned."""
         planned = check_unfinished(self._pipeline, self._settings)
         planned = planned.only(self._wanted(planned)) if self._options.nodes else planned
         self._first = planned
-        if not planned.plan.nodes and planned.problems:
-            raise InvalidPipeline(planned.problems, planned.cautions)
+        if not planned.plan.nodes and (planned.problems or not planned.left_out):
+            raise InvalidPipeline(planned.problems or [_nothing_to_show()], planned.cautions)
         left: PreviewPlan | None = planned
         while left is not None and left.streams:
             run = PreviewRun(self._pipeline, self._settings, left, self._options, self._allowances)
@@ -188,6 +194,10 @@ class Preview:
         return NodePreview(node.spec, node.columns, sink.rows, sink.count, rejected, problem, note)
 
 
+def _nothing_to_show() -> UserError:
+    return UserError(NOTHING_TO_DO, "the pipeline has no nodes: nothing to show", hint="add a node under 'sources'")
+
+
 def _run(run: PreviewRun, engine: Engine) -> StreamlingError | None:
     """Run in a thread of its own, which is abandoned if code of the user does not end. Returns the error, if its node
     may be known. Raises others."""
@@ -204,9 +214,7 @@ def _run(run: PreviewRun, engine: Engine) -> StreamlingError | None:
     threading.Thread(target=work, name="preview run", daemon=True).start()
     run.ended.wait()
     if run.stuck is not None:
-        name = run.stuck.spec.name
-        message = f"{run.stuck.spec.described()}: its code does not end"
-        return TransientError(NO_PROGRESS, message, node=name, where=run.stuck.spec.where)
+        return no_end(run.stuck)
     error = failures[0] if failures else None
     if error is not None and not isinstance(error, StreamlingError):
         raise error

@@ -22,8 +22,9 @@ from streamling.engine.preview.effects import MOST_ROWS, Allowance, PreviewTrans
 from streamling.engine.preview.result import End, PreviewOptions
 from streamling.engine.preview.rows import FirstRows, PreviewSink, SampledRows, add_preview_sinks
 from streamling.engine.preview.tables import TableRows, dynamic_table_rows, lookup_rows
+from streamling.engine.protocol.activity import OPENING
 from streamling.engine.protocol.progress import Progress
-from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
+from streamling.errors import NO_PROGRESS, SOURCE_FAILED, StreamlingError, TransientError
 from streamling.plan.dynamic_tables import table_columns
 from streamling.plan.pipeline import Plan
 from streamling.plan.planned_node import PlannedNode
@@ -42,8 +43,11 @@ DEFAULT_SECONDS = 10.0
 OPEN_BUDGET_S = 5.0
 """A table that is there answers within this time; a user waits for the preview."""
 
-# Rows of an epoch after the first, which has only the rows to show. Nodes that filter need more than that.
+# Rows of an epoch after the first, which has only the rows to show. Nodes that filter need more than that, and those
+# that let one row in a million pass need many more: epochs that take little time become larger.
 _EPOCH_ROWS = 1000
+_MOST_EPOCH_ROWS = 64_000
+_SHORT_EPOCH_S = 0.25
 # The same if a node may call other systems or cost money: a handler, for instance.
 _CAREFUL_EPOCH_ROWS = 100
 _CHECK_S = 0.05
@@ -55,8 +59,32 @@ _EMPTY_S = 3.0
 _NO_ANSWER_S = 5.0
 # An epoch ends within this time after a request to stop, unless code of the user does not.
 _STOP_S = 10.0
+# A node is opened within this time, even if its code loads a model.
+_OPENING_S = 30.0
 # How much longer the first rows may take: Spark compiles what computes them.
 _WARM_UP_S = 30.0
+
+
+class EpochSize:
+    """How many rows an epoch may have. Doubles after two short epochs."""
+
+    def __init__(self, rows: int, most: int) -> None:
+        self.rows = rows
+        self._most = most
+        self._epochs = 0
+        self._since = 0.0
+
+    def grows(self, now: float, epochs: int) -> bool:
+        """Whether it has just become larger. `epochs`: how many have ended."""
+        ended = epochs - self._epochs
+        if ended < 2:
+            return False
+        is_short = (now - self._since) / ended < _SHORT_EPOCH_S
+        self._epochs, self._since = epochs, now
+        if is_short and self.rows < self._most:
+            self.rows = min(2 * self.rows, self._most)
+            return True
+        return False
 
 
 class _Lasting:
@@ -71,6 +99,11 @@ class _Lasting:
             return 0.0
         self._since = now if self._since is None else self._since
         return now - self._since
+
+
+def no_end(node: PlannedNode) -> TransientError:
+    message = f"{node.spec.described()}: its code does not end"
+    return TransientError(NO_PROGRESS, message, node=node.spec.name, where=node.spec.where)
 
 
 class PreviewRun(Execution):
@@ -96,13 +129,17 @@ class PreviewRun(Execution):
         self._sources: Mapping[str, Source] = {}
         self._transforms: Mapping[str, PreviewTransform] = {}
         self._lookups: LookupTables | None = None
+        self._capacity: Capacity | None = None
+        self._size: EpochSize | None = None
         self.tables: dict[str, TableRows] = {}
         """By id: the rows of lookups and dynamic tables."""
+        self._opened = threading.Event()
+        """Set when all nodes but the sources are open, or could not be opened."""
         self._watching = threading.Event()
         self.ended = threading.Event()
         """Set when the run has ended, or when nothing waits for its end any more."""
         self.stuck: PlannedNode | None = None
-        """The transform whose code does not end."""
+        """The node whose code does not end."""
         self._stopping = threading.Lock()
         self._stopped_as: End | None = None
         self.troubles: Mapping[str, StreamlingError] = {}
@@ -183,7 +220,13 @@ class PreviewRun(Execution):
         return lambda node: SampledRows(node, samples, live.emit, pause)
 
     def _open_nodes(self, *arguments: Any) -> LookupTables | None:
-        self._lookups = super()._open_nodes(*arguments)
+        threading.Thread(target=self._watch_opening, name="preview opening", daemon=True).start()
+        try:
+            self._lookups = super()._open_nodes(*arguments)
+        finally:
+            self._opened.set()
+        if self.stuck is not None:  # nothing waits for this run any more
+            raise no_end(self.stuck)
         return self._lookups
 
     def _make_capacity(self, session: Any, prepared: PreparedPipeline, workers: Any) -> Capacity:
@@ -191,6 +234,7 @@ class PreviewRun(Execution):
         careful = any(transform.allowance is not None for transform in self._transforms.values())
         rows = max(_CAREFUL_EPOCH_ROWS if careful else _EPOCH_ROWS, self._options.rows)
         capacity.limit_rows(rows, first=self._options.rows)
+        self._capacity, self._size = capacity, EpochSize(rows, rows if careful else max(rows, _MOST_EPOCH_ROWS))
         return capacity
 
     def _make_context(self, *arguments: Any) -> RunContext:
@@ -245,6 +289,7 @@ class PreviewRun(Execution):
         deadline = time.monotonic() + (self._options.seconds or DEFAULT_SECONDS)
         quiet, stuck = _Lasting(), _Lasting()
         while not self._watching.wait(_CHECK_S):
+            self._read_more()
             end = self._find_end(time.monotonic(), deadline, quiet, stuck)
             if end is not None:
                 self._stop(end)
@@ -252,24 +297,54 @@ class PreviewRun(Execution):
                 self._watch_stop()
                 return
 
+    def _read_more(self) -> None:
+        if self._loop is None or self._capacity is None or self._size is None:
+            return
+        if self._size.grows(time.monotonic(), self._loop.epochs):
+            self._capacity.limit_rows(self._size.rows, first=self._options.rows)
+
     def _watch_stop(self) -> None:
-        """A transform may run code that does not end: the others are shown without it."""
+        """A node may run code that does not end: the others are shown without it."""
         if self._watching.wait(_STOP_S):
             return
-        busy = next((ref for ref, transform in self._transforms.items() if transform.is_busy), None)
-        self.stuck = self.planned.plan.node(busy) if busy is not None else None
+        self.stuck = self._busy_transform or self._find_opening(0.0)
         self.ended.set()
+
+    def _watch_opening(self) -> None:
+        """The same while transforms are opened."""
+        last, since = self._busy_transform, time.monotonic()
+        while not self._opened.wait(_CHECK_S):
+            busy = self._busy_transform
+            if busy is None or busy is not last:
+                last, since = busy, time.monotonic()
+            elif time.monotonic() - since > _OPENING_S:
+                self.stuck = busy
+                self.ended.set()
+                return
+
+    @property
+    def _busy_transform(self) -> PlannedNode | None:
+        busy = next((ref for ref, transform in self._transforms.items() if transform.is_busy), None)
+        return self.planned.plan.node(busy) if busy is not None else None
+
+    def _find_opening(self, longer_than_s: float) -> PlannedNode | None:
+        """The source that is being opened, which every other node waits for."""
+        steps = (step for step in self._progress.activity.open_steps() if step.what == OPENING)
+        late = (step for step in steps if time.monotonic() - step.since > longer_than_s)
+        return next((self.find(step.node) for step in late), None)
 
     def _find_end(self, now: float, deadline: float, quiet: _Lasting, stuck: _Lasting) -> End | None:
         starved = self._starved()
         if all(sink.complete or sink.node.ref in starved for sink in self._sinks.values()):
             return End.ROWS if all(sink.complete for sink in self._sinks.values()) else End.LIMIT
-        if now >= deadline + (_WARM_UP_S if self._is_warming_up() else 0.0):
-            return End.TIME
         waiting = self._waiting()
         # A source without rows does not keep others from giving some; a transform that waits stops its whole epoch.
-        transforms = [node.spec.name for node in self.planned.plan.transforms]
-        if stuck.seconds(now, any(name in waiting for name in transforms)) > _NO_ANSWER_S:
+        held_up = any(node.spec.name in waiting for node in self.planned.plan.transforms)
+        if now >= deadline + (_WARM_UP_S if self._is_warming_up() and not held_up else 0.0):
+            # On a busy machine the default time is over before the rest has been quiet for long enough.
+            is_waited_for = self._options.seconds is None and waiting and self._has_read_everything(waiting)
+            return End.TROUBLE if is_waited_for else End.TIME
+        if stuck.seconds(now, held_up) > _NO_ANSWER_S or self._find_opening(_OPENING_S) is not None:
             return End.TROUBLE
         idle = self._loop is not None and self._loop.idle and self._has_read_everything(waiting)
         patience = _QUIET_S if any(sink.count for sink in self._sinks.values()) else _EMPTY_S
@@ -306,7 +381,7 @@ class PreviewRun(Execution):
     def _is_warming_up(self) -> bool:
         """Whether Spark still computes the first rows, which takes seconds on a busy machine."""
         loop = self._loop
-        if loop is None or loop.epochs or loop.idle or self._progress.snapshot().troubles:
+        if loop is None or loop.epochs or loop.idle:
             return False
         return not any(transform.is_busy for transform in self._transforms.values())
 

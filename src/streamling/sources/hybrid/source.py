@@ -69,6 +69,7 @@ class HybridSource(Source):
         self.capabilities = SourceCapabilities(
             shared=unbounded is not None and unbounded.source.capabilities.shared,
             takes_back=all(phase.source.capabilities.takes_back for phase in self._phases),
+            phased=True,
         )
         self._state: KeyValues | None = None
         self._changed: Callable[[], None] = lambda: None
@@ -327,7 +328,10 @@ class HybridSource(Source):
 
     def extent(self) -> Extent | None:
         phase = self._current
-        return None if phase is None else phase.source.extent()
+        extent = None if phase is None else phase.source.extent()
+        if extent is not None and extent.done >= extent.total and not self.bounded and phase is not self._unbounded:
+            return None  # the next phase has not begun, and nothing is known of it
+        return extent
 
     def trouble(self) -> str | None:
         phase = self._current or self._unbounded

@@ -43,6 +43,7 @@ from streamling.spec.pipeline.nodes import (
 )
 from streamling.spec.pipeline.options import NodeOptions, RequiredKey
 from streamling.spec.pipeline.text import pipeline_text
+from streamling.spec.pipeline.unfinished import Unfinished, load_unfinished
 from streamling.spec.settings.masking import remember_secrets
 from streamling.spec.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, describe, load
 from streamling.spec.yaml.mistakes import TEMPLATED
@@ -78,13 +79,16 @@ def load_pipeline(
     """The pipeline written in `text`. Raises InvalidPipeline if it is not a YAML map.
 
     Options models get `settings` from pydantic as the context of the validation. `unfinished`: the sinks are not
-    looked at, they may be missing or wrong, and the transforms that other nodes read need no primary keys.
+    looked at, they may be missing or wrong, the transforms that other nodes read need no primary keys, and a node that
+    breaks the YAML is one with a problem.
     """
     try:
-        tree = _unwrap(load(text, file))
+        read = load_unfinished(text, file) if unfinished else Unfinished(load(text, file))
     except UserError as error:
         raise InvalidPipeline([error]) from error
-    loader = _Loader(kinds, absent or {}, settings, unfinished=unfinished)
+    tree = _unwrap(read.tree)
+    loader = _Loader(kinds, absent or {}, settings, unfinished=unfinished, broken=read.broken)
+    loader.problems.extend(read.problems)
     ignored = (Role.SINK,) if unfinished else ()
     sections = {role: () if role in ignored else tuple(loader.section(tree, role)) for role in Role}
     loader.check_keys(tree)
@@ -102,11 +106,20 @@ def load_pipeline(
 class _Loader:
     """Collects the nodes and the problems of one file."""
 
-    def __init__(self, kinds: Kinds, absent: Absent, settings: object, *, unfinished: bool) -> None:
+    def __init__(
+        self,
+        kinds: Kinds,
+        absent: Absent,
+        settings: object,
+        *,
+        unfinished: bool,
+        broken: Mapping[tuple[str, str], UserError],
+    ) -> None:
         self._kinds = kinds
         self._absent = absent
         self._settings = settings
         self._unfinished = unfinished
+        self._broken = broken
         self._names: dict[tuple[str, str], tuple[MapEntry, str]] = {}
         """The entries of nodes and how messages name them, by namespace and reference name."""
         self.problems: list[UserError] = []
@@ -180,7 +193,8 @@ class _Loader:
             return None
         if not isinstance(tree, MapNode):
             message = f"must be a map of fields, not {describe(tree)}"
-            self._report(prefix, name, UserError(WRONG_TYPE, message, where=tree.where))
+            problem = UserError(WRONG_TYPE, message, where=tree.where)
+            self._report(prefix, name, self._broken.get((role.section, name), problem))
             tree = MapNode(tree.where, ())
             model = None
         else:

@@ -46,7 +46,7 @@ def label_fault(key: str, value: str) -> str | None:
         return "has a name that starts with two underscores, which is reserved"
     if not _LABEL.fullmatch(key):
         return f"has the name '{key}'; a name may have letters, digits and '_', and must not begin with a digit"
-    if len(value.encode()) > MAX_LABEL_BYTES:
+    if len(value.encode("utf-8", "surrogatepass")) > MAX_LABEL_BYTES:
         return f"must be no longer than {MAX_LABEL_BYTES} bytes"
     if _CONTROL.search(value):
         return "must not have control characters"
