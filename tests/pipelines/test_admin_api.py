@@ -6,13 +6,14 @@ import re
 import signal
 import time
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 import httpx
 import pytest
 
 from support.admin_client import INSPECT, client_of
-from support.admin_server import events
+from support.admin_server import events, stream_events
 from support.harness import Workspace
 
 pytestmark = pytest.mark.spark
@@ -41,7 +42,7 @@ def rows_by_node(client: httpx.Client, nodes: set[str], seconds: float = 240) ->
     while set(found) < nodes:
         assert time.monotonic() < deadline, f"no rows of {nodes - set(found)}"
         with client.stream("GET", "/admin/live-data") as stream:
-            for event in events(stream.iter_lines(), 100):
+            for event in islice(stream_events(stream.iter_lines()), 100):
                 found.setdefault(event["topology_node_key"], []).append(event["data"])
                 if set(found) == nodes:
                     break

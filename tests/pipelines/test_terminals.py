@@ -82,7 +82,8 @@ def untouched(terminal: Terminal) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("columns", [80, 140])
 def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Desk) -> None:
-    terminal = desk.run(ORDERS, columns=columns, lines=30)
+    slow = ORDERS.replace("rate: 900", "rate: 400")  # time is left after the first epochs, however busy the machine is
+    terminal = desk.run(slow, columns=columns, lines=30)
     terminal.until(lambda: re.search(r"(running|stopping)  orders.yaml .* \d+ epochs? ", terminal.text))
     during = terminal.text.splitlines()
     assert sum("rows/s" in line for line in during) == 2
@@ -155,6 +156,13 @@ def test_without_the_table_there_are_log_lines(arguments: list[str], environment
     assert terminal.wait() == 0
     assert b"\x1b" not in terminal.raw
     assert ("Epoch finalized" in terminal.everything) is ("-q" not in arguments)
+
+
+def test_the_address_of_the_admin_api_is_shown_above_the_table(desk: Desk) -> None:
+    environment = {"STREAMLING__ADMIN_API_ENABLED": "true", "STREAMLING__ADMIN_API_PORT": "0"}
+    terminal = desk.run_plain(columns=80, lines=40, environment=environment)
+    assert terminal.wait() == 0
+    assert re.search(r"the admin API listens on http://127\.0\.0\.1:\d+", terminal.everything)
 
 
 def test_json_logs_end_with_the_summary(desk: Desk) -> None:

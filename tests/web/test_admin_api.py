@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 import tracemalloc
@@ -339,6 +340,48 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
         assert longest < 1
         read_all(stuck)  # it ends
         assert api.get("/healthz").status_code == 200
+
+
+def test_a_hundred_clients_get_every_row_beside_one_that_reads_nothing_and_one_that_leaves_in_mid_event() -> None:
+    with served(live_data_inspect={"records_per_topology_node": 10}) as api, ExitStack() as stack:
+        assert api.samples is not None
+        api.samples._refresh_s = 0.0  # credits come back at once
+        counts = [0] * 98
+
+        def read(client: socket.socket, number: int) -> None:
+            rest = b""
+            while counts[number] < 60 and (data := client.recv(65536)):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data: "):
+                        assert json.loads(line[6:])["data"]["id"] == counts[number]
+                        counts[number] += 1
+
+        clients = [stack.enter_context(api.connect(request("/admin/live-data"))) for _ in counts]
+        stack.enter_context(api.connect(request("/admin/live-data"), receive_buffer=4096))
+        leaving = api.connect(request("/admin/live-data"))
+        until(lambda: len(api.samples._subscriptions) == 100)  # type: ignore[union-attr]
+        threads = [threading.Thread(target=read, args=(c, n), daemon=True) for n, c in enumerate(clients)]
+        for thread in threads:
+            thread.start()
+        for number in range(60):
+            api.samples.add("numbers", [row(number, 60_000)])
+            if number == 3:
+                leaving.recv(1000)
+                leaving.close()
+            until(lambda: min(counts) >= number - 2, 20)  # noqa: B023
+            assert api.get("/healthz").elapsed.total_seconds() < 2
+        for thread in threads:
+            thread.join(20)
+        assert counts == [60] * 98
+        until(lambda: len(api.samples._subscriptions) == 98)  # type: ignore[union-attr]
+
+
+def test_a_stream_without_rows_has_a_comment_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamling.web.events._KEEP_ALIVE_S", 0.2)
+    with served() as api, api.client.stream("GET", "/admin/live-data") as stream:
+        comments = [line for line in islice(stream.iter_lines(), 7) if line]
+    assert comments == [": connected", *[": keep-alive"] * 3]
 
 
 def test_streams_end_with_the_run_also_those_that_nobody_reads() -> None:

@@ -154,6 +154,22 @@ def test_a_stream_that_is_read_is_kept_and_one_that_is_not_read_is_ended() -> No
         read_all(stuck)
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("size", [20_000, 50_000])
+def test_a_client_that_reads_slowly_is_kept(size: int) -> None:
+    """24 MB of samples; the kernel takes as much at once as this client reads in several times its patience."""
+    with served(live_data_inspect={"records_per_topology_node": 400}) as api:
+        assert api.samples is not None
+        api.samples.add("numbers", [json.dumps({"id": n, "text": "x" * 60_000}) for n in range(400)])
+        client = api.connect(request("/admin/live-data"))
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            assert client.recv(size)
+            assert api.server._state.connections
+            time.sleep(0.02)
+        until(lambda: not api.server._state.connections, 10)  # it reads no more
+
+
 def test_rows_for_clients_that_do_not_read_are_not_copied_for_each_of_them() -> None:
     """12 MB of samples and 30 clients."""
     with served(live_data_inspect={"records_per_topology_node": 200}) as api:

@@ -109,7 +109,9 @@ def invoke(arguments: Sequence[str]) -> int:
 
 def _usage_error(error: typer.TyperException, arguments: Sequence[str]) -> Iterator[list[Fragment]]:
     """The error, a suggestion, and the usage of the command."""
-    message = error.message or error.format_message()
+    # The whole message of an option names it; that of an unknown one would also repeat the suggestion.
+    message = error.format_message() if isinstance(error, typer.BadParameter) else error.message
+    message = (message or error.format_message()).replace("Value error, ", "").replace(": Input ", ": input ")
     yield [("error:", "bold red"), (f" {message[:1].lower()}{message[1:].rstrip('.')}", "")]
     command, first = with_command(arguments)[0], arguments[0] if arguments else ""
     suggestion = " or ".join(getattr(error, "possibilities", None) or ())

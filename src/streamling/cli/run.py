@@ -93,7 +93,7 @@ def _run(file: str | None, common: Common) -> int:
         from streamling.cli.display import Display
 
         with Display(progress, path.name):
-            summary = _execute(path, settings, common, progress)
+            summary = _execute(path, settings, common, progress, shows_table=True)
     else:
         _advise_setup()
         summary = _execute(path, settings, common, progress)
@@ -131,7 +131,9 @@ def _prepare_later_starts() -> None:
         print("\npreparing faster starts in the background: one minute, once for this Java", file=sys.stderr)
 
 
-def _execute(path: Path, settings: Settings, common: Common, progress: Progress) -> Summary:
+def _execute(
+    path: Path, settings: Settings, common: Common, progress: Progress, *, shows_table: bool = False
+) -> Summary:
     from streamling.engine.execution import Execution
     from streamling.engine.protocol.health import Health
     from streamling.engine.run import Run
@@ -147,6 +149,8 @@ def _execute(path: Path, settings: Settings, common: Common, progress: Progress)
     from streamling.web.view import RunView
 
     with admin_api(RunView(path.name, settings, execution, progress, health, samples), settings) as server:
+        if server is not None and shows_table:  # the log is at the level of warnings
+            print(f"the admin API listens on {server.url}", file=sys.stderr)
         try:
             return run.execute()
         except Exception as error:

@@ -19,8 +19,9 @@ from urllib.parse import quote, quote_plus, unquote
 
 MASK: Final = "*****"
 SECRETIVE = re.compile(
-    r"(?<![a-z])pass(?![a-z])|password|passwd|passphrase|passcode|(?<![a-z])pwd(?![a-z])|keypass|secret|token"
-    r"|credential|authori[sz]ation|cookie|jaas|(?:api|access|account|private)[-_.]?key|keystore",
+    r"(?<![a-z])pass(?![a-z])|password|passwd|passphrase|passcode|(?<![a-z])pwd?(?![a-z])|keypass|secret|token"
+    r"|credential|(?<![a-z])creds?(?![a-z])|(?<![a-z])auth(?![a-z])|bearer|authori[sz]ation|cookie|jaas"
+    r"|(?:api|access|account|private)[-_.]?key|keystore",
     re.IGNORECASE,
 )
 """Matches names of fields, options and parameters whose values must be masked."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import sys
+import termios
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -32,10 +35,14 @@ class Connection(H11Protocol):
         """Since when it waits for a request, unless it is answering one."""
         self._unread = 0
         """What the client had not read yet when it was last looked at."""
+        self._read_at = self._idle_since
+        """When it was last seen to read on, or to have read everything."""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Nothing is added to what waits for the client, so if their number stays the same, it does not read.
+        transport.set_write_buffer_limits(0)
         # A stream of rows can only be ended this way if its client does not read.
         self.app_state = {**self.app_state, "transport": transport}
         if len(self.connections) > MOST_CONNECTIONS and not self._make_room():
@@ -57,6 +64,10 @@ class Connection(H11Protocol):
         if answering:
             self.cycle.keep_alive = False
         return answering
+
+    def resume_writing(self) -> None:
+        self._unread = 0
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
@@ -81,11 +92,24 @@ class Connection(H11Protocol):
         oldest.transport.abort()
         return True
 
+    def _count_unread(self) -> int:
+        """The bytes that wait for the client, here and in the kernel, which takes them in pieces of a megabyte."""
+        own = self.transport.get_write_buffer_size()
+        connection = self.transport.get_extra_info("socket")
+        if not own or connection is None:
+            return own
+        try:
+            return own + int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:  # it has just been closed
+            return own
+
     def _look(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        is_stuck = 0 < self._unread <= unread
-        if is_stuck or (self._is_idle and not unread and self.loop.time() - self._idle_since >= PATIENCE_S):
+        now, unread = self.loop.time(), self._count_unread()
+        if unread < self._unread or not self._unread:
+            self._read_at = now
+        self._unread = unread
+        since = self._read_at if unread else self._idle_since
+        if (unread or self._is_idle) and now - since >= PATIENCE_S:
             self.transport.abort()
             return
-        self._unread = unread
         self._timer = self.loop.call_later(PATIENCE_S / 2, self._look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
@@ -10,21 +11,31 @@ from typing import Any
 from pydantic import BaseModel
 
 from streamling.spec.duration import format_duration
-from streamling.spec.mask import MASK, is_secretive, mask_text, mask_url
+from streamling.spec.mask import MASK, SECRETIVE, is_secretive, mask_text, mask_url
 from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings.masking import NAMES
 
 # Programs: what looks like a password in an address may be a page of code.
 _CODE = frozenset({"sql"})
+# `apiKey: '..'`, `password = ".."`: what a program assigns to such a name, or compares with it. A program may contain
+# a megabyte of data in one word: it is looked at once, not again from each of its letters.
+_LITERAL = re.compile(
+    r"""((?<![\w.-])[\w.-]++["'`]?\s{0,9}(?:[:=]|=>|==|===)\s{0,9})"""
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)"""
+)
 
 
 def masked_options(options: NodeOptions) -> dict[str, Any]:
     """Every option by its name in the pipeline file."""
     code = _CODE | set(options.opaque)
     return {
-        name: mask_text(value) if name in code and isinstance(value, str) else _entry(name, value)
+        name: _masked_code(value) if name in code and isinstance(value, str) else _entry(name, value)
         for name, value in _fields(options).items()
     }
+
+
+def _masked_code(text: str) -> str:
+    return mask_text(_LITERAL.sub(lambda found: found[1] + MASK if SECRETIVE.search(found[1]) else found[0], text))
 
 
 def masked_positions(positions: Mapping[str, Any]) -> dict[str, Any]:

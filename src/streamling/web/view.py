@@ -58,10 +58,15 @@ class RunView:
 
     def readiness(self, *, in_detail: bool = True) -> Readiness:
         """Without detail: neither the node nor the reason, which may quote other systems."""
-        phase = self.progress.snapshot().phase
+        snapshot = self.progress.snapshot()
+        phase = snapshot.phase
         if self.progress.failure is not None:
             error = fatal_error(self.progress.failure)
             found = Readiness(False, phase, error.node, error.message)
+        elif phase is Phase.STARTING:
+            node, what = self.health.starting()
+            reason = f"the pipeline is starting: {what}" if what else "the pipeline is starting"
+            found = Readiness(False, phase, node, reason, round(snapshot.seconds, 1))
         elif phase is not Phase.RUNNING:
             found = Readiness(False, phase, None, f"the pipeline is {phase.value}")
         elif (stall := self.health.stall()) is not None:
