@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
+from streamling.telemetry.event_time import EventTimeColumn
 from support.clickhouse_server import ClickHouseServer
 from support.harness import Workspace
 from support.hybrid_samples import History, source
@@ -188,3 +190,127 @@ def test_labels_of_a_plugin_are_on_its_row_counters(place: Workspace, receiver: 
     for key in ("id", "__secret"):
         assert f"the plugin's label '{key}' is dropped" in done.stderr
     assert "sets the label 'zone' to 'of the plugin', which replaces 'file'" in done.stderr
+
+
+DYING = """
+import os
+import signal
+from pathlib import Path
+
+from streamling.plugin import TransformPlugin, register_transform
+
+
+@register_transform("dying")
+class Dying(TransformPlugin):
+    stateless = True
+
+    def output_schema(self):
+        return self.context.input_schema
+
+    def process_batch(self, batch):
+        died = Path(self.options["died"])
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+"""
+SHARED = """
+sources:
+  src: {{type: generator, rows: 1000, primary_key: id, columns: {{id: id, at: 1000 + id}}}}
+transforms:
+  kept:
+    type: sql
+    primary_key: id
+    sql: SELECT id, at FROM src WHERE id % 10 <> 0
+    telemetry: {{event_time: {{column: at, unit: seconds}}}}
+  some:
+    type: sql
+    primary_key: id
+    sql: SELECT id, at FROM kept WHERE id % 3 = 0 UNION ALL SELECT id, at FROM kept WHERE id % 3 = 1
+  dies: {{type: dying, from: some, died: '{died}'}}
+sinks:
+  out: {{type: file, from: dies, path: out, format: json, batch_flush_interval: 100ms}}
+"""
+
+
+def test_rows_that_executors_keep_are_counted_although_a_worker_dies(place: Workspace, receiver: Receiver) -> None:
+    """The second attempt finds the rows of the query already computed."""
+    place.write(SHARED.format(died=place.directory / "died"), plugin=DYING)
+    done = place.run(**settings(receiver, EPOCH__DRIVER_ROWS=0)).succeeded()
+    assert "lost an executor or a Python worker" in done.stderr
+    assert by_node(receiver, "output_rows") == {"src": 1000, "kept": 900, "some": 600, "dies": 600, "out": 600}
+    assert by_node(receiver, "input_rows") == {"kept": 1000, "some": 900, "dies": 600, "out": 600}
+    assert [one.count for one in receiver.series("streamling_event_time_lag")] == [900]
+    assert receiver.series("streamling_rows_unaccounted") == []
+
+
+REJECTING = """
+sources:
+  src:
+    type: file
+    path: rows.jsonl
+    format: json
+    mode: {type: bounded}
+    schema: {n: int64}
+    primary_key: n
+    on_error: skip
+    telemetry: {event_time: {column: n, unit: seconds}}
+transforms:
+  odd:
+    type: sql
+    primary_key: n
+    sql: SELECT n + 0 * (1 / (n % 9)) AS n FROM src UNION ALL SELECT n FROM src WHERE n < 0
+    on_error: skip
+sinks:
+  out: {type: blackhole, from: odd}
+"""
+
+
+def test_what_executors_have_read_is_counted_although_a_query_rejects_rows(
+    place: Workspace, receiver: Receiver
+) -> None:
+    """The query is computed again without these rows, and the source is not read again."""
+    lines = [f'{{"n": {n}}}' for n in range(90)] + ["{broken"] * 3
+    (place.directory / "rows.jsonl").write_text("\n".join(lines))
+    done = place.write(REJECTING).run(**settings(receiver, EPOCH__DRIVER_ROWS=0)).succeeded()
+    assert by_node(receiver, "rows_skipped") == {"src": 3, "odd": 10}, done.stderr
+    assert by_node(receiver, "output_rows") == {"src": 90, "odd": 80, "out": 80}
+    assert [one.count for one in receiver.series("streamling_event_time_lag")] == [90]
+    assert receiver.series("streamling_rows_unaccounted") == []
+
+
+MOST = (1 << 63) - 1
+ODD = [MOST, MOST - 700, -1, -MOST - 1, -MOST // 1000, 0, 1999, 9_007_199_254_740_993, MOST // 1000, MOST // 1000 + 1]
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0])
+def test_event_times_of_any_value_are_measured_alike_in_the_driver_and_in_executors(
+    place: Workspace, receiver: Receiver, driver_rows: int
+) -> None:
+    """Also of the columns of a generator that one query reads."""
+    values = ", ".join(map(str, ODD))
+    text = f"""
+sources:
+  src: {{type: generator, rows: {len(ODD)}, primary_key: id, columns: {{id: id, n: "make_array({values})[id + 1]"}}}}
+  clock:
+    type: generator
+    rows: 50
+    primary_key: id
+    columns: {{id: id, at: id + 100}}
+    telemetry: {{event_time: {{column: at, unit: seconds}}}}
+transforms:
+  later: {{type: sql, primary_key: id, sql: "SELECT id, at FROM clock WHERE id > 10"}}
+"""
+    sinks = "sinks:\n  sink: {type: blackhole, from: later}\n"
+    units = {"seconds": "s", "milliseconds": "ms", "microseconds": "us"}
+    for unit in units:
+        clock = f"telemetry: {{event_time: {{column: n, unit: {unit}}}}}"
+        text += f'  {unit}: {{type: sql, primary_key: id, sql: "SELECT id, n FROM src", {clock}}}\n'
+        sinks += f"  to_{unit}: {{type: blackhole, from: {unit}}}\n"
+    place.write(text + sinks).run(**settings(receiver, EPOCH__DRIVER_ROWS=driver_rows)).succeeded()
+    rows = pa.record_batch([pa.array(ODD, pa.int64())], ["n"])
+    times = {name: EventTimeColumn("n", unit).measure(rows) for name, unit in units.items()}
+    lags = {one.labels["id"]: one.count for one in receiver.series("streamling_event_time_lag")}
+    assert lags == {"clock": 50, **{name: one.lag.count for name, one in times.items()}}
+    marks = {one.labels["id"]: one.value for one in receiver.series("streamling_event_time_watermark")}
+    assert marks == {"clock": 149_000, **{name: float(one.watermark_ms or 0) for name, one in times.items()}}

@@ -13,6 +13,7 @@ from streamling.dev.topics import Message
 from streamling.testing.crash import VARIABLE
 from support.harness import Workspace
 from support.kafka_broker import KafkaBroker
+from support.otlp_receiver import http_receiver
 
 pytestmark = pytest.mark.spark
 
@@ -125,6 +126,25 @@ def test_columns_that_a_generator_cannot_compute_are_bad_rows_of_it(place: Works
     assert ids(place) == [n for n in range(3000) if n != 1234]
     (letter,) = letters(place)
     assert (letter["node"], letter["reason_code"], letter["row"]) == ("numbers", "arithmetic_error", {"id": 1234})
+
+
+@pytest.mark.parametrize("driver_rows", [20_000, 0], ids=["small", "large"])
+def test_bad_rows_of_a_source_are_found_also_if_its_rows_are_computed_before_they_are_read(
+    place: Workspace, driver_rows: int
+) -> None:
+    """Because two nodes read them, or because their event time is measured."""
+    clock = "telemetry: {event_time: {column: id, unit: seconds}}"
+    text = SHARES.replace("columns: {{id: id,", "columns: {{id: id + 0,").format(policy=f"{LETTERS}\n    {clock}")
+    place.write(f"{text}  other: {{type: blackhole, from: numbers}}\n")
+    with http_receiver() as receiver:
+        exporting = {"OPEN_TELEMETRY_METRICS__INGESTION_ENDPOINT": receiver.endpoint}
+        place.run(EPOCH__DRIVER_ROWS=driver_rows, **exporting).succeeded()
+        (lag,) = receiver.series("streamling_event_time_lag")
+        (rows,) = receiver.series("streamling_output_rows", id="numbers")
+        (rejected,) = receiver.series("streamling_rows_dead_lettered")
+    assert ids(place) == [n for n in range(3000) if n != 1234]
+    assert (lag.labels["id"], lag.count, rows.value, rejected.value) == ("numbers", 2999, 2999, 1)
+    assert [letter["row"]["id"] for letter in letters(place)] == [1234]
 
 
 @pytest.mark.faults

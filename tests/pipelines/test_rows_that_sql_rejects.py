@@ -86,8 +86,8 @@ def test_without_the_option_the_run_ends_and_says_what_can_be_done(place: Worksp
 
 
 def test_more_bad_rows_than_allowed_end_the_run(place: Workspace) -> None:
-    place.write(PIPELINE.format(tolerant=LETTERS.replace("letters}", "letters, max: 2}")))
-    assert "an epoch has more than 2 bad rows ('dead_letter.max')" in place.run().failed().stderr
+    place.write(PIPELINE.format(tolerant=LETTERS.replace("letters}", "letters, max: 1}")))
+    assert "an epoch has more than 1 bad row ('dead_letter.max')" in place.run().failed().stderr
     assert letters(place) == []
 
 

@@ -44,12 +44,12 @@ def recorder(node: NodeSpec, metrics: Callable[[], Recording]) -> Record:
     labels = node_labels(node)
 
     def record(outcome: str, status_class: str, milliseconds: float) -> None:
-        tags = {"outcome": outcome, "status_class": status_class}
+        attempt = {**labels, "outcome": outcome, "status_class": status_class}
         recording = metrics()
-        recording.count("http_requests", 1, labels, tags)
-        recording.latency("http_request_latency", milliseconds, labels, tags)
+        recording.count("http_requests", 1, attempt)
+        recording.latency("http_request_latency", milliseconds, attempt)
         if outcome == "retriable_error":
-            recording.count("http_retries", 1, labels, {"status_class": status_class})
+            recording.count("http_retries", 1, {**labels, "status_class": status_class})
 
     return record
 

@@ -92,7 +92,9 @@ class Poster:
         *,
         stopping: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
+        advance: Callable[[], object] = lambda: None,
     ) -> None:
+        """`advance` is called for every request that is not sent again."""
         import httpx
 
         remember_url(options.url)
@@ -100,6 +102,7 @@ class Poster:
         self._record = record
         self._stopping = stopping
         self._sleep = sleep
+        self._advance = advance
         self._url = httpx.URL(options.url)
         self._gate = gate_of(self._url.netloc.decode())
         self._own_headers = {name: value.reveal() for name, value in options.headers}
@@ -235,6 +238,8 @@ class Poster:
 
     def _note(self, began: float, outcome: str, status_class: str) -> None:
         self._record(outcome, status_class, (time.monotonic() - began) * 1000)
+        if outcome != "retriable_error":
+            self._advance()
 
     def _note_trouble(self, trouble: str | None) -> None:
         thread = threading.get_ident()

@@ -50,7 +50,7 @@ _READ = "sources, transforms"
 _TIMED = "nodes with `telemetry.event_time`"
 
 METRICS = (
-    _count("output_rows", "Rows that the node has given; of a sink, rows that it has written."),
+    _count("output_rows", "Rows that the node has produced; for a sink, rows that it has written."),
     _count("output_rows_delta", "The same, as the increment since the last export. Only over OTLP."),
     _count("input_rows", "Rows that the node has received.", of="transforms, sinks"),
     _count("rows_filtered", "Rows that the node has left out by its filter or query.", of="sources, transforms, sinks"),
@@ -62,15 +62,15 @@ METRICS = (
     ),
     _gauge("output_rows_rate", "Output rows per second over the last window."),
     _latency("output_rows_latency", "Time from the reading of rows to their output, per epoch."),
-    _latency("elapsed_compute", "Time in which the node has worked, per epoch, without waiting; of a sink, writing."),
+    _latency("elapsed_compute", "Time that the node has worked in an epoch, without waiting; for a sink, writing."),
     _count("http_requests", "Attempts of requests.", "outcome", "status_class", of=_HTTP),
     _count("http_retries", "Attempts that are repeated.", "status_class", of=_HTTP),
     _latency(
         "http_request_latency", "Duration of an attempt.", "outcome", "status_class", bounds=HTTP_BOUNDS_MS, of=_HTTP
     ),
     _count("checkpoint_markers_sent", "Epochs that were begun.", of=_COORDINATOR),
-    _count("checkpoint_acks_received", "Epochs that a sink has committed, of all sinks.", of=_COORDINATOR),
-    _count("checkpoint_finalizers_sent", "Epochs that were finalized, as nodes were told.", of=_COORDINATOR),
+    _count("checkpoint_acks_received", "Commits of epochs by sinks, once per epoch and sink.", of=_COORDINATOR),
+    _count("checkpoint_finalizers_sent", "Epochs whose end was announced to the nodes.", of=_COORDINATOR),
     _count("checkpoint_epochs_succeeded", "Epochs that were finalized.", of=_COORDINATOR),
     _count("checkpoint_epochs_failed", "Epochs that were open for 300 s.", of=_COORDINATOR),
     _gauge("checkpoint_epochs_in_flight", "Epochs that are begun and not finalized.", of=_COORDINATOR),
@@ -122,8 +122,8 @@ METRICS = (
         "execution_kind",
         of=_READ,
     ),
-    _count("node_empty_batch", "Epochs in which the node gave no row; of a sink, got none.", "execution_kind"),
-    _gauge("node_empty_streak", "How many of the last epochs in a row were such.", "execution_kind"),
+    _count("node_empty_batch", "Epochs in which the node produced no row; sinks: received none.", "execution_kind"),
+    _gauge("node_empty_streak", "How many epochs in a row, up to the last one, were like that.", "execution_kind"),
     _gauge(
         "node_inflight_buffered",
         "Rows that were read ahead, or are ready to be read by executors, and that no epoch has taken yet.",

@@ -43,6 +43,17 @@ class Destination:
     def described(self) -> str:
         return f"{mask_url(self.endpoint)} ({self.protocol.value})"
 
+    @property
+    def channel(self) -> str:
+        """For gRPC: scheme, host and port. Its client takes a password for a part of the host, and logs it."""
+        parts = urlsplit(self.endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the connection is without TLS."""
+        return urlsplit(self.endpoint).scheme == "http"
+
 
 def find_destination(endpoint: str, protocol: str, what: str) -> Destination | None:
     """None if `what`, such as "metrics", is not exported; a warning says why, unless that is the default."""
@@ -57,6 +68,9 @@ def find_destination(endpoint: str, protocol: str, what: str) -> Destination | N
         choices = ", ".join(one.value for one in Protocol)
         log.warning("%s are not exported: '%s' is not a protocol; there are: %s", what, protocol, choices)
         return None
+    if known is Protocol.GRPC and "@" in urlsplit(endpoint).netloc:
+        hint = "gRPC has none: set OTEL_EXPORTER_OTLP_HEADERS"
+        log.warning("user and password in the endpoint of %s are ignored, because %s", what, hint)
     return Destination(endpoint, known)
 
 

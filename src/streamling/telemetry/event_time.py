@@ -81,15 +81,17 @@ class EventTimeColumn:
         """The same as aggregates of Spark, for rows that stay in Java; `from_row` reads the result."""
         from pyspark.sql import functions as f
 
-        column = f.col(f"`{self.name.replace('`', '``')}`")
+        # Whole numbers from the first step to the last: a value that overflows is an error, which would end the run.
+        column, greatest = f"`{self.name.replace('`', '``')}`", _INT64_MAX
         if is_timestamp:
-            times = f.floor(f.unix_micros(column.cast("timestamp")) / 1000)
+            column, in_ms = f"unix_micros(CAST({column} AS TIMESTAMP))", "DIV 1000"
         elif self.unit == "s":
-            times = f.when(column <= _INT64_MAX // 1000, column.cast("bigint") * 1000)
+            greatest, in_ms = _INT64_MAX // 1000, "* 1000"
         else:
-            times = f.floor(f.when(column <= _INT64_MAX, column.cast("bigint")) / _PER_MS[self.unit])
-        times = f.when(times >= 0, times.cast("bigint"))
-        lag = f.greatest(f.lit(time.time_ns() // 1_000_000) - times, f.lit(0))
+            in_ms = f"DIV {_PER_MS[self.unit]}"
+        times = f.expr(f"CASE WHEN {column} BETWEEN 0 AND {greatest} THEN CAST({column} AS BIGINT) {in_ms} END")
+        # `greatest` skips nulls: values that are ignored would have a lag of 0.
+        lag = f.when(times.isNotNull(), f.greatest(f.lit(time.time_ns() // 1_000_000) - times, f.lit(0)))
         bounds = (-1, *BOUNDS_MS)
         counts = [f.count(f.when((lag > low) & (lag <= high), 1)) for low, high in pairwise(bounds)]
         counts.append(f.count(f.when(lag > BOUNDS_MS[-1], 1)))

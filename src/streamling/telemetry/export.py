@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamling.spec.mask import mask_url
+from streamling.spec.mask import mask_text, mask_url
 from streamling.telemetry import destination as to
 from streamling.telemetry.destination import Destination
 from streamling.telemetry.metrics import PREFIX, Metrics
 
 if TYPE_CHECKING:
+    import httpx
     from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData, NumberDataPoint
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def http_session() -> Any:
     import requests
 
     session = requests.Session()
-    session.hooks["response"].append(_refuse_redirection)
+    session.hooks["response"] += [_refuse_redirection, _check_acceptance]
     return session
 
 
@@ -167,14 +168,31 @@ def _refuse_redirection(answer: Any, **_: object) -> None:
         raise ValueError(f"the receiver answered {answer.status_code}: use {target} as the endpoint")
 
 
+def _check_acceptance(answer: Any, **_: object) -> None:
+    """The answer to traces has the same fields as that to metrics."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+    try:
+        rejection = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    except DecodeError:  # some receivers answer with a text
+        return
+    _log_rejection(answer.url, rejection.rejected_data_points, rejection.error_message)
+
+
+def _log_rejection(url: str, count: int, reason: str) -> None:
+    """A receiver has accepted a request, but not all that is in it. The protocol forbids to send the rest again."""
+    if count > 0:
+        log.error("%s has rejected %d metrics or spans: %s", mask_url(url), count, mask_text(reason[:200]))
+
+
 class _BinarySender:
     def __init__(self, receiver: Destination) -> None:
         if receiver.protocol is to.Protocol.GRPC:
             from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 
-            insecure = receiver.endpoint.startswith("http://")
             self._exporter: MetricExporter = GrpcExporter(
-                endpoint=receiver.endpoint, insecure=insecure, timeout=REQUEST_S
+                endpoint=receiver.channel, insecure=receiver.insecure, timeout=REQUEST_S
             )
         else:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
@@ -216,6 +234,16 @@ class JsonClient:
         answer = self._client.post(self._endpoint, content=json.dumps(message))
         if not answer.is_success:
             raise ValueError(f"the receiver answered {answer.status_code} {answer.text[:200]}")
+        _log_rejection(self._endpoint, *_rejection(answer))
+
+
+def _rejection(answer: httpx.Response) -> tuple[int, str]:
+    try:
+        found = answer.json()["partialSuccess"]
+        count = found.get("rejectedDataPoints") or found.get("rejectedSpans") or 0
+        return int(count), str(found.get("errorMessage", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):  # some receivers answer with nothing, or with a text
+        return 0, ""
 
 
 def _headers(signal: str) -> dict[str, str]:

@@ -67,7 +67,7 @@ class NodeMeter:
         with self._lock:
             self.rejected += rows
         if self._metrics is not None:
-            self._metrics.count(metric, rows, self.labels, {"stage": stage, "reason": reason})
+            self._metrics.count(metric, rows, {**self.labels, "stage": stage, "reason": reason})
 
     def latency(self, name: str, milliseconds: float) -> None:
         if self._metrics is not None:

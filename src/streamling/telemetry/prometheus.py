@@ -1,7 +1,7 @@
 """The metrics of a run in the text format of Prometheus, version 0.0.4.
 
 Names are those that Prometheus makes of metrics that it receives over OTLP: counters end in `_total`, the unit ms
-becomes `_milliseconds`, other characters than letters, digits and `_` become `_`.
+becomes `_milliseconds`, what is between words of letters and digits becomes one `_`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TYPES = {MetricKind.COUNT: "counter", MetricKind.GAUGE: "gauge", MetricKind.LATENCY: "histogram"}
 # The label of buckets, and the one that stands for the name of the metric.
 _RESERVED = ("le", "__name__")
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+_NOT_IN_LABELS = re.compile(r"[^a-zA-Z0-9_]")
+_MILLISECONDS, _TOTAL = "milliseconds", "total"
+_WORD = re.compile(r"[a-zA-Z0-9]+")
 
 
 def render(metrics: Metrics) -> str:
@@ -36,10 +38,12 @@ def render(metrics: Metrics) -> str:
 def prometheus_name(measurement: Measurement) -> str:
     """The name of the family of a series."""
     info = find(measurement.name.removeprefix(PREFIX), measurement.kind)
-    unit = "_milliseconds" if info.unit == "ms" else ""
-    total = "_total" if measurement.kind is MetricKind.COUNT else ""
-    name = _NOT_IN_NAMES.sub("_", measurement.name).removesuffix(total)
-    return name + unit + total
+    words = _WORD.findall(measurement.name)
+    if info.unit == "ms" and _MILLISECONDS not in words:
+        words.append(_MILLISECONDS)
+    if measurement.kind is MetricKind.COUNT:
+        words = [*(word for word in words if word != _TOTAL), _TOTAL]
+    return "_".join(words)
 
 
 def _family(name: str, series: dict[Labels, Measurement]) -> Iterator[str]:
@@ -67,9 +71,11 @@ def _braces(labels: Labels, **more: str) -> str:
     it has both values, as Prometheus joins them."""
     pairs: dict[str, str] = {}
     for key, value in labels:
-        name = _NOT_IN_NAMES.sub("_", key)
+        name = _NOT_IN_LABELS.sub("_", key)
         if name[0].isdigit() or name in _RESERVED:
             name = f"key_{name}"
+        elif name.startswith("_") and not name.startswith("__"):
+            name = f"key{name}"
         pairs[name] = f"{pairs[name]};{value}" if name in pairs else value
     pairs |= more
     inner = ",".join(f'{key}="{_escape_value(value)}"' for key, value in pairs.items())

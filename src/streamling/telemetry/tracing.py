@@ -82,8 +82,7 @@ def _exporter(receiver: Destination) -> SpanExporter:
     if receiver.protocol is Protocol.GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
-        insecure = receiver.endpoint.startswith("http://")
-        return GrpcExporter(endpoint=receiver.endpoint, insecure=insecure, timeout=REQUEST_S)
+        return GrpcExporter(endpoint=receiver.channel, insecure=receiver.insecure, timeout=REQUEST_S)
     if receiver.protocol is Protocol.PROTOBUF:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamling.connector import BadRow, Epoch, Json, Report, Slice
+from streamling.connector import BadRow, Epoch, Json, Report, Slice, Task
 from streamling.engine.protocol import bad_rows as module
 from streamling.engine.protocol.bad_rows import BadRows, Rejects, rejection
 from streamling.engine.protocol.progress import Progress
@@ -21,6 +21,7 @@ from streamling.letters.store import letter_stores
 from streamling.spec.settings import Settings
 from streamling.telemetry.metrics import Metrics
 from support.doubles import Crash, LedgerSink, NumberSource, Rig, plan_of
+from support.log_lines import log_lines
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
 
@@ -227,6 +228,31 @@ def test_good_rows_are_delivered_and_bad_ones_kept(tmp_path: Path) -> None:
     rig(tmp_path, out=sink).run()
     assert sink.rows == list(range(0, 20, 2))
     assert [letter["source"]["row"] for letter in letters(tmp_path)] == list(range(1, 20, 2))
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_what_the_log_says_of_bad_rows_has_their_node_and_epoch(tmp_path: Path, policy: str) -> None:
+    r = rig(tmp_path, out=LedgerSink())
+    if policy == "skip":
+        r.more = ", on_error: skip"
+    with log_lines() as lines:
+        r.run()
+    found = [(node, epoch) for message, node, epoch in lines if "skipped" in message or "dead letters" in message]
+    assert ("numbers", 1) in found
+    assert {node for node, _ in found} == {"numbers"}
+
+
+def test_a_lost_row_is_logged_with_its_node_and_epoch() -> None:
+    class Losing(LedgerSink):
+        def write(self, epoch: Epoch, task: Task, batches: Iterable[pa.RecordBatch]) -> Report:
+            report = super().write(epoch, task, batches)
+            return replace(report, rows=report.rows - 1)
+
+    with log_lines() as lines:
+        Rig({"numbers": NumberSource(there=5)}, {"out": Losing()}).run()
+    (line,) = [one for one in lines if "a bug in streamling" in one[0]]
+    assert line[1:] == ("out", 1)
+    assert "rows of 'out' in epoch 1" in line[0]
 
 
 def test_a_crash_between_the_last_commit_and_the_letters_loses_none(

@@ -103,4 +103,4 @@ def test_a_rate_that_begins_later_leaves_out_the_rows_before() -> None:
     now = 1.0
     rate.add(510)
     assert rate.per_second() == 10
-    assert rate.rows == 510
+    assert rate.last == (1.0, 510)

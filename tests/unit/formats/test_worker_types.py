@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -13,7 +12,6 @@ import pytest
 
 from streamling.formats.arrow import arrow_schema
 from streamling.formats.worker_types import to_worker, worker_schema
-from streamling.plan.spark_settings import SESSION_SETTINGS
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.types import (
     BINARY,
@@ -49,6 +47,7 @@ from streamling.plan.types import (
     map_of,
     struct_of,
 )
+from support.spark_session import spark_session
 
 LATE, EARLY = time(23, 59, 59, 999999), time(0, 0, 0, 1)
 MOMENT = datetime(2026, 11, 17, 1, 2, 3, 456789, tzinfo=UTC)
@@ -126,17 +125,9 @@ def test_columns_beside_a_time_are_not_copied() -> None:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    for name, value in SESSION_SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+def spark() -> Iterator[Any]:
+    with spark_session({"spark.master": "local[1]"}) as session:
+        yield session
 
 
 @pytest.mark.spark

@@ -23,13 +23,14 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from streamling.plan.sql import SESSION_SETTINGS, compile_expression, compile_query, parse
+from streamling.plan.sql import compile_expression, compile_query, parse
 from streamling.plan.sql.epoch import number_rows
 from streamling.plan.sql.spark_types import spark_type
 from streamling.plan.sql.values import Value
 from streamling.plan.sql.wide import comparison_key
 from streamling.plan.types import OPERATION_FIELD, STRING, Schema
 from support.engine_tables import COLUMNS, TABLES, carried, spark_schema
+from support.spark_session import spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -63,18 +64,11 @@ DIFFERENCES: dict[str, str] = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.sql.codegen.wholeStage", "false")
-    for name, value in SESSION_SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    for name, table in TABLES.items():
-        # Without a schema Spark reads timestamps without zone as instants.
-        session.createDataFrame(carried(table), schema=spark_schema()).createOrReplaceTempView(name)
-    yield session
-    session.stop()
+    with spark_session({"spark.master": "local[1]", "spark.sql.codegen.wholeStage": "false"}) as session:
+        for name, table in TABLES.items():
+            # Without a schema Spark reads timestamps without zone as instants.
+            session.createDataFrame(carried(table), schema=spark_schema()).createOrReplaceTempView(name)
+        yield session
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from uuid import RFC_4122, UUID
 import pytest
 
 from streamling.connector import Projection
-from streamling.plan.sql import SESSION_SETTINGS, Query, compile_expression, compile_query, parse
+from streamling.plan.sql import Query, compile_expression, compile_query, parse
 from streamling.plan.types import INT64, OPERATION_FIELD, Field, Schema, list_of
+from support.spark_session import spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -22,20 +23,20 @@ ROWS = 1000
 PARTITIONS = 5
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["codegen", "interpreted"])
-def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with spark_session({"spark.master": "local[2]"}) as session:
+        rows = session.range(0, ROWS, 1, PARTITIONS).selectExpr("id", "array(id, -id - 1) AS ns", "'i' AS _gs_op")
+        rows.createOrReplaceTempView("in_t")
+        yield session
 
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.codegen.wholeStage", request.param)
-    builder = builder.config("spark.sql.codegen.factoryMode", "FALLBACK" if request.param == "true" else "NO_CODEGEN")
-    for name, value in SESSION_SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    rows = session.range(0, ROWS, 1, PARTITIONS).selectExpr("id", "array(id, -id - 1) AS ns", "'i' AS _gs_op")
-    rows.createOrReplaceTempView("in_t")
-    yield session
-    session.stop()
+
+@pytest.fixture(scope="module", params=["codegen", "interpreted"])
+def spark(session: Any, request: pytest.FixtureRequest) -> Any:
+    is_compiled = request.param == "codegen"
+    session.conf.set("spark.sql.codegen.wholeStage", str(is_compiled).lower())
+    session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_compiled else "NO_CODEGEN")
+    return session
 
 
 def compiled(sql: str, node: str = "test") -> Query:

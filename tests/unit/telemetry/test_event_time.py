@@ -9,6 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamling.connector import Source, kinds
+from streamling.engine.data.reading import read_event_time
+from streamling.spec.pipeline import load_pipeline
+from streamling.spec.settings import Settings
 from streamling.telemetry.event_time import EventTimeColumn, EventTimes
 
 LARGE = (1 << 63) - 1
@@ -38,6 +42,16 @@ def test_null_negative_and_overflowing_values_are_ignored(
 ) -> None:
     found = measure(values, type_, unit)
     assert (found.watermark_ms, found.lag.count) == (watermark, count)
+
+
+def test_a_column_that_spark_computes_is_not_measured_where_it_is_read() -> None:
+    """The reader of a generator gives the number of the row, also under the name of a column that is computed of it."""
+    columns = "columns: {id: id + 1700000000}, telemetry: {event_time: {column: id, unit: seconds}}"
+    for text, column in ((columns, None), (columns.replace("id + 1700000000", "id"), EventTimeColumn("id", "s"))):
+        (node,) = load_pipeline(f"sources: {{s: {{type: generator, {text}}}}}", "p.yaml", kinds.kinds()).nodes
+        source = kinds.build(node, Settings())
+        assert isinstance(source, Source)
+        assert read_event_time(node, source) == column
 
 
 def test_lags_are_put_into_buckets_and_add_up() -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from streamling.spec.settings import Settings
 from streamling.telemetry import export as export_module
@@ -82,6 +84,24 @@ def test_increments_add_up_although_an_export_fails(monkeypatch: pytest.MonkeyPa
         assert len(increments) >= 2
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+def test_what_a_receiver_rejects_of_a_request_is_logged(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    partial = ExportMetricsServiceResponse()
+    partial.partial_success.rejected_data_points = 3
+    partial.partial_success.error_message = "too many series for http://u:QX7Z-1@store"
+    as_json = json_format.MessageToJson(partial).encode()
+    body = as_json if protocol == "http/json" else partial.SerializeToString()
+    with http_receiver(answers=[Answer(body=body), Answer(body=b"OK"), Answer(body=b"[1]")]) as receiver:
+        run = telemetry(receiver.endpoint, protocol, interval=1)
+        run.start()
+        run.metrics.count("output_rows", 1, NODE)
+        until(lambda: len(receiver.headers) >= 3)
+        run.close()
+    (line,) = (record.message for record in caplog.records if "rejected" in record.message)
+    assert line == f"{receiver.endpoint} has rejected 3 metrics or spans: too many series for http://u:*****@store"
+    assert "do not reach" not in caplog.text
+
+
 def test_metrics_of_the_deny_list_are_neither_exported_nor_shown() -> None:
     with http_receiver() as receiver:
         run = telemetry(receiver.endpoint, metric_deny_list="msg_decode, ^output_rows_delta$, (")
@@ -137,6 +157,27 @@ def test_a_redirection_is_no_success_and_is_not_followed(protocol: str, caplog: 
             run.close()
         assert other.headers == []
     assert "metrics do not reach" in caplog.text
+
+
+@pytest.mark.parametrize("scheme", ["http", "HTTP"])
+def test_a_password_in_the_endpoint_of_grpc_is_neither_sent_nor_logged(
+    scheme: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with grpc_receiver() as receiver:
+        address = receiver.endpoint.removeprefix("http://")
+        run = telemetry(f"{scheme}://shop:secret-1@{address}", "grpc")
+        run.start()
+        run.metrics.count("output_rows", 1, NODE)
+        run.close()
+        assert receiver.value("streamling_output_rows") == 1
+    assert "set OTEL_EXPORTER_OTLP_HEADERS" in caplog.text
+    monkeypatch.setattr(export_module, "REQUEST_S", 0.3)
+    away = telemetry(f"{scheme}://shop:secret-1@127.0.0.1:9", "grpc")
+    away.start()
+    away.metrics.count("output_rows", 1, NODE)
+    away.close()
+    assert "metrics do not reach" in caplog.text
+    assert "secret-1" not in caplog.text
 
 
 def test_a_label_that_is_not_text_does_not_stop_the_export() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from streamling.telemetry.metrics import Metrics
-from streamling.telemetry.prometheus import render
+import pytest
+
+from streamling.telemetry.metrics import Measurement, MetricKind, Metrics
+from streamling.telemetry.prometheus import prometheus_name, render
 
 NODE = {"id": "orders", "operator_type": "kafka"}
 BRACES = '{id="orders",operator_type="kafka"'
@@ -30,6 +32,23 @@ def test_names_end_in_total_and_milliseconds_as_prometheus_makes_them_of_otlp() 
         f"streamling_output_rows_total{BRACES}}} 25",
     ]
     assert render(metrics).endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        (MetricKind.COUNT, "total_rows", "rows_total"),
+        (MetricKind.COUNT, "rows__read_", "rows_read_total"),
+        (MetricKind.GAUGE, "a.b-c/d", "a_b_c_d"),
+        (MetricKind.GAUGE, "rows_total", "rows_total"),
+        (MetricKind.LATENCY, "answer_milliseconds", "answer_milliseconds"),
+        (MetricKind.LATENCY, "milliseconds_of_answer", "milliseconds_of_answer"),
+        (MetricKind.LATENCY, "answer_ms", "answer_ms_milliseconds"),
+    ],
+)
+def test_names_of_plugins_become_those_of_otlp(kind: MetricKind, name: str, expected: str) -> None:
+    """As `normalizeName` of Prometheus makes them of metrics that are pushed."""
+    assert prometheus_name(Measurement(f"streamling_{name}", kind, (), 1)) == f"streamling_{expected}"
 
 
 def test_buckets_of_a_histogram_are_cumulative_and_those_of_http_are_finer() -> None:
@@ -66,6 +85,6 @@ def test_a_run_without_metrics_is_empty_text() -> None:
 
 def test_labels_that_prometheus_reserves_get_another_name() -> None:
     metrics = Metrics()
-    metrics.count("x", 1, {"id": "a"}, {"__name__": "other", "le": "1", "path": "a\udcff"})
-    assert '{key___name__="other",id="a",key_le="1",path="a?"} 1' in render(metrics)
+    metrics.count("x", 1, {"id": "a"}, {"__name__": "other", "_zone": "b", "le": "1", "path": "a\udcff"})
+    assert '{key___name__="other",key_zone="b",id="a",key_le="1",path="a?"} 1' in render(metrics)
     render(metrics).encode()

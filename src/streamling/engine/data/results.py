@@ -86,6 +86,8 @@ class Results:
         self.event_columns: Mapping[str, EventTimeColumn] = {}
         """By node: the columns with event times that are measured here, not by a reader or a processor."""
         self.event_times: dict[str, EventTimes] = {}
+        self._settled: set[str] = set()
+        """The nodes for which Spark has counted all rows."""
 
     @property
     def dynamic_tables(self) -> EpochTables:
@@ -157,15 +159,31 @@ class Results:
             if node not in self.row_counts:
                 self.row_counts[node] = count_small(frame)
         for frame in self._executed:
-            observed = frame._jdf.queryExecution().observedMetrics()
-            for node in self.uncounted:
-                found = observed.get(f"rows of {node}")
-                if found.isDefined():
-                    self.row_counts[node] = int(found.get().getLong(0))
-            for node in self.event_columns:
-                found = observed.get(f"event time of {node}")
-                if found.isDefined():
-                    self.event_times[node] = from_row(found.get())
+            self._read_frame(frame)
+
+    def _read_frame(self, frame: DataFrame) -> set[str]:
+        """Add what Spark has counted while it computed a frame; returns the nodes."""
+        observed = frame._jdf.queryExecution().observedMetrics()
+        counted: set[str] = set()
+        for node in self.uncounted - self._settled:
+            found = observed.get(f"rows of {node}")
+            if found.isDefined():
+                self.row_counts[node] = int(found.get().getLong(0))
+                counted.add(node)
+        for node in self.event_columns.keys() - self._settled:
+            found = observed.get(f"event time of {node}")
+            if found.isDefined():
+                self.event_times[node] = from_row(found.get())
+                counted.add(node)
+        return counted
+
+    def settle(self, rows: NodeRows) -> None:
+        """Let executors compute rows that they keep for several readers, before the readers do. A task of a reader that
+        fails after the rows were kept takes their counts and reports with it, and the next one finds them computed; two
+        readers may also compute, and count, them at the same time."""
+        if self.large and not rows.in_process:
+            rows.keep()
+            self._settled |= self._read_frame(rows.frame)
 
     def persist(self, frame: DataFrame) -> DataFrame:
         self._persisted.append(frame.persist())
@@ -259,6 +277,12 @@ class NodeRows:
         with spark_errors(self.node.spec.name), self._results.clock.computing(self.node.id):
             self.frame.write.format("noop").mode("overwrite").save()
             self._results.note_execution(self.frame)
+
+    def keep(self) -> None:
+        """The same for rows that executors keep: it does not read them."""
+        with spark_errors(self.node.spec.name), self._results.clock.computing(self.node.id):
+            # One stage: `count` has a second one, behind a shuffle.
+            self._note_rows(self.frame.select()._jdf.queryExecution().toRdd().count())
 
     @property
     def in_process(self) -> bool:

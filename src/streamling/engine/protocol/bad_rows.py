@@ -162,7 +162,8 @@ def _letters(batch: LetterBatch, rows: Iterable[BadRow]) -> Iterator[Letter]:
     limit = destination.max if destination is not None else None
     for ordinal, bad in enumerate(rows, start=1):
         if limit is not None and ordinal > limit:
-            message = f"an epoch has more than {limit} bad rows ('dead_letter.max'); the last: {bad.message}"
+            noun = "bad row" if limit == 1 else "bad rows"
+            message = f"an epoch has more than {limit} {noun} ('dead_letter.max'); the last: {bad.message}"
             hint = "fix the cause, or raise 'dead_letter.max'; positions have not moved"
             raise PermanentError(TOO_MANY_BAD_ROWS, message, node=batch.node.name, hint=hint)
         yield batch.letter(bad, ordinal)

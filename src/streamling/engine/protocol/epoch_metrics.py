@@ -44,6 +44,7 @@ class EpochMetrics:
         self._labels = coordinator_labels(application)
         self._streams = [node for node in plan.nodes if node not in plan.dynamic_tables]
         self._sinks_behind = {node.id: _sinks_behind(plan, node) for node in plan.nodes}
+        self._began = time.monotonic()
         self._last_finalized: float | None = None
         self._rates: dict[str, tuple[Rate, Mapping[str, str]]] = {}
         self._backpressure_ms = backpressure_ms
@@ -63,6 +64,10 @@ class EpochMetrics:
         """An epoch begins, or begins anew."""
         self._count("checkpoint_markers_sent")
         self._metrics.gauge("checkpoint_epochs_in_flight", 1, self._labels)
+
+    def given_up(self) -> None:
+        """The epoch that began is not finalized here: its rows are read again, or are those of another process."""
+        self._metrics.gauge("checkpoint_epochs_in_flight", 0, self._labels)
 
     def overdue(self) -> None:
         """An epoch is open for so long that it counts as failed; its writes go on."""
@@ -109,16 +114,16 @@ class EpochMetrics:
 
     def _rate(self, node: PlannedNode, meter: NodeMeter) -> Rate:
         """Known by the labels that the node has now: those of plugins and of phases come late."""
-        counted = 0
+        began, counted = self._began, 0
         if node.id in self._rates:
             rate, labels = self._rates[node.id]
             if labels == meter.labels:
                 return rate
-            counted = rate.rows
+            began, counted = rate.last
             self._metrics.forget("output_rows_rate", labels)
             if node.id in self._buffers:
                 self.watch_buffer(node.id, self._buffers[node.id][0])
-        rate = Rate(counted)
+        rate = Rate(counted, began=began)
         self._rates[node.id] = (rate, meter.labels)
         self._metrics.watch("output_rows_rate", rate.per_second, meter.labels)
         return rate
@@ -158,15 +163,17 @@ class EpochMetrics:
 class Rate:
     """Rows per second over the last window; 0 after a window without rows."""
 
-    def __init__(self, counted: int = 0, now: Callable[[], float] = time.monotonic) -> None:
-        """`counted`: the rows until now."""
+    def __init__(
+        self, counted: int = 0, now: Callable[[], float] = time.monotonic, *, began: float | None = None
+    ) -> None:
+        """`counted`: the rows until the rate began, which is now unless `began` says otherwise."""
         self._now = now
-        self._points = deque([(now(), counted)])
+        self._points = deque([(now() if began is None else began, counted)])
 
     @property
-    def rows(self) -> int:
-        """The rows that were added last."""
-        return self._points[-1][1]
+    def last(self) -> tuple[float, int]:
+        """When rows were added last, and how many there were."""
+        return self._points[-1]
 
     def add(self, rows: int) -> None:
         """`rows` since the start."""

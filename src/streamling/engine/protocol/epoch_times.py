@@ -33,6 +33,8 @@ class EpochTimes:
     """By sink: from the beginning to its commit."""
     nodes: Mapping[str, float] = field(default_factory=dict)
     """By id of a source or transform: how long it computed."""
+    inspect_ms: float = 0.0
+    """How long samples for live inspection took."""
     total_ms: float = 0.0
     """From the beginning to the end, without `wait_ms` and `read_ms`."""
 
@@ -50,6 +52,8 @@ class EpochWatch:
     """Seconds of the step that computes rows, before the sinks pull them."""
     flushed_s: float = 0.0
     """When every sink had the epoch, in seconds since the beginning."""
+    inspected_s: float = 0.0
+    """Seconds for samples, after that."""
 
     def times(self, number: int, rows: int, names: Mapping[str, str]) -> EpochTimes:
         """`names` of sinks by id."""
@@ -67,10 +71,11 @@ class EpochWatch:
             read_ms=_milliseconds(sum(self.read_s.values())),
             transform_ms=_milliseconds(self.computed_s + slowest),
             sinks={names[sink]: _milliseconds(s - clock.waited[sink]) for sink, s in clock.flushed.items()},
-            finalize_ms=_milliseconds(total - self.flushed_s),
+            finalize_ms=_milliseconds(total - self.flushed_s - self.inspected_s),
             replayed=self.replayed,
             commits={names[sink]: _milliseconds(seconds) for sink, seconds in clock.committed.items()},
             nodes={node: _milliseconds(seconds) for node, seconds in nodes.items()},
+            inspect_ms=_milliseconds(self.inspected_s),
             total_ms=_milliseconds(total),
         )
 
