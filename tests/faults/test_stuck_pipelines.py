@@ -12,6 +12,7 @@ import pytest
 
 from support.admin_client import INSPECT, client_of
 from support.harness import Child, Workspace
+from support.http_server import Answer, recording_server
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import PostgresServer
 from support.silent_proxy import silent_proxy
@@ -160,3 +161,130 @@ def test_a_source_without_new_rows_is_healthy(place: Workspace) -> None:
     child.signal(signal.SIGTERM)
     assert stalls(child) == 0
     child.wait().succeeded()
+
+
+@pytest.mark.parametrize("type_", ["webhook", "handler"])
+def test_an_epoch_that_is_slow_and_advances_is_healthy(place: Workspace, type_: str) -> None:
+    """Every request takes a third of the deadline, and the epoch four times as long as it."""
+    add_rows(place, *range(12))
+    with recording_server(lambda request: Answer(body=request.body, delay=1)) as server:
+        fields = f"url: {server.url}, one_row_per_request: true, primary_key: id, parallelism: 1"
+        if type_ == "webhook":
+            place.write(FROM_FILES.replace("type: SINK", f"type: webhook, {fields}"))
+        else:
+            transforms = f"transforms:\n  asked: {{type: handler, from: numbers, {fields}}}\n"
+            sinks = "sinks:\n  out: {type: blackhole, from: asked}\n"
+            place.write(FROM_FILES.partition("sinks:")[0] + transforms + sinks)
+        child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=3, PROGRESS_EXIT_SECS=8)
+        child.until_epochs(1)
+        assert len(server.requests) == 12
+    assert stalls(child) == 0
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+
+
+PLUGIN = """\
+import time
+import pyarrow as pa
+from streamling.plugin import SinkPlugin, SourcePlugin, register_sink, register_source
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("_gs_op", pa.string(), False)])
+
+@register_source("own_source")
+class Source(SourcePlugin):
+    batches = 0
+    def output_schema(self):
+        return SCHEMA
+    def generate_batch(self):
+        self.batches += 1
+        if self.batches > 1:
+            wait("generate_batch")
+            return None
+        return pa.RecordBatch.from_pylist([{"id": n, "_gs_op": "i"} for n in range(10)], schema=SCHEMA)
+
+@register_sink("own_sink")
+class Sink(SinkPlugin):
+    batches = 0
+    def process_batch(self, batch):
+        self.batches += 1
+        if PLACE == "terminate":
+            raise ValueError("no such row")
+    def process_checkpoint_finalizer(self, epoch):
+        wait("finalizer")
+    def terminate(self):
+        if self.batches:
+            wait("terminate")
+
+def wait(place):
+    if place == PLACE:
+        time.sleep(1000)
+
+PLACE = "NOWHERE"
+"""
+OWN = "sources:\n  numbers: {type: own_source, primary_key: id}\nsinks:\n  out: {type: own_sink, from: numbers}\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "node", "reason"),
+    [
+        ("generate_batch", "numbers", "its source does not return from reading"),
+        ("finalizer", "out", "hearing that epoch 1 is finalized does not end"),
+    ],
+)
+def test_a_plugin_that_does_not_return_is_named_wherever_it_waits(
+    place: Workspace, where: str, node: str, reason: str
+) -> None:
+    place.write(OWN, plugin=PLUGIN.replace("NOWHERE", where))
+    child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=2, PROGRESS_EXIT_SECS=8)
+    with client_of(child) as client:
+        child.until(lambda: readiness(client)[1]["reason"] == reason, "a pipeline that is not ready")
+        assert readiness(client)[1]["node"] == node
+    last = child.wait().failed().stderr.rstrip().splitlines()[-1]
+    assert f"'{node}' has made no progress for" in last
+    assert reason in last
+
+
+def test_a_pipeline_that_has_failed_says_so_before_its_nodes_are_closed(place: Workspace) -> None:
+    place.write(OWN, plugin=PLUGIN.replace("NOWHERE", "terminate"))
+    child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=2)
+    with client_of(child) as client:
+        child.until(lambda: "sink out failed" in child.stderr, "a failure")
+        child.until(lambda: client.get("/admin/error").status_code == 200, "the error", timeout=5)
+        assert child.ended() is None
+        assert readiness(client)[0] == 503
+        assert "no such row" in readiness(client)[1]["reason"]
+    child.wait().failed()
+
+
+def test_a_state_backend_that_does_not_answer_is_named(place: Workspace, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    add_rows(place, 1)
+    with silent_proxy(database.host, database.port) as proxy:
+        settings = {**database.state_settings(), "STATE_BACKEND__POSTGRES__PORT": proxy.port}
+        place.write(FROM_FILES.replace("SINK", "blackhole"))
+        child = place.start(spark=False, **INSPECT, **settings, PROGRESS_DEADLINE_SECS=2, PROGRESS_EXIT_SECS=15)
+        with client_of(child) as client:
+            child.until_epochs(1)
+            proxy.deaf = True
+            add_rows(place, 2)
+            child.until(lambda: "is being repeated" in (readiness(client)[1]["reason"] or ""), "the state backend")
+            assert "from the state backend is being repeated: " in readiness(client)[1]["reason"]
+        last = child.wait().failed().stderr.rstrip().splitlines()[-1]
+    assert "state backend is being repeated: " in last
+    assert f"127.0.0.1:{proxy.port}" in last
+
+
+def test_a_target_that_does_not_answer_at_the_start_is_named(place: Workspace, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    add_rows(place, 1)
+    with silent_proxy(database.host, database.port) as proxy:
+        proxy.deaf = True
+        settings = {**database.settings(), "POSTGRES_SINK__PORT": proxy.port, **QUICK, "PROGRESS_DEADLINE_SECS": 2}
+        child = place.write(TO_POSTGRES).start(spark=False, **INSPECT, **settings, PROGRESS_EXIT_SECS=12)
+        with client_of(child) as client:
+            child.until(lambda: readiness(client)[1]["node"] == "out", "the sink")
+            found = readiness(client)[1]
+            assert (found["ready"], found["phase"]) == (False, "starting")
+            child.until(lambda: stalls(child) == 1, "a warning")
+        last = child.wait().failed().stderr.rstrip().splitlines()[-1]
+    assert "'out' has made no progress for" in last
+    assert "it is starting: " in last

@@ -40,6 +40,7 @@ from streamling.engine.process.workers import PythonWorkers
 from streamling.engine.protocol.bad_rows import BadRows, Rejects
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Flushed, Outlet
+from streamling.engine.protocol.epoch_metrics import EpochMetrics
 from streamling.engine.protocol.loop import EpochLoop
 from streamling.engine.protocol.pending import Journal
 from streamling.engine.protocol.progress import Progress
@@ -53,6 +54,7 @@ from streamling.plan.types import INT64, Field, Schema
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings, blocks
 from streamling.telemetry.meters import RowCounts
+from streamling.telemetry.metrics import Metrics
 
 
 class Crash(BaseException):
@@ -320,6 +322,8 @@ class Rig:
     dataflow: NumberDataflow = field(default_factory=NumberDataflow)
     runs: list[Progress] = field(default_factory=list)
     """The progress of every process."""
+    metrics: Metrics | None = None
+    """Of all processes."""
 
     def counted(self, node: str) -> list[int]:
         """The rows that each process has counted as written, or as given by a source."""
@@ -365,8 +369,9 @@ class Rig:
             same_rows=self.same_rows,
         )
         bad_rows = BadRows(plan, "app", progress, letter_stores(plan, Settings()))
-        listeners = [*self.sources.values(), *self.sinks.values()]
-        return EpochLoop(context, EpochSteps(context, self.dataflow, InOrder(), bad_rows, listeners, progress))
+        listeners = {**self.sources, **self.sinks}
+        metrics = EpochMetrics(plan, progress.meter, self.metrics, "app") if self.metrics is not None else None
+        return EpochLoop(context, EpochSteps(context, self.dataflow, InOrder(), bad_rows, listeners, progress, metrics))
 
     @property
     def recording(self) -> bool:

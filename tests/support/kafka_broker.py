@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamling.dev.stack import Stack
 from streamling.dev.topics import Message, Topics
+from streamling.errors import TransientError
 from support.local_stack import LocalServer
 
 # A topic that is compacted as soon as the broker looks at it.
@@ -33,6 +34,18 @@ class KafkaBroker(LocalServer):
         super().__init__(stack, "kafka")
         self.brokers = f"127.0.0.1:{self._port}"
         self.topics = Topics(self.brokers)
+
+    def resume(self) -> None:
+        """Returns when it creates topics: after standing still its parts may need a while to find each other again."""
+        super().resume()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.topic("resumed")
+                return
+            except TransientError:
+                if time.monotonic() > deadline:
+                    raise
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, **config: str) -> str:
         """A new topic that no other test knows; settings with underscores for dots."""

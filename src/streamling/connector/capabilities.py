@@ -44,6 +44,9 @@ class SourceCapabilities:
     """The processes that run the pipeline divide its state keys among themselves (`join`, `assigned`, `own`)."""
     takes_back: bool = False
     """Its readers report how far they have got, and `take_back` shortens a slice that turned out too large."""
+    phased: bool = False
+    """`committed` decides what is read next. A preview calls it, too: without a consumer group it must change nothing
+    outside of the process."""
     max_readers: int | None = None
     """How many parts are read in parallel, at most; None = one task per part."""
     batch: BatchPolicy | None = None

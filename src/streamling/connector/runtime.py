@@ -34,5 +34,8 @@ class Runtime:
     """For a node of the driver that retries by itself: whether it must give up, because the run stops or has failed."""
     pause: Callable[[float], object] = time.sleep
     """Sleeps so many seconds between two attempts, or until retries end."""
+    advance: Callable[[], object] = lambda: None
+    """For a node of the driver whose calls may take minutes: says that a part of the work is done, such as a request
+    that was answered. Without that, a call that takes longer than `progress_deadline_secs` counts as stuck."""
     set_labels: Callable[[Mapping[str, str]], object] = lambda labels: None
     """For a node that has labels of its own: sets those of all its metrics."""

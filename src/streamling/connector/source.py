@@ -215,6 +215,10 @@ class Source(ABC):
         """How much there is to read at the moment; None if unknown."""
         return None
 
+    def reading_since(self) -> float | None:
+        """For a source that reads in threads of its own: since when, on the monotonic clock, one does not return."""
+        return None
+
     def trouble(self) -> str | None:
         """What keeps the source from making progress at the moment, in a few words; None while all is well."""
         return None

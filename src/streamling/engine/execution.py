@@ -29,7 +29,6 @@ from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import NodeSpec, PipelineText
 from streamling.spec.settings import Settings
-from streamling.telemetry.event_time import event_time_of
 from streamling.telemetry.inspection import Samples
 from streamling.telemetry.run_telemetry import Telemetry
 
@@ -116,16 +115,21 @@ class Execution:
         try:
             self._run(engine, on_failure)
         except BaseException as error:
-            cause = engine.cause(error)
-            if isinstance(cause, StreamlingError):
-                self._locate(cause)
-            self._progress.set_failure(cause)
+            cause = self._note_failure(engine, error)
             if cause is error:
                 raise
             raise cause from error
         finally:
             self._telemetry.close()
         return self.summary()
+
+    def _note_failure(self, engine: Engine, error: BaseException) -> BaseException:
+        """Returns the error to report."""
+        cause = engine.cause(error)
+        if isinstance(cause, StreamlingError):
+            self._locate(cause)
+        self._progress.set_failure(cause)
+        return cause
 
     def abandon(self) -> None:
         """The process ends without the last epoch: send the last metrics. Any thread may call it."""
@@ -145,7 +149,9 @@ class Execution:
         )
 
     def _run(self, engine: Engine, on_failure: Callable[[BaseException], object]) -> None:
-        prepared = self._prepare()
+        activity = self._progress.activity
+        with activity.step("preparing the pipeline"):
+            prepared = self._prepare()
         for caution in prepared.plan.cautions:
             log.warning("%s", caution.message)
         if not prepared.sinks:
@@ -156,10 +162,15 @@ class Execution:
         watch_readiness(self.metrics, self._progress, self._settings, prepared.sources.values())
         self._nodes = nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
-        store = open_state(self._settings)
+        with activity.step("opening the state backend"):
+            store = open_state(self._settings)
         try:
-            self._claim(store, prepared)
+            with activity.step("reading the state"):
+                self._claim(store, prepared)
             self._run_loop(engine, prepared, store, on_failure)
+        except BaseException as error:
+            self._note_failure(engine, error)  # now: closing may take long
+            raise
         finally:
             nodes = [*prepared.connectors, *prepared.lookups.values(), *prepared.tables.values()]
             close_all([*nodes, *self._letters.values()])
@@ -192,10 +203,11 @@ class Execution:
             log.warning("state is kept in memory: progress is lost on restart")
         epoch_generation = ask_state(lambda: generation(store))
         stop = StopRequest()
-        opening = Opening(prepared, self._settings, epoch_generation, self.open_budget_s)
+        opening = Opening(prepared, self._settings, epoch_generation, self.open_budget_s, self._progress)
         lookups = self._open_nodes(opening, prepared, store, stop)
-        session = self._open_session(engine)
-        workers = self._open_functions(session, prepared)
+        with self._progress.activity.step("starting Spark"):
+            session = self._open_session(engine)
+            workers = self._open_functions(session, prepared)
         capacity = self._make_capacity(session, prepared, workers)
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
@@ -224,7 +236,7 @@ class Execution:
     def _open_nodes(
         self, opening: Opening, prepared: PreparedPipeline, store: StateStore, stop: StopRequest
     ) -> LookupTables | None:
-        opening.attach(store, self.metrics, self._progress, stop)
+        opening.attach(store, self.metrics, stop)
         self._outlets = opening.outlets()
         opening.transforms()
         opening.tables()
@@ -261,7 +273,7 @@ class Execution:
         max_same = settings.epoch.max_same_rejects
         delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
-        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors
+        trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors_by_id
         steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
         return EpochLoop(context, steps), delivery
 
@@ -311,20 +323,20 @@ class Execution:
         troubled |= {prepared.plan.node(ref).id: _Troubled(t) for ref, t in prepared.transforms.items()}
         troubled |= lookups.all if lookups is not None else {}
         troubled |= {outlet.node.id: outlet for outlet in self._outlets}
-        reading = {source.node: partial(getattr, source, "reading_since") for source in sources}
+        reading = {source.node: partial(_reading_since, source) for source in sources}
         bounded = all(source.bounded for source in prepared.sources.values())
         self._progress.set_running(extents, troubled, bounded=bounded, reading=reading)
 
     def _open_session(self, engine: Engine) -> SparkSession:
         from streamling.engine.process.shipping import ship_plugins
-        from streamling.engine.process.tasks import completed_tasks
+        from streamling.engine.process.tasks import running_work
 
         settings = self._settings
         conf = spark_conf(settings.spark, application=settings.application_id, sinks=len(self._outlets))
         session = engine.session(conf, meanwhile=self._telemetry.start)
         self._telemetry.start()  # the session may have been open already
         ship_plugins(session.sparkContext)
-        self._progress.activity.count_tasks = partial(completed_tasks, session.sparkContext)
+        self._progress.activity.count_tasks = partial(running_work, session)
         return session
 
     def _make_capacity(self, session: SparkSession, prepared: PreparedPipeline, workers: PythonWorkers) -> Capacity:
@@ -346,6 +358,7 @@ class Execution:
 
     def _make_read_aheads(self, prepared: PreparedPipeline, capacity: Capacity, stop: StopRequest) -> list[ReadAhead]:
         from streamling.engine.data.readahead import ReadAhead
+        from streamling.engine.data.reading import read_event_time
 
         poll_s = max(self._settings.record_batch_interval_ms / 1000, _SHORTEST_POLL_S)
         return [
@@ -358,7 +371,7 @@ class Execution:
                 on_error=node.spec.options.on_error,
                 note_waiting=capacity.note_waiting,
                 is_paused=lambda: capacity.starting_workers,
-                event_time=event_time_of(node.spec, prepared.sources[node.ref].columns),
+                event_time=read_event_time(node.spec, prepared.sources[node.ref]),
             )
             for node in prepared.plan.sources
         ]
@@ -372,6 +385,11 @@ class Execution:
         if f"'{node.name}'" not in error.message:
             error.message = f"{node.described()}: {error.message}"
             error.args = (error.message,)
+
+
+def _reading_since(source: ReadAhead) -> float | None:
+    since = (source.reading_since, source.source.reading_since())
+    return min((began for began in since if began is not None), default=None)
 
 
 def nodes_by_name(plan: Plan) -> dict[str, NodeSpec]:

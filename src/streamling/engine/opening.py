@@ -32,8 +32,9 @@ class Opening:
     settings: Settings
     generation: str
     budget_s: float
+    progress: Progress
 
-    def attach(self, store: StateStore, metrics: Metrics, progress: Progress, stop: StopRequest) -> None:
+    def attach(self, store: StateStore, metrics: Metrics, stop: StopRequest) -> None:
         """Give the nodes what they may use while they run, and let sources join their groups."""
         for id_, node in self.prepared.connectors_by_id.items():
             node.attach(
@@ -44,7 +45,8 @@ class Opening:
                     self.generation,
                     lambda: stop.ends_retries,
                     stop.pause_retries,
-                    progress.meter(id_).set_labels,
+                    partial(self.progress.activity.advance, id_),
+                    self.progress.meter(id_).set_labels,
                 )
             )
         # Early: a consumer group takes seconds to assign partitions, about as long as the session takes to start.
@@ -63,7 +65,7 @@ class Opening:
         for outlet in outlets:
             node = outlet.node
             context = SinkContext(node.ref, application, self.generation, node.schema, node.primary_key, node.width)
-            self._retry(partial(outlet.sink.open, context), f"sink '{outlet.name}'")
+            self._retry(partial(outlet.sink.open, context), f"sink '{outlet.name}'", node.id)
         return outlets
 
     def transforms(self) -> None:
@@ -79,15 +81,16 @@ class Opening:
                 node.primary_key,
                 node.width,
             )
-            transform.open(context)
+            with self.progress.activity.step("opening", node.id):
+                transform.open(context)
 
     def tables(self) -> None:
         for node in self.prepared.plan.dynamic_tables:
-            self._retry(self.prepared.tables[node.ref].open, f"dynamic table '{node.spec.name}'")
+            self._retry(self.prepared.tables[node.ref].open, f"dynamic table '{node.spec.name}'", node.id)
 
     def letters(self, stores: Mapping[str, LetterStore]) -> None:
         for node, letters in stores.items():
-            self._retry(letters.open, f"the dead letters of '{node}'")
+            self._retry(letters.open, f"the dead letters of '{node}'", node)
 
     def lookups(self, *, recording: bool) -> LookupTables | None:
         """Read the lookups; their rows are stored if epochs are recorded, for replays."""
@@ -99,8 +102,10 @@ class Opening:
         directory = snapshot_directory(self.settings) if recording else None
         store = SnapshotStore(directory) if directory is not None else None
         lookups = LookupTables(self.prepared.plan.lookups, self.prepared.lookups, store)
-        lookups.open(self.budget_s)
+        with self.progress.activity.step("reading the lookups"):
+            lookups.open(self.budget_s)
         return lookups
 
-    def _retry(self, open_: Callable[[], Result], what: str) -> Result:
-        return retry(open_, what=f"opening {what}", budget_s=self.budget_s)
+    def _retry(self, open_: Callable[[], Result], what: str, node: str) -> Result:
+        with self.progress.activity.step(f"opening {what}", node) as note_trouble:
+            return retry(open_, what=f"opening {what}", budget_s=self.budget_s, on_trouble=note_trouble)

@@ -242,7 +242,7 @@ NO_PROGRESS = condition(
 )
 NOTHING_TO_DO = condition(
     "NOTHING_TO_DO",
-    "The pipeline has no sinks: a run ends at once.",
+    "The pipeline has no sinks, so a run ends at once; or it has no nodes, so a preview has nothing to show.",
     "Add nodes under `sources` and `sinks`.",
 )
 EVENT_TIME = condition(

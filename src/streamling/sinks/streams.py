@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Protocol
 
 from streamling.errors import PermanentError
@@ -24,7 +25,7 @@ def run_streams(streams: Sequence[Runnable], name: str) -> None:
         streams[0].run()
         return
     with ThreadPoolExecutor(len(streams), thread_name_prefix=name) as pool:
-        futures = [pool.submit(stream.run) for stream in streams]
+        futures = [pool.submit(copy_context().run, stream.run) for stream in streams]
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, Cancelled)), errors[0])

@@ -119,6 +119,7 @@ class WebhookSink(Sink):
                 recorder(self._node, lambda: runtime.metrics),
                 stopping=runtime.ends_retries,
                 sleep=runtime.pause,
+                advance=runtime.advance,
             ),
             PayloadEncoder(context.schema, self._options.payload_version),
             context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ from streamling.retry import retry
 from streamling.spec.pipeline import load_pipeline
 from streamling.spec.settings import Settings
 from support.doubles import LedgerSink
+from support.log_lines import log_lines
 
 EPOCH = Epoch("e", 1, "app", "g", 0, 0, (Slice("numbers", "k", None, 4, (), 4),))
 
@@ -89,6 +91,7 @@ class Tenfold(Transform):
                 yield batch(*(10 * n for n in numbers if n != 3))
 
     def count(self, counts: Mapping[str, int]) -> None:
+        logging.getLogger("streamling.tenfold").info("counted")
         self.counts.append(counts)
 
 
@@ -124,8 +127,10 @@ def test_a_transform_hears_what_its_processors_have_counted() -> None:
     flow, taken = dataflow(plan, transform, sink), intake(batch(1, 2), batch(4))
     results = flow.compute(EPOCH, taken, wanted=plan.sinks)
     assert transform.counts == []
-    flow.count({node: one.report for node, one in flow.rejects(results, taken).items()})
+    with log_lines() as lines:
+        flow.count({node: one.report for node, one in flow.rejects(results, taken).items()})
     assert transform.counts == [{"seen": 3}]
+    assert lines == [("counted", "big", None)], "what it logs then has its name"
 
 
 def test_a_store_that_is_away_while_rows_are_read_for_a_transform_is_tried_again() -> None:

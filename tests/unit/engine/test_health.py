@@ -68,6 +68,19 @@ def test_a_start_that_does_not_end_is_a_stall() -> None:
     assert (stall.node, stall.reason) == (None, "it is starting")
 
 
+def test_a_start_that_does_not_end_names_what_it_does_and_the_node() -> None:
+    progress = Progress()
+    progress.set_plan(plan_of(["numbers"], ["out"]))
+    health = Health(progress, 0.0)
+    with progress.activity.step("opening sink 'out'", "out") as note_trouble:
+        stall = health.stall()
+        assert stall is not None
+        assert (stall.node, stall.reason) == ("out", "it is starting: opening sink 'out'")
+        note_trouble("no answer; password=hunter22")
+        assert health.starting() == ("out", "no answer; password=*****")
+    assert health.starting() == (None, None)
+
+
 def test_a_step_that_does_not_end_is_a_stall_of_its_node() -> None:
     example = Example().run()
     with example.writing():
@@ -108,6 +121,49 @@ def test_trouble_without_rows_is_a_stall_and_trouble_with_rows_is_none() -> None
         assert (stall.node, stall.reason) == ("out", "password=***** is wrong")
     example.sink.trouble = None
     assert example.health.stall() is None
+
+
+def test_of_steps_without_a_node_the_innermost_is_named() -> None:
+    example = Example().run()
+    activity = example.progress.activity
+    with activity.step("delivering epoch 7"), activity.step("recording epoch 7 in the state backend"):
+        example.clock.ahead = 11
+        stall = example.health.stall()
+    assert stall is not None
+    assert (stall.node, stall.reason) == (None, "recording epoch 7 in the state backend does not end")
+
+
+def test_a_sink_that_advances_does_not_hide_one_that_does_not() -> None:
+    progress = Progress()
+    progress.set_plan(plan_of(["numbers"], ["slow", "stuck"]))
+    progress.set_running({}, {}, bounded=False)
+    clock, activity = Clock(), progress.activity
+    health = Health(progress, 10, clock=clock)
+    with activity.step("writing epoch 7", "slow"), activity.step("writing epoch 7", "stuck"):
+        time.sleep(0.02)
+        activity.advance("slow")
+        clock.ahead = 9.99
+        stall = health.stall()
+    assert stall is not None
+    assert stall.node == "stuck"
+
+
+def test_parts_of_a_step_that_are_done_are_an_advance_although_others_are_being_repeated() -> None:
+    """Some of the requests of a sink are always being sent again; its rows count when the epoch is finalized."""
+    example = Example().run()
+    example.sink.trouble = "the endpoint answers 503"
+    advance = example.progress.activity.advance
+    with example.writing():
+        example.clock.ahead = -8
+        assert example.health.stall() is None  # the trouble is seen for the first time
+        advance("out")
+        example.clock.ahead = 5
+        assert example.health.stall() is None
+        advance("numbers")  # another node
+        example.clock.ahead = 11
+        stall = example.health.stall()
+        assert stall is not None
+        assert (stall.node, stall.reason) == ("out", "the endpoint answers 503")
 
 
 def test_a_step_that_fails_and_is_retried_is_one_wait_from_its_first_attempt_on() -> None:
@@ -176,6 +232,19 @@ def test_a_stall_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
             time.sleep(0.4)
         until(lambda: "progress again" in caplog.text)
     assert caplog.text.count("made no progress") == 1
+
+
+def test_a_run_that_fails_after_a_stall_does_not_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    example = Example().run()
+    health = Health(example.progress, 1, clock=example.clock)
+    with ProgressWatch(health, Settings(progress_deadline_secs=1)):
+        with example.writing():
+            example.clock.ahead = 2
+            until(lambda: "no progress" in caplog.text)
+            example.progress.set_failure(TransientError(NO_PROGRESS, "no answer"))
+        time.sleep(0.4)
+    assert "progress again" not in caplog.text
 
 
 def test_after_the_second_deadline_the_run_is_given_up() -> None:

@@ -44,8 +44,9 @@ def limits(
     parts: int = 2,
     part_rows: int = 1,
     part_bytes: int | None = None,
+    first_rows: int | None = None,
 ) -> Caps:
-    return Caps(driver_rows, rows, bytes_, large_bytes, parts, part_rows, part_bytes)
+    return Caps(driver_rows, rows, bytes_, large_bytes, parts, part_rows, part_bytes, first_rows)
 
 
 @pytest.fixture
@@ -773,6 +774,27 @@ def test_what_executors_have_measured_makes_the_next_room(ahead) -> None:
     reader.take(1)
     until(lambda: reader.buffered().full and len(source.rooms) == 2)
     assert source.rooms[-1].rows == 100
+
+
+def test_rows_behind_the_first_are_read_when_it_is_known_what_becomes_of_them(ahead) -> None:
+    source = NumberSource(there=1000, chunk=10, ends=False)
+    reader = ahead(source, driver_rows=1000, rows=1000, bytes_=8000, first_rows=20)
+    until(lambda: reader.buffered().rows == 20)
+    assert len(numbers(reader.take(1))) == 20
+    time.sleep(0.05)  # a reader would have read long ago
+    assert reader.buffered().rows == 0
+    reader.note_delivery(Report(rows=20, bytes=160), collected_bytes=1000.0)
+    until(lambda: reader.buffered().full)
+    assert reader.buffered().rows == 8
+
+
+def test_an_epoch_without_rows_shows_nothing(ahead) -> None:
+    reader = ahead(NumberSource(there=1000, chunk=10, ends=False), driver_rows=1000, rows=1000, first_rows=20)
+    until(lambda: reader.buffered().full)
+    reader.take(1)
+    reader.note_delivery(Report(rows=0, bytes=0))
+    until(lambda: reader.buffered().full)
+    assert reader.buffered().rows == 20
 
 
 def test_a_limit_that_falls_makes_the_next_room_smaller(ahead) -> None:

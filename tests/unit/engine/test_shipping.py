@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamling.engine.process.shipping import ship_package, ship_plugins
+from streamling.engine.process.shipping import ship_by_value, ship_package, ship_plugins
 from streamling.plugin.loading import SHIPPED_PLUGINS, load_again, load_plugins
 from streamling.plugin.registration import Provenance, forget, registrations
 from streamling.spec.settings import Settings
@@ -111,3 +114,29 @@ def test_plugins_that_have_changed_get_workers_of_their_own(context: Any, plugin
     ship_plugins(context)
     assert context.environment.keys() == before.keys()
     assert context.environment != before
+
+
+class _Importing:
+    """Imports a module when the garbage collector finds it, as code of other threads may at any allocation."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cycle = self
+
+    def __del__(self) -> None:
+        sys.modules[self.name] = types.ModuleType(self.name)
+
+
+def test_modules_may_be_imported_while_the_others_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(5000):
+        monkeypatch.setitem(sys.modules, f"imported_{n}", types.ModuleType("imported"))
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        for n in range(20):
+            _Importing(f"imported_later_{n}")
+            ship_by_value("no_such_module")
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    assert all(sys.modules.pop(f"imported_later_{n}", None) for n in range(20))

@@ -13,6 +13,7 @@ import pytest
 
 from streamling.connector import Offer, Room, Task
 from streamling.errors import PermanentError, StreamlingError, UserError
+from streamling.log_context import log_fields
 from streamling.plugin import (
     ByColumns,
     Description,
@@ -25,6 +26,7 @@ from streamling.plugin import (
     register_transform,
 )
 from streamling.plugin.nodes.source import PluginSource
+from support.log_lines import log_lines
 from support.plugin_nodes import EPOCH, SCHEMA, Place, batch, ids, processed
 
 ROOM = Room(1000, 1, 1)
@@ -492,10 +494,32 @@ def test_a_plugin_that_waits_for_ever_does_not_keep_the_run_from_closing(place: 
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_lines_that_a_plugin_logs_have_its_node_and_epoch(place: Place, waits: bool) -> None:
+    class Telling(Keeping):
+        def process_batch(self, rows: pa.RecordBatch) -> Any:
+            self.context.logger.info("now")
+            return self._later() if waits else None
+
+        async def _later(self) -> None:
+            await asyncio.sleep(0.01)
+            self.context.logger.info("later")
+
+    register_sink("own", Telling)
+    sink = place.sink("type: own")
+    with log_lines() as lines:
+        for epoch in (7, 8):
+            with log_fields(node="o", epoch=epoch):
+                sink.write(EPOCH, Task(0, 0), [batch(1)])
+    texts = ("now", "later") if waits else ("now",)
+    assert [one for one in lines if one[0] in texts] == [(text, "o", epoch) for epoch in (7, 8) for text in texts]
+
+
 def test_a_plugin_records_metrics_with_the_labels_of_its_node(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     class Measuring(Keeping):
         def labels(self) -> dict[str, str]:
-            return {"queue": "q1", "team": "plugins", "id": "mine", "bad-name": "x", "long": "x" * 300}
+            odd = {"id": "mine", "bad-name": "x", "long": "x" * 300}
+            return {"queue": "q1", "file": "name\udcff", "team": "plugins", **odd}
 
         async def process_batch(self, rows: pa.RecordBatch) -> None:
             self.context.metrics.record_count("sent", rows.num_rows, {"kind": "a"})
@@ -518,6 +542,7 @@ def test_a_plugin_records_metrics_with_the_labels_of_its_node(place: Place, capl
         "env": "test",
         "team": "plugins",
         "queue": "q1",
+        "file": "name?",
         "kind": "a",
     }
     assert "the plugin sets the label 'team' to 'plugins', which replaces 'data'" in caplog.text

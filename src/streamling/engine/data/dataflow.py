@@ -148,7 +148,9 @@ class Dataflow:
         """Add the values of an epoch that every sink has to the dynamic tables with `populate: after`."""
         for ref, values in additions.items():
             add = partial(add_values, self._tables.backends[ref], values)
-            self._retry(add, f"dynamic table '{self._tables.nodes[ref].spec.name}'")
+            node = self._tables.nodes[ref]
+            with self._activity.step("adding values", node.id):
+                self._retry(add, f"dynamic table '{node.spec.name}'")
 
     def compute(
         self,
@@ -178,7 +180,8 @@ class Dataflow:
         try:
             for node in self._plan.nodes:
                 if node.id in self._fills:
-                    self._retry(partial(results.dynamic_tables.fill, node), f"node '{node.spec.name}'")
+                    with self._activity.step(f"adding the values of epoch {epoch.number}", node.id):
+                        self._retry(partial(results.dynamic_tables.fill, node), f"node '{node.spec.name}'")
                 elif node.id in needed and node.spec.role is not Role.SINK:
                     with self._activity.step(f"computing epoch {epoch.number}", node.id):
                         self._add_rows(node, results)
@@ -196,7 +199,7 @@ class Dataflow:
                 return
             except RowFailure:
                 found = self.leave_out_bad_rows(results)
-                if not (node.id in self._queries and self._search(node, results)) and not found:
+                if not self._search(node, results) and not found:
                     raise
 
     def _compute_values(self, results: Results, node: PlannedNode) -> pa.Array:
@@ -287,13 +290,17 @@ class Dataflow:
         readers = [n for n in self._plan.consumers(node.ref) if n.id in needed]
         shared = sum(_count_reads(reader, node) for reader in readers) > 1
         with spark_errors(node.spec.name):
-            if node.id in self._reads:
-                return self._reads[node.id].rows(results, intakes.get(node.ref), shared=shared)
             if node.id in self._processes:
                 return self._processes[node.id].rows(results, shared=shared)
-            rows = self._queries[node.id].rows(results, shared=shared)
-            used_twice = shared or node.id in self._event_columns
-            if used_twice and not results.large and any(n.spec.role is not Role.SINK for n in readers):
+            if node.id in self._reads:
+                rows = self._reads[node.id].rows(results, intakes.get(node.ref), shared=shared)
+            else:
+                rows = self._queries[node.id].rows(results, shared=shared)
+            if shared:
+                results.settle(rows)
+            used_twice = (shared and node.id in self._queries) or node.id in self._event_columns
+            read = any(n.spec.role is not Role.SINK for n in readers)
+            if used_twice and read and not results.large:
                 rows.materialize()
             return rows
 
@@ -369,7 +376,8 @@ class Dataflow:
         nodes: dict[str, Source | Transform] = {**self._sources, **self._transforms}
         for ref, node in nodes.items():
             if ref in reports and reports[ref].counts:
-                node.count(reports[ref].counts)
+                with log_fields(node=self._plan.node(ref).spec.name):
+                    node.count(reports[ref].counts)
 
     def _source_rejects(self, epoch: str, ref: str, intake: Intake) -> Rejects:
         reports = dict(self._reports.of(epoch, ref))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamling.connector import Offer, Report, Slice
 from streamling.connector.reports import combine
-from streamling.engine.data.intake import Intake
+from streamling.engine.data.intake import Intake, chunk_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,3 +47,31 @@ class OfferBuffer:
             self.large = offer
         if self.oldest is None:
             self.oldest = time.monotonic()
+
+    def intake(self) -> Intake | None:
+        """All rows that were read; None if nothing was."""
+        if not self.reports:
+            return None
+        report = combine(self.reports)
+        slices, batches = _join_slices(self.slices, self.batches)
+        return Intake(slices, batches, report, chunk_rows(report), read_s=self.read_s, phases=self.phases)
+
+
+def _join_slices(
+    slices: Sequence[Slice], batches: Sequence[tuple[pa.RecordBatch, ...]]
+) -> tuple[tuple[Slice, ...], tuple[pa.RecordBatch, ...]]:
+    """Join consecutive slices of one state key, and order the rows by the joined slices: the order of a replay."""
+    if not slices:
+        return (), tuple(batch for group in batches for batch in group)
+    slices_by_key: dict[str, Slice] = {}
+    rows_by_key: dict[str, list[pa.RecordBatch]] = {}
+    for slice_, group in zip(slices, batches, strict=True):
+        previous = slices_by_key.get(slice_.key)
+        if previous is None:
+            slices_by_key[slice_.key] = slice_
+        else:
+            parts = previous.parts + slice_.parts
+            rows = previous.rows + slice_.rows
+            slices_by_key[slice_.key] = replace(previous, end=slice_.end, parts=parts, rows=rows)
+        rows_by_key.setdefault(slice_.key, []).extend(group)
+    return tuple(slices_by_key.values()), tuple(batch for key in slices_by_key for batch in rows_by_key[key])

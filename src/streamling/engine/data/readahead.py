@@ -82,6 +82,8 @@ class ReadAhead:
         self._row_size = RowSize(source.columns)
         self._first = True
         """No epoch has shown yet how much data queries make of the rows."""
+        self._awaits_first = False
+        """An epoch that will show it is under way."""
         self._reader = source.reader()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -100,6 +102,7 @@ class ReadAhead:
         self._buffer = OfferBuffer()
         self._marker = None
         self._taking = False
+        self._awaits_first = False
         self._finished = False
         self._stopped.clear()
         self._failure = None
@@ -188,16 +191,13 @@ class ReadAhead:
             if not self._capabilities.replayable:
                 self._mark(epoch)
             buffer = self._buffer
-            intake: Intake | None = None
             if buffer.large is not None:
                 intake = None if only_read else self._large_intake(buffer.large.slices)
-            elif buffer.reports:
-                report = combine(buffer.reports)
-                slices, batches = _join_slices(buffer.slices, buffer.batches)
-                chunk = chunk_rows(report)
-                intake = Intake(slices, batches, report, chunk, read_s=buffer.read_s, phases=buffer.phases)
+            else:
+                intake = buffer.intake()
             self._buffer = OfferBuffer()
             self._taking = False
+            self._awaits_first = self._first and intake is not None
             self._changed.notify_all()
             return intake
 
@@ -229,8 +229,11 @@ class ReadAhead:
         self._changed.notify_all()
 
     def _room(self) -> Room | None:
-        """How much more fits; None while a large offer is buffered or the buffer is full."""
+        """How much more fits; None while a large offer is buffered, the buffer is full, or nobody knows how much data
+        will come of more rows."""
         caps = self._caps()
+        if self._awaits_first and caps.first_rows is not None:
+            return None
         if self._buffer.large is not None or self._buffered_bytes() >= caps.bytes:
             return None
         # Once rows are buffered only small offers are taken, because one large offer would move the whole epoch to the
@@ -383,18 +386,23 @@ class ReadAhead:
         """The rows of a slice, up to the first place that its reader reports after the room is used up."""
         batches: list[pa.RecordBatch] = []
         for part in slice_.parts:
-            if self.reading_since is not None:
-                self.reading_since = time.monotonic()
-            batches.extend(rows.batches(self._reader.read(part), lambda: rows.held_bytes >= room))
+            batches.extend(rows.batches(self._reader.read(part), lambda: rows.held_bytes >= room, self._note_item))
             if rows.stopped:
                 break
         return batches
 
+    def _note_item(self) -> None:
+        if self.reading_since is not None:
+            self.reading_since = time.monotonic()
+
     def note_delivery(self, report: Report, collected_bytes: float = 0.0) -> None:
         """Learn from an epoch that every sink has: the readers' report, and the bytes that the driver held per row."""
-        self._first = False
         self._row_size.note(report)
         self._row_size.note_collected(collected_bytes)
+        with self._changed:
+            self._first = self._first and not report.rows
+            self._awaits_first = False
+            self._changed.notify_all()
 
     @property
     def trouble(self) -> str | None:
@@ -416,23 +424,3 @@ class ReadAhead:
 
     def _note_trouble(self, trouble: str | None) -> None:
         self._retry_trouble = trouble
-
-
-def _join_slices(
-    slices: Sequence[Slice], batches: Sequence[tuple[pa.RecordBatch, ...]]
-) -> tuple[tuple[Slice, ...], tuple[pa.RecordBatch, ...]]:
-    """Join consecutive slices of one state key, and order the rows by the joined slices: the order of a replay."""
-    if not slices:
-        return (), tuple(batch for group in batches for batch in group)
-    slices_by_key: dict[str, Slice] = {}
-    rows_by_key: dict[str, list[pa.RecordBatch]] = {}
-    for slice_, group in zip(slices, batches, strict=True):
-        previous = slices_by_key.get(slice_.key)
-        if previous is None:
-            slices_by_key[slice_.key] = slice_
-        else:
-            parts = previous.parts + slice_.parts
-            rows = previous.rows + slice_.rows
-            slices_by_key[slice_.key] = replace(previous, end=slice_.end, parts=parts, rows=rows)
-        rows_by_key.setdefault(slice_.key, []).extend(group)
-    return tuple(slices_by_key.values()), tuple(batch for key in slices_by_key for batch in rows_by_key[key])

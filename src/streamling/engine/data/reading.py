@@ -6,19 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report, Timed
+from streamling.connector import BadRow, Counted, Json, Reached, Reader, Report, Source, Timed
 from streamling.connector.reports import sum_latencies
 from streamling.engine.protocol.bad_rows import rejection
 from streamling.formats.arrow import cast_batch
+from streamling.plan.sql.values import identifier
+from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.telemetry.buckets import BucketCounts, one_sample
-from streamling.telemetry.event_time import EventTimeColumn, EventTimes
+from streamling.telemetry.event_time import EventTimeColumn, EventTimes, event_time_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # More bad rows of one part than this are counted, but not kept in its report: reading the part again finds them.
 MAX_BAD_ROWS = 1000
+
+
+def read_event_time(node: NodeSpec, source: Source) -> EventTimeColumn | None:
+    """The column with the event times of a source. None if it has none, or if Spark computes it: then the reader may
+    give another one of the same name."""
+    column = event_time_of(node, source.columns)
+    if column is None or source.select is None:
+        return column
+    return column if (identifier(column.name), column.name) in source.select.columns else None
 
 
 class BadRowFilter:
@@ -58,9 +69,12 @@ class BadRowFilter:
         self,
         items: Iterable[pa.RecordBatch | BadRow | Counted | Timed | Reached],
         enough: Callable[[], bool] | None = None,
+        note_item: Callable[[], object] = lambda: None,
     ) -> Iterator[pa.RecordBatch]:
-        """All batches, or those up to the first place where `enough` returns True."""
+        """All batches, or those up to the first place where `enough` returns True. `note_item` is called for whatever
+        is yielded."""
         for item in items:
+            note_item()
             if isinstance(item, BadRow):
                 self._reject(item)
             elif isinstance(item, Counted):

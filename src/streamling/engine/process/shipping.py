@@ -60,7 +60,8 @@ def ship_by_value(prefix: str) -> None:
     """Pickle classes of modules whose name has this prefix by value: workers cannot import them."""
     from pyspark import cloudpickle
 
-    for module in [module for name, module in sys.modules.items() if name.startswith(prefix)]:
+    modules = sys.modules.copy()  # at once: other threads import meanwhile, also while a list of items is made
+    for module in [module for name, module in modules.items() if name.startswith(prefix)]:
         cloudpickle.register_pickle_by_value(module)
 
 

@@ -8,18 +8,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 log = logging.getLogger(__name__)
+
+OPENING = "opening it"
+"""The step in which a source is opened: nothing is read meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that has begun and not ended. `what` continues a sentence: `writing`; `node` is the id of its node."""
+    """A step that has begun and not ended. `what` continues a sentence: `writing`; `node` is the id of its node.
+    `trouble`: why it is being repeated."""
 
     what: str
     node: str | None
     since: float
+    trouble: str | None = None
 
 
 class Activity:
@@ -33,6 +38,8 @@ class Activity:
         self._numbers = itertools.count()
         self.advanced = time.monotonic()
         """When a step last ended well, or a batch of rows reached this process."""
+        self._advanced: dict[str, float] = {}
+        """By node: when it last said that a part of its work is done."""
         self._failing: dict[str | None, float] = {}
         self.count_tasks: Callable[[], object] | None = None
         """Something that changes when a task of Spark ends, once there is a session."""
@@ -40,11 +47,16 @@ class Activity:
         self._counting: threading.Thread | None = None
 
     @contextmanager
-    def step(self, what: str, node: str | None = None) -> Iterator[None]:
+    def step(self, what: str, node: str | None = None) -> Iterator[Callable[[str | None], None]]:
+        """The step takes as long as the block, which gets a function for its trouble."""
         number = next(self._numbers)
-        self._steps[number] = Step(what, node, time.monotonic())
+        self._steps[number] = step = Step(what, node, time.monotonic())
+
+        def note_trouble(trouble: str | None) -> None:
+            self._steps[number] = replace(step, trouble=trouble)
+
         try:
-            yield
+            yield note_trouble
         except BaseException:
             self._failing.setdefault(node, self._steps[number].since)
             raise
@@ -53,8 +65,16 @@ class Activity:
         self._failing.pop(node, None)
         self.advance()
 
-    def advance(self) -> None:
-        self.advanced = time.monotonic()
+    def advance(self, node: str | None = None) -> None:
+        """A part of a step is done: of a step of the node with this id, or of any."""
+        if node is not None:
+            self._advanced[node] = time.monotonic()
+        else:
+            self.advanced = time.monotonic()
+
+    def advanced_of(self, node: str) -> float | None:
+        """When the node last said that a part of its work is done."""
+        return self._advanced.get(node)
 
     def failing_since(self, node: str) -> float | None:
         """When the first step of the node began that has failed, if none has ended well since."""
@@ -81,4 +101,4 @@ class Activity:
 
     def open_steps(self) -> tuple[Step, ...]:
         """The oldest first."""
-        return tuple(self._steps.values())
+        return tuple(self._steps.copy().values())  # other threads begin and end steps meanwhile

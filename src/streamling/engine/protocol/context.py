@@ -47,7 +47,8 @@ class RunContext:
     same_rows: bool = False
     """Whether interrupted epochs are replayed with the same rows also if no sink has them."""
     acknowledges: bool = True
-    """Whether sources and transforms hear of finalized epochs. If not, nothing outside of the process moves on."""
+    """Whether sources and transforms hear of finalized epochs. If not, only phased sources do, and nothing outside of
+    the process moves on."""
     activity: Activity = field(default_factory=Activity)
     """What the run is doing now."""
     epoch_ids: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_IDS))

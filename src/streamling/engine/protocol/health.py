@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from streamling.engine.protocol.activity import Step
 from streamling.engine.protocol.progress import NodeProgress, Phase, Progress
 from streamling.errors import NO_PROGRESS, TransientError
+from streamling.spec.mask import mask_text
 from streamling.spec.pipeline import Role
 from streamling.spec.settings import Settings
 
@@ -71,6 +73,11 @@ class Health:
         running = self._progress.phase is Phase.RUNNING and self._progress.failure is None
         return running and self.stall() is None
 
+    def starting(self) -> tuple[str | None, str | None]:
+        """While the pipeline starts: what it does now, or why that is being repeated, and the node that it is about."""
+        steps = self._progress.activity.open_steps()
+        return (self._node_of(steps[-1]), mask_text(steps[-1].trouble or steps[-1].what)) if steps else (None, None)
+
     def look_at_tasks(self) -> None:
         """Let tasks of Spark that have ended count as an advance. Call it from time to time while something waits."""
         self._progress.activity.look_at_tasks()
@@ -78,7 +85,8 @@ class Health:
     def _waits(self, now: float) -> Iterator[Wait]:
         snapshot = self._progress.snapshot()
         if snapshot.phase is Phase.STARTING:
-            yield Wait(None, "it is starting", snapshot.seconds)
+            name, what = self.starting()
+            yield Wait(name, f"it is starting: {what}" if what else "it is starting", snapshot.seconds)
         if snapshot.phase is not Phase.RUNNING:
             return
         troubled = set()
@@ -100,19 +108,28 @@ class Health:
         known = self._troubles.get(key)
         if known is None or known.rows != node.throughput:
             known = self._troubles[key] = _Trouble(now, node.throughput)
-        failing = self._progress.activity.failing_since(id_)
-        return known.since if failing is None else min(known.since, failing)
+        activity = self._progress.activity
+        failing = activity.failing_since(id_)
+        if failing is not None:  # what a step does again and again is no advance
+            return min(known.since, failing)
+        return max(known.since, activity.advanced_of(id_) or known.since)
 
     def _reading_waits(self, now: float) -> Iterator[Wait]:
         for node, since in self._progress.reading_since().items():
             yield Wait(node, "its source does not return from reading", now - since)
 
     def _step_waits(self, now: float) -> Iterator[Wait]:
-        """Of several steps the oldest of a node counts: a step without a node may be made of others."""
+        """Steps of nodes, or else the newest: one without a node may be made of many."""
         activity = self._progress.activity
-        for step in sorted(activity.open_steps(), key=lambda step: step.node is None)[:1]:
-            name = self._progress.node_name(step.node) if step.node is not None else None
-            yield Wait(name, f"{step.what} does not end", now - max(step.since, activity.advanced))
+        steps = activity.open_steps()
+        of_nodes = [step for step in steps if step.node is not None]
+        for step in of_nodes or steps[-1:]:
+            advanced = max(activity.advanced, activity.advanced_of(step.node or "") or 0.0)
+            why = f"is being repeated: {mask_text(step.trouble)}" if step.trouble else "does not end"
+            yield Wait(self._node_of(step), f"{step.what} {why}", now - max(step.since, advanced))
+
+    def _node_of(self, step: Step) -> str | None:
+        return self._progress.node_name(step.node) if step.node is not None else None
 
 
 class ProgressWatch:
@@ -164,7 +181,7 @@ class ProgressWatch:
         stalled = wait if wait is not None and wait.seconds >= self._deadline_s else None
         if stalled is not None and (self._stalled is None or self._stalled.node != stalled.node):
             log.warning("%s", stalled.sentence)
-        if stalled is None and self._stalled is not None:
+        if stalled is None and self._stalled is not None and self._health.ready:  # it may have failed
             log.info("the pipeline makes progress again")
         self._stalled = stalled
         return False

@@ -77,12 +77,14 @@ class EpochLoop:
             return False
         epoch, intakes = next_epoch
         try:
-            self._steps.run(epoch, intakes, self._max_bytes(epoch), waited_s=time.monotonic() - began)
+            with self._context.activity.step(f"delivering epoch {epoch.number}"):
+                self._steps.run(epoch, intakes, self._max_bytes(epoch), waited_s=time.monotonic() - began)
         except Fenced as fenced:
             with self._context.activity.step("recovering after a takeover by another process"):
                 self._recovery.handle_takeover(epoch, fenced)
         except EpochTooLarge as error:
-            self._recovery.cut_smaller(epoch, error)
+            with self._context.activity.step(f"cutting epoch {epoch.number}"):
+                self._recovery.cut_smaller(epoch, error)
         return True
 
     def _max_bytes(self, epoch: Epoch) -> int | None:
@@ -116,11 +118,12 @@ class EpochLoop:
 
     def _take(self, *, only_read: bool) -> tuple[Epoch, dict[str, Intake]]:
         self._last_epoch = time.monotonic()
+        with self._context.activity.step("reading the number of the epoch from the state backend") as note_trouble:
+            number = ask_state(self._context.journal.next_number, note_trouble)
         with self._context.activity.step("beginning an epoch"):
-            number = ask_state(self._context.journal.next_number)
             by_node = {source.node: source.take(number, only_read=only_read) for source in self._context.sources}
-        intakes = {node: intake for node, intake in by_node.items() if intake is not None}
-        return self._make_epoch(number, intakes), intakes
+            intakes = {node: intake for node, intake in by_node.items() if intake is not None}
+            return self._make_epoch(number, intakes), intakes
 
     def _last_rows(self) -> tuple[Epoch, dict[str, Intake]] | None:
         """After a stop: the rows already read, if the drain policy wants them written; None in the next call."""

@@ -16,6 +16,7 @@ from streamling.connector import Applied, Epoch, Guarantee, Json, Sink, Slice
 from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import EpochTooLarge
+from streamling.engine.protocol.activity import OPENING
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.pending import Pending
@@ -54,11 +55,13 @@ class Recovery:
                     self._recover(pending)
                 break
             except Fenced as fenced:
+                self._steps.give_up()
                 self._check_progress(fenced)
                 self._wait_for_other_owner()
         positions = ask_state(self._context.journal.positions)
         for source in sources:
-            source.start(positions)
+            with self._context.activity.step(OPENING, source.node):
+                source.start(positions)
         if not all(key.startswith(LETTERS_PREFIX) for key in positions):
             log.info("resuming from the stored positions")
 
@@ -108,11 +111,12 @@ class Recovery:
         """The answer of every exactly-once sink, however long it takes: its target may be down as at any other time, or
         locked by the very owner in question. At-least-once sinks are not asked: they may get rows twice anyway, and
         must not keep an epoch that was too large from being cut."""
-        return {
-            outlet.node.ref: self._context.retry(partial(question, outlet.sink), f"sink '{outlet.name}'")
-            for outlet in self._context.outlets
-            if outlet.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE
-        }
+        exact = [o for o in self._context.outlets if o.sink.capabilities.guarantee is Guarantee.EXACTLY_ONCE]
+        return {outlet.node.ref: self._ask_one(outlet, question) for outlet in exact}
+
+    def _ask_one(self, outlet: Outlet, question: Callable[[Sink], Applied]) -> Applied:
+        with self._context.activity.step("asking for the epochs it has", outlet.node.id):
+            return self._context.retry(partial(question, outlet.sink), f"sink '{outlet.name}'")
 
     def _replay(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under a new id."""
@@ -151,6 +155,7 @@ class Recovery:
         """Another process owns the slices now: drop the epoch, wait for that process, resume from stored positions."""
         for outlet in self._context.outlets:
             outlet.sink.abort(epoch)
+        self._steps.give_up()
         self._check_progress(fenced)
         self._wait_for_other_owner()
         if self._context.stop.requested:  # leave the rest to the other owner: what is buffered follows the lost rows
@@ -163,6 +168,7 @@ class Recovery:
         """Abandon the epoch, unless a sink has it already, and read its rows again in smaller ones."""
         for outlet in self._context.outlets:
             outlet.sink.abort(epoch)
+        self._steps.give_up()
         log.info("epoch %d is too large: %s; its rows are read again in smaller epochs", epoch.number, error)
         self.last_cut = bounds(epoch)
         self._context.capacity.shrink(epoch, crashed=False)

@@ -88,13 +88,13 @@ class EpochSteps:
         dataflow: Dataflow,
         delivery: Delivery,
         bad_rows: BadRows,
-        listeners: Sequence[Source | Transform | Sink],
+        listeners: Mapping[str, Source | Transform | Sink],
         progress: Progress,
         metrics: EpochMetrics | None = None,
         trace: Callable[[EpochTimes], object] = lambda times: None,
         sampler: Sampler | None = None,
     ) -> None:
-        """`trace` gets every finalized epoch."""
+        """`listeners`: by id, the nodes that are told of finalized epochs. `trace` gets every finalized epoch."""
         self._context = context
         self._sampler = sampler
         self._dataflow = dataflow
@@ -118,11 +118,17 @@ class EpochSteps:
         long the run has waited for it."""
         watch = self._begin(intakes, waited_s)
         with log_fields(epoch=epoch.number):
-            with self._context.activity.step(f"recording epoch {epoch.number} in the state backend"):
-                record = ask_state(lambda: self._context.journal.record(epoch, self._context.fingerprint))  # 2
+            with self._context.activity.step(f"recording epoch {epoch.number} in the state backend") as note_trouble:
+                journal, fingerprint = self._context.journal, self._context.fingerprint
+                record = ask_state(lambda: journal.record(epoch, fingerprint), note_trouble)  # 2
             crash_point("after-record")
             delivered = self._deliver(record.epoch, intakes, self._context.outlets, max_bytes, watch)
             self._finish(record, delivered, watch)
+
+    def give_up(self) -> None:
+        """The epoch whose steps were begun is not finalized by this process."""
+        if self._metrics is not None:
+            self._metrics.given_up()
 
     def replay(
         self, record: Pending, read: Callable[[], Mapping[str, Intake]], outlets: Sequence[Outlet], recount: Recount
@@ -189,7 +195,9 @@ class EpochSteps:
             additions = self._dataflow.additions(results)
             self._uncollected_bytes += collected_bytes
             if self._sampler is not None:
+                computed_s = clock.seconds
                 self._sampler.take(results)
+                watch.inspected_s = clock.seconds - computed_s
         finally:
             results.release()
         self._handle_rejects(epoch, rejects, intakes, outlets)
@@ -241,37 +249,42 @@ class EpochSteps:
         for node, node_rejects in rejects.items():
             stage = RejectStage.DECODE if node in intakes else RejectStage.TRANSFORM
             reject = partial(self._bad_rows.reject, epoch, node, stage, node_rejects)
-            self._context.retry(reject, f"bad rows of '{node}'")
+            name = self._progress.node_name(node)
+            step = self._context.activity.step(f"storing bad rows of epoch {epoch.number}", node)
+            with step, log_fields(node=name):
+                self._context.retry(reject, f"bad rows of '{name}'")
         for outlet in outlets:
-            self._bad_rows.count(outlet.node.id, RejectStage.WRITE, len(outlet.bad_rows), outlet.bad_rows)
+            with log_fields(node=outlet.name):
+                self._bad_rows.count(outlet.node.id, RejectStage.WRITE, len(outlet.bad_rows), outlet.bad_rows)
             outlet.bad_rows = ()
 
     def _finish(self, record: Pending, delivered: _Delivered, watch: EpochWatch) -> None:
         epoch = record.epoch
         crash_point("before-finalize")
-        with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend"):
-            ask_state(lambda: self._context.journal.finalize(record))  # 5
+        with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend") as note_trouble:
+            ask_state(lambda: self._context.journal.finalize(record), note_trouble)  # 5
         for source in self._context.sources:
             self._set_phase(source, epoch)
         self._bad_rows.finalized()
         self._count_rows(epoch, delivered, replayed=watch.replayed)
         crash_point("after-finalize")
         crash_point("before-group-commit")
-        if self._context.acknowledges:
-            self._acknowledge(epoch)  # 6
+        self._acknowledge(epoch)  # 6
         if epoch.loose_rows and self._context.same_rows:
             # After the sources have stored their positions: rows that they give again follow the same epoch.
             ask_state(lambda: self._context.journal.set_last_loose(epoch.number))
         self._count_epoch(epoch, watch.times(epoch.number, delivered.rows, self._sink_names))
 
     def _acknowledge(self, epoch: Epoch) -> None:
+        acknowledges = self._context.acknowledges
         for source in self._context.sources:
             slices = [s for s in epoch.slices if s.node == source.node]
-            if slices:
+            if slices and (acknowledges or source.source.capabilities.phased):
                 with self._context.activity.step(f"committing epoch {epoch.number}", source.node):
                     self._notify_source(source, slices)
-        for listener in self._listeners:
-            listener.finalized(epoch.number)
+        for id_, listener in self._listeners.items() if acknowledges else ():
+            with self._context.activity.step(f"hearing that epoch {epoch.number} is finalized", id_):
+                listener.finalized(epoch.number)
 
     def _notify_source(self, source: ReadAhead, slices: Sequence[Slice]) -> None:
         try:
@@ -313,9 +326,10 @@ class EpochSteps:
         for node, rows in counts.items():
             self._progress.meter(node).count(rows)
             if rows.unaccounted:
-                log.error(
-                    "a bug in streamling: rows of '%s' in epoch %d are not accounted for: %s", node, epoch.number, rows
-                )
+                name = self._progress.node_name(node)
+                with log_fields(node=name):
+                    text = "a bug in streamling: rows of '%s' in epoch %d are not accounted for: %s"
+                    log.error(text, name, epoch.number, rows)
 
     def _set_phase(self, source: ReadAhead, epoch: Epoch) -> None:
         """Of several phases of an epoch, the last one."""

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any
 
 from streamling.plugin.bases import PluginError
@@ -66,7 +67,9 @@ class Instance:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"plugin {self._node}", daemon=True)
             self._thread.start()
-        self._calls.put(lambda: self._do(future, method, arguments))
+        # With the node and the epoch that its lines in the log belong to.
+        context = copy_context()
+        self._calls.put(lambda: context.run(self._do, future, method, arguments))
         return future
 
     def end(self, method: str = "terminate") -> Future[Any]:

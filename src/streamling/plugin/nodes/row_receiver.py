@@ -50,6 +50,11 @@ class RowReceiver:
         self._open_receivers = _Receivers(group, columns, dealer)  # before `initialize`, so that `close` ends them
         group.initialize()
 
+    def advance(self) -> None:
+        """A batch is processed: an epoch of many batches may take long."""
+        if self._runtime is not None:
+            self._runtime.advance()
+
     @property
     def batch_rows(self) -> int | None:
         """The batch size that the node asks for; None = batches as they come."""

@@ -39,6 +39,7 @@ class PluginSink(RowReceiver, Sink):
         bad: list[BadRow] = []
         for batch in rebatch(batches, self.batch_rows):
             process(group.instances, self.deal(batch), bad)
+            self.advance()
             rows += batch.num_rows
             if bad and self._options.on_error is OnError.FAIL:
                 break  # this ends the run; the plugin should not see more

@@ -44,6 +44,7 @@ class _Stream:
         self._instance = instance
         self._lock = threading.Lock()  # finalizers come from another thread
         self._generating: Future[Any] | None = None
+        self._generating_since = 0.0
         self._finalizers: list[Future[Any]] = []
         self._late_marker: int | None = None
         self._late_finalizer: int | None = None
@@ -60,7 +61,14 @@ class _Stream:
             if self._instance.has("is_running") and not self._instance.call("is_running"):
                 self.ended = True
                 return
+            self._generating_since = time.monotonic()
             self._generating = self._instance.submit("generate_batch")
+
+    @property
+    def generating_since(self) -> float | None:
+        """Since when `generate_batch` has not returned. Any thread may read it."""
+        generating = self._generating
+        return None if generating is None or generating.done() else self._generating_since
 
     def next(self, wait_seconds: float) -> Any:
         """The result of `generate_batch`; None if there is none yet."""
@@ -186,6 +194,10 @@ class PluginSource(Source):
     @property
     def ended(self) -> bool:
         return bool(self._streams) and all(stream.ended for stream in self._streams)
+
+    def reading_since(self) -> float | None:
+        since = [stream.generating_since for stream in self._streams]
+        return min((began for began in since if began is not None), default=None)
 
     def reader(self) -> Reader:
         return _NothingToRead()

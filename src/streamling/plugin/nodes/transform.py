@@ -55,6 +55,7 @@ class PluginTransform(RowReceiver, Transform):
         for batch in rebatch(batches, self.batch_rows):
             bad: list[BadRow] = []
             results = process(group.instances, self.deal(batch), bad)
+            self.advance()
             yield from bad
             for result in results:
                 yield from accept_batches(result, schema, self._node.name, self._node.described(), "process_batch")

@@ -155,6 +155,7 @@ class Requests:
                 sleep=sleep,
                 on_trouble=self._note_trouble,
             )
+        runtime.advance()
 
     def _note_trouble(self, trouble: str | None) -> None:
         thread = threading.get_ident()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ class Portions:
         self._limit_s = limit_s
         self._longest_s = 0.0
         self.rows = _ALL_ROWS
+        self.advance: Callable[[], object] = lambda: None
+        """Called after every statement: an epoch of many of them may take long."""
 
     def cut(self, indexes: Indexes) -> Iterator[Indexes]:
         for start in range(0, len(indexes), self.rows):
@@ -57,6 +59,7 @@ class Portions:
         except StatementTimeout:
             self._shrink(count)
             raise
+        self.advance()
         if count >= self.rows:
             self._longest_s = max(self._longest_s, time.monotonic() - began)
 

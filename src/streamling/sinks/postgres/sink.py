@@ -27,7 +27,6 @@ from streamling.errors import TABLE_UNFIT, PermanentError
 from streamling.plan.types import OPERATION_COLUMN
 from streamling.sinks.postgres.columns import TableColumn, table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
 from streamling.sinks.postgres.rounds import EffectiveRows, effective_rows
 from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.statements import Statements
@@ -110,8 +109,8 @@ class PostgresSink(TransactionSink):
             self._options.on_conflict,
             self._options.conditions,
             not self._options.deduplicate,
-            self._portions(),
-            self._portions(),
+            self._portions(self._options.batch_rows),
+            self._portions(self._options.batch_rows),
         )
         self._open_table = _OpenTable(columns, key, ledger, version, statements)
         self.depends_on = frozenset(f"{self._server}/{table}" for table in parents)
@@ -127,9 +126,6 @@ class PostgresSink(TransactionSink):
     @property
     def _ledger(self) -> Ledger:
         return self._table.ledger
-
-    def _portions(self) -> Portions:
-        return Portions(self._described, min(self._options.batch_rows, MIN_PORTION_ROWS), self._server.statement_s)
 
     def _create(self, ledger: Ledger, columns: Sequence[TableColumn], key: Sequence[str]) -> None:
         session, table = self._session, self._options.table

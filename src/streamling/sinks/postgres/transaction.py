@@ -18,6 +18,7 @@ from streamling.connector import (
     Guarantee,
     Json,
     Report,
+    Runtime,
     Sink,
     SinkCapabilities,
     Slice,
@@ -26,6 +27,7 @@ from streamling.connector import (
 )
 from streamling.errors import SINK_FAILED, STATE_MOVED, Fenced, PermanentError, TransientError
 from streamling.sinks.postgres.ledger import Ledger
+from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import OnError
 from streamling.spec.settings.names import connection_name
@@ -75,6 +77,17 @@ class TransactionSink(Sink):
         self._open_epoch: str | None = None
         self._final = True
         self._last_write: tuple[str, Report] | None = None
+        self._runtime: Runtime | None = None
+
+    def attach(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _portions(self, batch_rows: int) -> Portions:
+        """The portions of one kind of statement."""
+        portions = Portions(self._node.described(), min(batch_rows, MIN_PORTION_ROWS), self._server.statement_s)
+        if self._runtime is not None:
+            portions.advance = self._runtime.advance
+        return portions
 
     # What a derived class has to say
 

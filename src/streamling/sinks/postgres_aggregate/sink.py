@@ -14,7 +14,6 @@ from streamling.errors import TABLE_UNFIT, PermanentError, StreamlingError
 from streamling.plan.types import OPERATION_COLUMN, OPERATION_FIELD, Schema
 from streamling.sinks.postgres.columns import table_column
 from streamling.sinks.postgres.ledger import Ledger
-from streamling.sinks.postgres.portions import MIN_PORTION_ROWS, Portions
 from streamling.sinks.postgres.rounds import EffectiveRows
 from streamling.sinks.postgres.search import SAVEPOINT, RowSearch
 from streamling.sinks.postgres.tables import TableVersion, lock_version, parent_tables, read_version
@@ -90,7 +89,7 @@ class PostgresAggregateSink(TransactionSink):
                 parents = {p for table in names.tables for p in parent_tables(self._session, table)}
         except RowRejected as error:
             raise PermanentError(TABLE_UNFIT, f"{self._described}: {error}", node=self._node.name) from error
-        portions = Portions(self._described, min(self._options.batch_rows, MIN_PORTION_ROWS), self._server.statement_s)
+        portions = self._portions(self._options.batch_rows)
         key = tables.landing_key
         statements = AggregateStatements(names.landing, fitted, key, names.result, result, self._retract, portions)
         self._open_tables = _OpenTables(tables, version, ledger, statements)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from streamling.clients.kafka import Broker
 from streamling.errors import SOURCE_FAILED, StreamlingError, TransientError
+from streamling.log_context import log_fields
 from streamling.retry import retry
 from streamling.sources.kafka.group_members import GroupMembers, MemberLabel
 from streamling.sources.kafka.group_watch import GroupWatch
@@ -105,7 +106,8 @@ class Control:
     def start(self, changed: Callable[[], None], metrics: Metrics) -> None:
         self._changed = changed
         self._metrics = metrics
-        self._thread = threading.Thread(target=self._run, name=f"kafka {self._options.name}", daemon=True)
+        run = log_fields(node=self._options.name)(self._run)
+        self._thread = threading.Thread(target=run, name=f"kafka {self._options.name}", daemon=True)
         self._thread.start()
 
     def assigned(self) -> frozenset[int]:

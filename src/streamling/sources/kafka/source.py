@@ -387,7 +387,8 @@ class KafkaSource(Source):
     def count(self, counts: Mapping[str, int]) -> None:
         for what, count in counts.items():
             name, _, kind = what.partition(":")
-            self._metrics.count(f"kafka_consumer.{name}", count, self._labels, {"kind": kind} if kind else None)
+            labels = {**self._labels, "kind": kind} if kind else self._labels
+            self._metrics.count(f"kafka_consumer.{name}", count, labels)
 
     def trouble(self) -> str | None:
         return self._control.trouble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Answers with one row that are decoded together.
 _TOGETHER = 1000
+# With slow answers fewer: rows that are given tell the driver that a task of minutes goes on.
+_FLUSH_S = 10.0
 _NOT_JSON = "decode_error"
 
 
@@ -33,12 +36,13 @@ class Results:
         self._decoder = AnswerDecoder(options.schema, options.version)
         self._waiting: list[tuple[pa.RecordBatch, bytes]] = []
         """Rows and answers of one-row mode that are not decoded yet."""
+        self._flushed = time.monotonic()
 
     def add(self, exchanges: Sequence[Exchange]) -> Iterator[pa.RecordBatch | BadRow]:
         for rows, answer in ((exchange.rows, exchange.answer) for exchange in exchanges):
             if isinstance(answer, bytes) and self._options.one_row:
                 self._waiting.append((rows, answer))
-                if len(self._waiting) >= _TOGETHER:
+                if len(self._waiting) >= _TOGETHER or time.monotonic() - self._flushed >= _FLUSH_S:
                     yield from self.flush()
                 continue
             yield from self.flush()
@@ -52,6 +56,7 @@ class Results:
 
     def flush(self) -> Iterator[pa.RecordBatch | BadRow]:
         """The rows of all answers so far."""
+        self._flushed = time.monotonic()
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []

@@ -47,7 +47,13 @@ class HandlerTransform(Transform):
             raise AssertionError("not attached")
         self._processor = self._make_processor(context)
         # In this process attempts are recorded when they end, and a stop ends the retries.
-        self._poster = Poster(self._processor.post, self._record, stopping=runtime.ends_retries, sleep=runtime.pause)
+        self._poster = Poster(
+            self._processor.post,
+            self._record,
+            stopping=runtime.ends_retries,
+            sleep=runtime.pause,
+            advance=runtime.advance,
+        )
         set_client(self._processor, self._poster)
 
     def _make_processor(self, context: TransformContext) -> HandlerProcessor:

@@ -8,6 +8,7 @@ import threading
 from streamling.connector import Lookup
 from streamling.engine.data.lookups.snapshots import Snapshot, make_snapshot
 from streamling.errors import StreamlingError
+from streamling.log_context import log_fields
 from streamling.plan.planned_node import PlannedNode
 from streamling.retry import retry
 from streamling.spec.mask import mask_text
@@ -42,7 +43,8 @@ class LookupVersions:
 
     def start(self) -> None:
         """Look for new versions from now on, in a thread of its own."""
-        self._thread = threading.Thread(target=self._run, name=f"lookup {self.node.ref}", daemon=True)
+        run = log_fields(node=self.node.spec.name)(self._run)
+        self._thread = threading.Thread(target=run, name=f"lookup {self.node.ref}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

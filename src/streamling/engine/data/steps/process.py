@@ -83,7 +83,9 @@ class ProcessStep:
         if not self._capabilities.deterministic:
             results.max_bytes = None  # for the same reason the epoch cannot be abandoned from here on
         batches: list[pa.RecordBatch] = []
-        output = rows.batches(self._processor.process(results.epoch, iter(input_batches)))
+        items = self._processor.process(results.epoch, iter(input_batches))
+        # It may take minutes for the rows of an epoch: whatever it yields meanwhile is an advance.
+        output = rows.batches(items, note_item=results.advance)
         for batch in results.clock.while_computed(self.node.id, output):
             batches.append(batch)
             if results.max_bytes is not None and rows.held_bytes > results.max_bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamling.connector import BadRow, Json, Reader, Source
 from streamling.engine.data.exclusions import Exclusions
 from streamling.engine.data.intake import Intake
-from streamling.engine.data.reading import BadRowFilter
+from streamling.engine.data.reading import BadRowFilter, read_event_time
 from streamling.engine.data.report_book import SELECTION, ReportBook
 from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.row_search import RowSearch
@@ -22,7 +22,7 @@ from streamling.formats.arrow import arrow_schema
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import Schema
 from streamling.spec.pipeline.options import OnError
-from streamling.telemetry.event_time import EventTimeColumn, event_time_of
+from streamling.telemetry.event_time import EventTimeColumn
 from streamling.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ReadStep:
         self.reader = source.reader()
         self._on_error = on_error
         self._reports = reports
-        self.event_time = event_time_of(node.spec, source.columns)
+        self.event_time = read_event_time(node.spec, source)
         """Measured on what the reader gives, before the filter."""
         self.read_unfiltered = False
         """Whether a dynamic table is filled with rows that the source's filter drops."""
@@ -47,6 +47,8 @@ class ReadStep:
         if not self.selects:
             return self._read(results, intake, shared=shared)
         read = self._read(results, intake, shared=self.read_unfiltered)
+        if self.read_unfiltered:
+            results.settle(read)
         results.rows_as_read[self.node.id] = read
         frame = self._select(results, remaining_frame(results, read, self._left_out(results)))
         frame = results.observe(self.node.id, frame)

@@ -77,6 +77,8 @@ def reset(store: StateStore) -> None:
     store.clear()
 
 
-def ask_state(action: Callable[[], Result]) -> Result:
+def ask_state(
+    action: Callable[[], Result], note_trouble: Callable[[str | None], object] = lambda trouble: None
+) -> Result:
     """Call an open state store, with retries, even while stopping: what the sinks have must still be recorded."""
-    return retry(action, what="state backend", budget_s=_BUDGET_S)
+    return retry(action, what="state backend", budget_s=_BUDGET_S, on_trouble=note_trouble)
