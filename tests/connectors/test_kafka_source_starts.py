@@ -88,3 +88,15 @@ def test_offsets_of_a_partition_that_was_just_added_are_found(kafka: KafkaBroker
     assert broker.end([1]) == {1: 0}
     kafka.add_partitions(topic, 3)
     assert broker.end([0, 2]) == {0: 0, 2: 0}
+
+
+def test_offsets_of_a_partition_that_no_broker_leads_yet_are_found(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker answers that a partition was added before it leads it."""
+    monkeypatch.setattr("streamling.clients.kafka._ELECTION_SECONDS", 60)
+    topic = kafka.topic(partitions=1)
+    broker = Broker(KafkaSourceSettings(brokers=kafka.brokers), topic, SOURCE_FAILED)
+    for count in range(2, 22):
+        kafka.request_partitions(topic, count)
+        assert broker.end([count - 1]) == {count - 1: 0}

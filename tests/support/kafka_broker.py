@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamling.dev.stack import Stack
@@ -80,14 +80,29 @@ class KafkaBroker(LocalServer):
         return list(itertools.islice(self.topics.read(topic, follow=count is not None), count))
 
     def add_partitions(self, topic: str, count: int) -> None:
-        """The topic has so many partitions from now on, and producers see them."""
+        """The topic has so many partitions from now on, producers see them, and a broker leads them."""
+        self.request_partitions(topic, count)
+        consumer = Consumer({"bootstrap.servers": self.brokers, "log_level": 0, "group.id": "added"})
+        last = TopicPartition(topic, count - 1)
+        deadline = time.monotonic() + 20
+        while not self._is_led(consumer, last):
+            assert time.monotonic() < deadline, "the partitions were not added"
+            time.sleep(0.05)
+        consumer.close()
+
+    @staticmethod
+    def _is_led(consumer: Consumer, partition: TopicPartition) -> bool:
+        consumer.list_topics(partition.topic, timeout=20)  # it asks only for partitions that it knows
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=20) is not None
+        except KafkaException:
+            return False
+
+    def request_partitions(self, topic: str, count: int) -> None:
+        """The topic has so many partitions, which no broker may lead for a moment."""
         admin = self._admin()
         for done in admin.create_partitions([NewPartitions(topic, count)]).values():
             done.result(20)
-        deadline = time.monotonic() + 20
-        while len(admin.list_topics(topic, timeout=20).topics[topic].partitions) < count:
-            assert time.monotonic() < deadline, "the partitions were not added"
-            time.sleep(0.05)
 
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         """As retention does: messages before an offset are no longer there."""

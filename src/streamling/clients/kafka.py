@@ -24,6 +24,10 @@ REQUEST_SECONDS = 10.0
 _ID_SECONDS = 3.0
 # Limit of a question to the coordinator of a group, which is repeated as well.
 _COORDINATOR_SECONDS = 5.0
+# How long partitions may be without a leader before that is a failure: until a broker leads a partition that was added,
+# or another broker takes over, a fraction of a second passes.
+_ELECTION_SECONDS = 1.0
+_ELECTION_POLL_SECONDS = 0.05
 # How soon denied access is noticed.
 _POLL_SECONDS = 1.0
 # Instead of a timestamp: the protocol's values for the two ends of a log.
@@ -339,20 +343,46 @@ class Broker:
         return {a.partition: LogEnd(a.offset, _leader_epoch(a)) for a in answers if a.error is None}
 
     def _ask_for_offsets(self, requests: list[Any]) -> list[Any]:
-        from confluent_kafka import KafkaError, KafkaException
+        """Asks again if what the client knows of the topic is old, and for a moment while no partition has a leader."""
+        from confluent_kafka import KafkaException
 
-        answers: list[Any] = []
+        deadline = time.monotonic() + _ELECTION_SECONDS
+        answers, errors = self._ask_once(requests)
+        if any(map(_is_old_metadata, errors)):
+            self._metadata()  # the client remembers for minutes how many partitions the topic had
+            answers, errors = self._ask_once(requests)
+        while len(errors) == len(requests) and any(map(_is_old_metadata, errors)) and time.monotonic() < deadline:
+            time.sleep(_ELECTION_POLL_SECONDS)
+            self._metadata()
+            answers, errors = self._ask_once(requests)
+        if not answers:
+            raise KafkaException(errors[0])
+        return answers
+
+    def _ask_once(self, requests: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The answers and the errors among them; if the request as a whole failed, its error for each partition."""
+        from confluent_kafka import KafkaException
+
         try:
             answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
-            codes = {answer.error.code() for answer in answers if answer.error}
-        except KafkaException as error:  # none of them has an answer
-            codes = {error.args[0].code()}
-            if KafkaError._UNKNOWN_PARTITION not in codes:
-                raise
-        if KafkaError._UNKNOWN_PARTITION in codes:
-            self._metadata()  # the client remembers for minutes how many partitions the topic had
-            answers = self._client.offsets_for_times(requests, timeout=REQUEST_SECONDS)
-        return answers
+        except KafkaException as error:
+            return [], [error.args[0]] * len(requests)
+        return answers, [answer.error for answer in answers if answer.error]
+
+
+def _is_old_metadata(error: Any) -> bool:
+    """Whether a request failed because partitions were added or their leaders changed."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    )
 
 
 def _leader_epoch(answer: Any) -> int | None:
