@@ -1,7 +1,9 @@
 """The export of metrics over OTLP: every interval, and a last time at the end of a run.
 
-An export that fails is logged; the next one sends the same cumulative values, so nothing is lost. The increments of
-`output_rows_delta` are kept until an export has succeeded.
+An export that fails is logged; the next one sends the same cumulative values, so nothing is lost.
+
+The increments of `output_rows_delta` have requests of their own: a Prometheus, which does not take increments unless it
+is told to, refuses the whole request that they are in. They are kept until a receiver has accepted them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,7 +33,10 @@ REQUEST_S = 10.0
 LAST_S = 5.0
 """Time of the last export at the end of a run."""
 _ROWS = f"{PREFIX}output_rows"
-_DELTA = f"{PREFIX}output_rows_delta"
+_DELTA_NAME = "output_rows_delta"
+_DELTA = f"{PREFIX}{_DELTA_NAME}"
+# A receiver that refuses increments will probably refuse the next ones, and every attempt is an error in the log.
+_REFUSED_S = 300.0
 # These write a line for every attempt of a request; the error at the end says the same.
 _CHATTY = "opentelemetry.exporter.otlp.proto"
 
@@ -50,6 +56,9 @@ class MetricExport:
         self._interval_s = interval_s
         self._sender: Sender | None = None
         self._deltas = Deltas()
+        self._sends_deltas = metrics.allows(_DELTA_NAME)
+        self._refused_until = 0.0
+        """When increments, which were refused, are sent again; 0 if the last ones were accepted."""
         self._ending = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="export metrics", daemon=True)
@@ -74,23 +83,52 @@ class MetricExport:
             return
         while not self._ending.wait(self._interval_s):
             self._send()
-        self._send()
+        self._send(is_last=True)
 
-    def _send(self) -> None:
-        try:
-            data = self._metrics.data()
-            if data is None or self._sender is None:
-                return
-            with_deltas = self._deltas.add_to(data)
-            sent = self._sender.send(self._metrics.allowed(with_deltas))
-        except Exception as error:
-            log.error("metrics could not be sent to %s: %s", self._receiver.described, error)
-            sent = False
-        if sent:
-            self._deltas.sent()
-        elif not self._failed:
+    def _send(self, *, is_last: bool = False) -> None:
+        data = self._read()
+        if data is None:
+            return
+        sent = self._request(self._metrics.allowed(data))
+        if not sent and not self._failed:
             log.warning("metrics do not reach %s; the pipeline goes on", self._receiver.described)
         self._failed = not sent
+        if sent and self._sends_deltas and (is_last or time.monotonic() >= self._refused_until):
+            self._send_deltas(data)
+
+    def _send_deltas(self, data: MetricsData) -> None:
+        deltas = self._deltas.of(data)
+        if deltas is None:
+            return
+        if self._request(deltas):
+            self._deltas.sent()
+            self._refused_until = 0.0
+            return
+        if not self._refused_until:
+            log.warning(
+                "%s accepts metrics, but not the increments of %s, which are kept and sent again later. Prometheus "
+                "accepts them with --enable-feature=otlp-deltatocumulative; to send none, add %s to "
+                "open_telemetry_metrics.metric_deny_list",
+                self._receiver.described,
+                _DELTA_NAME,
+                _DELTA_NAME,
+            )
+        self._refused_until = time.monotonic() + _REFUSED_S
+
+    def _read(self) -> MetricsData | None:
+        try:
+            return self._metrics.data()
+        except Exception as error:  # gauges are read now, by functions of nodes
+            log.error("metrics could not be read: %s", error)
+            return None
+
+    def _request(self, data: MetricsData) -> bool:
+        """Whether the receiver has accepted it."""
+        try:
+            return self._sender is not None and self._sender.send(data)
+        except Exception as error:
+            log.error("metrics could not be sent to %s: %s", self._receiver.described, error)
+            return False
 
 
 class Deltas:
@@ -101,31 +139,26 @@ class Deltas:
         """By labels: the value and the time of the last export."""
         self._current: dict[frozenset[tuple[str, object]], tuple[float, int]] = {}
 
-    def add_to(self, data: MetricsData) -> MetricsData:
+    def of(self, data: MetricsData) -> MetricsData | None:
+        """The increments since then; None if no row was added."""
         from opentelemetry.sdk.metrics.export import MetricsData
 
-        return MetricsData(
-            [
-                replace(
-                    resource,
-                    scope_metrics=[
-                        replace(scope, metrics=list(self._with_delta(scope.metrics)))
-                        for scope in resource.scope_metrics
-                    ],
-                )
-                for resource in data.resource_metrics
-            ]
-        )
+        resources = [
+            replace(resource, scope_metrics=[replace(scope, metrics=metrics)])
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            if (metrics := list(self._increments(scope.metrics)))
+        ]
+        return MetricsData(resources) if resources else None
 
     def sent(self) -> None:
         """The increments have arrived."""
         self._sent = dict(self._current)
 
-    def _with_delta(self, metrics: Sequence[Metric]) -> Iterator[Metric]:
+    def _increments(self, metrics: Sequence[Metric]) -> Iterator[Metric]:
         from opentelemetry.sdk.metrics.export import AggregationTemporality, NumberDataPoint, Sum
 
         for metric in metrics:
-            yield metric
             if metric.name == _ROWS:
                 numbers = (point for point in metric.data.data_points if isinstance(point, NumberDataPoint))
                 points = [point for point in map(self._increment, numbers) if point.value]
