@@ -165,6 +165,11 @@ def test_wrong_nodes_and_options_are_refused(place: Workspace) -> None:
     place.write(NUMBERS)
     finished = place.run("preview", "--node", "rar").failed()
     assert "did you mean 'rare'?" in finished.stderr
+    place.write(NUMBERS.replace("transforms:", "transforms"))
+    finished = place.run("preview", "--node", "rare").failed()
+    assert "there is no source or transform named 'rare'" in finished.stderr
+    assert "'transforms' has no ':' after it" in finished.stderr, "why it is not there"
+    place.write(NUMBERS)
     for wrong in (["--rows", "0"], ["--rows", "1000000000"], ["--seconds", "0"], ["--seconds", "nan"]):
         assert place.run("preview", *wrong, cold=True).code == 2
     assert "not found" in place.run("preview", "absent.yaml").failed().stderr

@@ -1,7 +1,8 @@
-"""How many rows a preview reads at once."""
+"""How many rows a preview reads at once, and for how long."""
 
 from __future__ import annotations
 
+from streamling.engine.preview.result import PreviewOptions
 from streamling.engine.preview.run import EpochSize
 
 
@@ -26,3 +27,9 @@ def test_epochs_with_effects_outside_stay_as_they_are() -> None:
 def test_without_rows_there_is_nothing_to_learn() -> None:
     size = EpochSize(1000, 64_000)
     assert not any(size.grows(n * 0.05, 1) for n in range(1, 20))
+
+
+def test_the_time_of_a_preview_does_not_begin_anew_when_a_node_fails() -> None:
+    assert PreviewOptions(seconds=60).after(50).seconds == 10
+    assert PreviewOptions(seconds=60).after(59).seconds == 3, "others can still give rows"
+    assert PreviewOptions().after(50).seconds is None, "it ends when the sources have caught up"

@@ -119,6 +119,52 @@ def test_a_node_that_breaks_the_yaml_hides_only_those_that_need_it(broken: str, 
         assert (problem.where.line, problem.where.column) == (line + lines, column + columns)
 
 
+HANDLER = "type: handler\n    from: numbers\n    url: http://localhost:1/x"
+
+
+@pytest.mark.parametrize(
+    ("broken", "line"),
+    [
+        ("sql: |\n      SELECT id FROM before\n  WHERE id > 1000000", 10),
+        ("sql: |\n      SELECT id FROM before\nWHERE id > 1000000", 10),
+        ("sql: |\n      SELECT id FROM before\nWHERE name = 'a: b'", 10),
+        (f"{HANDLER}\n\theaders: {{X-Env: test}}", 10),
+        (f"{HANDLER}\n timeout_ms: 5", 10),
+        ("sql: [\n  }", 9),
+    ],
+)
+def test_a_node_is_left_out_if_a_part_of_it_is_not_indented_enough(broken: str, line: int) -> None:
+    """Without that part a query would have no filter, and a handler would send requests without its headers."""
+    plan = planned(NODES.replace("type: sql\n    BROKEN", broken if "type:" in broken else f"type: sql\n    {broken}"))
+    assert names(plan) == {"numbers", "before", "after"}
+    (problem,) = plan.problems
+    assert set(reasons(plan)) == {"typed", "behind"}
+    assert (problem.node, problem.where and problem.where.line) == ("typed", line)
+
+
+def test_what_is_pasted_between_nodes_hides_none_of_them() -> None:
+    pasted = "SELECT\n" + "".join(f"c{n},\n" for n in range(30)) + "FROM x\n"
+    plan = planned(NODES.replace("BROKEN", "sql: SELECT id FROM before").replace("  behind:", f"{pasted}  behind:"))
+    assert names(plan) == {"numbers", "before", "typed", "behind", "after"}
+    assert [(problem.node, problem.where and problem.where.line) for problem in plan.problems] == [(None, 9)]
+
+
+def test_a_word_beside_the_sections_is_no_end_of_a_section_unless_it_is_nearly_one() -> None:
+    text = NODES.replace("BROKEN", "sql: SELECT id FROM before")
+    assert names(planned(text.replace("  behind:", "w\n  behind:"))) == set(names(planned(text)))
+    plan = planned(text.replace("transforms:", "transforms"))
+    assert names(plan) == {"numbers"}
+    assert "'transforms' has no ':' after it" in plan.problems[0].message
+
+
+def test_a_bracket_may_be_closed_on_a_line_of_its_own() -> None:
+    plan = planned(
+        NODES.replace("type: sql\n    BROKEN", "{type: sql, sql: [\n  }").replace("FROM numbers}", "FROM numbers\n  }")
+    )
+    assert names(plan) == {"numbers", "before", "after"}
+    assert [problem.node for problem in plan.problems] == ["typed"]
+
+
 def test_several_nodes_may_break_the_yaml_and_so_may_sinks() -> None:
     text = NODES.replace("BROKEN", "sq").replace("  after:", "  open: {type: sql, sql: [\n  after:")
     plan = planned(text.replace("print, from: after}", "print, from").replace("  numbers:", "  half\n  numbers:"))

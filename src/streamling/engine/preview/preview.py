@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +98,9 @@ class Preview:
             raise InvalidPipeline(planned.problems or [_nothing_to_show()], planned.cautions)
         left: PreviewPlan | None = planned
         while left is not None and left.streams:
-            run = PreviewRun(self._pipeline, self._settings, left, self._options, self._allowances)
+            since = self._runs[0].reading_since if self._runs else None
+            options = self._options if since is None else self._options.after(time.monotonic() - since)
+            run = PreviewRun(self._pipeline, self._settings, left, options, self._allowances)
             self._runs.append(run)
             left = self._attempt(run, engine)
         if left is not None and self._options.live is None:
@@ -155,7 +158,9 @@ class Preview:
                 near = nearest(name, names)
                 known = ", ".join(names.values()) or "none"
                 hint = f"did you mean '{names[near]}'?" if near else f"nodes that can be shown: {known}"
-                raise UserError(NODE_NOT_FOUND, f"there is no source or transform named '{name}'", hint=hint)
+                error = UserError(NODE_NOT_FOUND, f"there is no source or transform named '{name}'", hint=hint)
+                # The node may be in lines that cannot be read.
+                raise InvalidPipeline([error, *(problem for problem in planned.problems if problem.node is None)])
         return [name.lower() for name in self._options.nodes]
 
     def abandon(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from streamling.spec.pipeline import NodeSpec
 
 if TYPE_CHECKING:
     from streamling.plan.types import Schema
+
+# Without the node that failed, others can still give rows.
+_LEAST_S = 3.0
 
 
 class End(StrEnum):
@@ -52,6 +55,10 @@ class PreviewOptions:
     seconds: float | None = None
     nodes: tuple[str, ...] = ()
     live: LiveRows | None = None
+
+    def after(self, seconds: float) -> PreviewOptions:
+        """The same for a run that begins this much later: a time that was set holds for all runs together."""
+        return self if self.seconds is None else replace(self, seconds=max(_LEAST_S, self.seconds - seconds))
 
     def shows(self, ref: str) -> bool:
         return not self.nodes or ref in (name.lower() for name in self.nodes)

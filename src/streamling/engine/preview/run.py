@@ -133,6 +133,8 @@ class PreviewRun(Execution):
         self._size: EpochSize | None = None
         self.tables: dict[str, TableRows] = {}
         """By id: the rows of lookups and dynamic tables."""
+        self.reading_since: float | None = None
+        """On the monotonic clock, since when rows can arrive: the time of a preview counts from then on."""
         self._opened = threading.Event()
         """Set when all nodes but the sources are open, or could not be opened."""
         self._watching = threading.Event()
@@ -286,7 +288,8 @@ class PreviewRun(Execution):
 
     def _watch(self) -> None:
         """Stop the run as soon as there is nothing more to wait for."""
-        deadline = time.monotonic() + (self._options.seconds or DEFAULT_SECONDS)
+        self.reading_since = time.monotonic()
+        deadline = self.reading_since + (self._options.seconds or DEFAULT_SECONDS)
         quiet, stuck = _Lasting(), _Lasting()
         while not self._watching.wait(_CHECK_S):
             self._read_more()

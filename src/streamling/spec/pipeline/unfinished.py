@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamling.errors import UserError
+from streamling.errors import INVALID_YAML, UserError
+from streamling.spec.faults import nearest
 from streamling.spec.pipeline.nodes import Role
 from streamling.spec.yaml import MapNode, load
 
-_SECTION = re.compile(rf"( *)({'|'.join(role.section for role in Role)})[ \t]*:[ \t]*(?:#.*)?")
 _NAME = re.compile(r" +([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::.*)?")
+# What a node or a section can begin with: a key, or a word that is to become one.
+_KEY = re.compile(r" *([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::[ \t]*(.*))?")
+_SECTIONS = tuple(role.section for role in Role)
+_SECTION = re.compile(rf"( *)({'|'.join(_SECTIONS)})[ \t]*:[ \t]*(?:#.*)?")
 # A file with more broken nodes than this is something else than a pipeline that is being written.
 _MOST = 20
 # A line after the last one that is not indented.
@@ -67,31 +71,58 @@ def load_unfinished(text: str, file: str) -> Unfinished:
 
 def _error(lines: list[str], file: str) -> UserError | None:
     try:
-        load("\n".join(lines).removesuffix("\r"), file)
+        tree = load("\n".join(lines).removesuffix("\r"), file)
     except UserError as error:
         return error
-    return None
+    wrapped = tree.get("definition")
+    entries = (*tree.entries, *(wrapped.entries if isinstance(wrapped, MapNode) else ()))
+    # For YAML, a line of a query that is not indented is a key if there is a colon in it.
+    stray = next((entry.where for entry in entries if len(entry.key.split()) > 1), None)
+    message = "invalid YAML: this line is not indented, and is not the name of a section"
+    return UserError(INVALID_YAML, message, where=stray) if stray is not None else None
 
 
 def _entries(lines: list[str]) -> Iterator[_Entry]:
-    """The nodes, as their indentation shows them, and what stands beside the sections."""
+    """The nodes, as their indentation shows them, and what stands between and beside them."""
     section, outer, inner = "", -1, 0
     start: int | None = None
+    owner = ""
+    """The section of the entry that has begun."""
     for number, line in enumerate([*lines, _END]):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         indent = len(line) - len(line.lstrip())
-        if start is not None and indent <= inner:
-            yield _Entry(section, start, number)
+        if start is not None:
+            if number < len(lines) and (indent > inner or (section and _belongs_above(line, indent, outer, inner))):
+                continue
+            yield _Entry(owner, start, number)
             start = None
         header = _SECTION.fullmatch(line.rstrip())
         if header is not None and outer in (-1, indent):
             section, outer, inner = header[2], indent, 0
         elif indent <= outer:
-            section, inner, start = "", indent, number
+            section = section if _is_stray(line) else ""
+            inner = inner if section else indent
+            start, owner = number, ""
         elif section:
             inner = inner or indent
-            start = number if start is None else start
+            start, owner = number, section
+
+
+def _belongs_above(line: str, indent: int, outer: int, inner: int) -> bool:
+    """Whether a line that is not indented like the fields of the node above is a part of it all the same, by mistake:
+    a line of a query or of text, a bracket that closes it, or a field. Without that line it would be another node."""
+    key = _KEY.fullmatch(line.rstrip())
+    if key is None:
+        return True
+    has_value = bool(key[2]) and not key[2].startswith(("{", "#"))
+    return outer < indent < inner and has_value
+
+
+def _is_stray(line: str) -> bool:
+    """Whether a line beside the sections does not end the one above: a word that is not the name of a section yet."""
+    key = _KEY.fullmatch(line.rstrip())
+    return key is None or (":" not in line and nearest(key[1], _SECTIONS) is None)
 
 
 def _find_broken(lines: list[str], entries: list[_Entry], file: str) -> tuple[_Entry, UserError] | None:
