@@ -35,7 +35,9 @@ LAST_S = 5.0
 _ROWS = f"{PREFIX}output_rows"
 _DELTA_NAME = "output_rows_delta"
 _DELTA = f"{PREFIX}{_DELTA_NAME}"
-# A receiver that refuses increments will probably refuse the next ones, and every attempt is an error in the log.
+# A receiver that refuses increments will probably refuse the next ones, and every attempt is an error in the log. Once
+# may be a coincidence.
+_REFUSALS = 2
 _REFUSED_S = 300.0
 # These write a line for every attempt of a request; the error at the end says the same.
 _CHATTY = "opentelemetry.exporter.otlp.proto"
@@ -57,8 +59,10 @@ class MetricExport:
         self._sender: Sender | None = None
         self._deltas = Deltas()
         self._sends_deltas = metrics.allows(_DELTA_NAME)
+        self._refusals = 0
+        """How often in a row the increments did not arrive, although everything else did."""
         self._refused_until = 0.0
-        """When increments, which were refused, are sent again; 0 if the last ones were accepted."""
+        """When they are sent again."""
         self._ending = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="export metrics", daemon=True)
@@ -102,9 +106,12 @@ class MetricExport:
             return
         if self._request(deltas):
             self._deltas.sent()
-            self._refused_until = 0.0
+            self._refusals = 0
             return
-        if not self._refused_until:
+        self._refusals += 1
+        if self._refusals >= _REFUSALS:
+            self._refused_until = time.monotonic() + _REFUSED_S
+        if self._refusals == _REFUSALS:
             log.warning(
                 "%s accepts metrics, but not the increments of %s, which are kept and sent again later. Prometheus "
                 "accepts them with --enable-feature=otlp-deltatocumulative; to send none, add %s to "
@@ -113,7 +120,6 @@ class MetricExport:
                 _DELTA_NAME,
                 _DELTA_NAME,
             )
-        self._refused_until = time.monotonic() + _REFUSED_S
 
     def _read(self) -> MetricsData | None:
         try:
