@@ -34,7 +34,9 @@ demo: $(VENV)/.archive ## run the example pipeline and look at what it wrote
 # A file is tested by one worker, which has servers of its own. Files come in order of their names, those that start
 # Java before the many small ones of tests/unit, so that all workers have something to do until the end.
 test: $(VENV)/.archive ## run all tests
-	$(BIN)/python -m pytest -q --numprocesses $(CORES_AND_ONE) $(WORKERS) --no-loadscope-reorder --durations 20 --durations-min 10
+	@$(BIN)/python -m pytest -q --cache-clear --numprocesses $(CORES_AND_ONE) $(WORKERS) --no-loadscope-reorder \
+		--durations 20 --durations-min 10; code=$$?; \
+	if [ $$code -eq 1 ]; then $(BIN)/python tests/again.py; else exit $$code; fi
 
 check: $(VENV)/.installed ## format, lint, types and the tests that need no Java
 	$(BIN)/ruff format --check .
