@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from streamling.connector import BadRow, Epoch, Slice
 from streamling.errors import PermanentError, StreamlingError, TransientError
 from streamling.letters.letter import Letter, LetterBatch, LetterStatus, RejectStage
-from streamling.letters.store import LetterStore, letter_stores
+from streamling.letters.store import NewestLetters, StoredLetters, letter_stores
 from streamling.spec.settings import Settings
 from streamling.spec.settings.blocks import KafkaSinkSettings, PostgresSinkSettings
 from support.doubles import plan_of
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.servers
 
 EPOCH = Epoch("e1", 7, "app", "g", 1_700_000_000_123_456, 0, (Slice("numbers", "k", None, 4, (), 4),))
 ODD = json.loads('"\\ud83d"')
-Store = Callable[[], LetterStore]
+Store = Callable[[], StoredLetters]
 
 
 def postgres_settings(database: Database) -> Settings:
@@ -50,7 +51,7 @@ def store(
             destination = f"{{type: kafka, topic: letters-{tmp_path.name.replace('_', '-')[-40:]}-{id(request)}}}"
     plan = plan_of(["numbers"], ["out"], more=f", on_error: dead_letter, dead_letter: {destination}")
 
-    def open_store() -> LetterStore:
+    def open_store() -> StoredLetters:
         (made,) = letter_stores(plan, settings).values()
         made.open()
         opened.append(made)
@@ -71,7 +72,7 @@ def letters(of: LetterBatch, *rows: int) -> list[Letter]:
     return [of.letter(bad, n) for n, bad in enumerate(found, start=1)]
 
 
-def stored(store: LetterStore) -> list[str]:
+def stored(store: StoredLetters) -> list[str]:
     return sorted(f"{letter.reason_text} {letter.status}" for letter in store.read())
 
 
@@ -158,6 +159,37 @@ def test_many_and_large_letters_are_stored(store: Store) -> None:
 
 
 # Trouble
+
+
+SOON = time.monotonic() + 3600
+
+
+def test_the_newest_letters_are_found_without_their_contents(store: Store) -> None:
+    made = store()
+    assert made.newest("app", 5, SOON) == NewestLetters([], complete=True)
+    for number in range(1, 4):
+        epoch = replace(EPOCH, id=f"e{number}", number=number, now_us=EPOCH.now_us + number * 1_000_000)
+        one = batch(replace(epoch, slices=(Slice("numbers", "k", number, number + 1, (), 4),)))
+        made.put(one, iter(letters(one, *range(10 * number, 10 * number + 4))))
+    other = replace(batch(replace(EPOCH, id="e9", slices=(Slice("numbers", "k", 9, 10, (), 4),))), application="other")
+    made.put(other, iter(letters(other, *range(50))))
+    found = store().newest("app", 5, SOON)
+    assert not found.complete
+    if len(found.letters) < 5:  # a topic is searched in its last messages, which are all of another application
+        assert found.letters == []
+    else:
+        assert sorted(letter.epoch for letter in found.letters) == [2, 3, 3, 3, 3]
+    whole = store().newest("app", 1000, SOON)
+    assert whole.complete
+    assert sorted(letter.reason_text for letter in whole.letters) == [
+        f"no {n}" for number in range(1, 4) for n in range(10 * number, 10 * number + 4)
+    ]
+    letter = next(letter for letter in whole.letters if letter.reason_text == "no 30")
+    assert (letter.raw, letter.raw_key, letter.headers, letter.row) == (None, None, None, None)
+    assert letter.place == "topic t, offset 30"
+    made.update([letter.with_status(LetterStatus.DISCARDED)])
+    assert [one.id for one in store().newest("app", 1000, SOON).letters if one.status == "discarded"] == [letter.id]
+    assert not store().newest("app", 1000, time.monotonic() - 1).complete
 
 
 def test_a_table_with_other_columns_is_named(postgres: PostgresServer) -> None:

@@ -147,18 +147,56 @@ def test_the_lag_of_a_partition_is_reported_by_its_owner_only(kafka: KafkaBroker
 
 
 def test_rows_that_are_there_and_do_not_come_are_said_to_be_stalled(
-    kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
+    kafka: KafkaBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.topic()
     some(kafka, topic, 1, 2, 3)
     with source(kafka.brokers, topic, JSON, stalled_after=1) as events:
-        offer = events.offer(PLENTY)
-        assert offer is not None
+        assert events.offer(PLENTY) is not None
+        some(kafka, topic, 4, 5)
+        with monkeypatch.context() as patches:
+            patches.setattr(KafkaSource, "_is_quiet", lambda self: True)  # a client that notices nothing new
+            until(lambda: events.offer(PLENTY) is not None or "source Events is stalled: no rows for" in caplog.text)
+            assert "lag 2" in (events.trouble() or "")
+        until(lambda: events.offer(PLENTY) is not None)
         assert events.trouble() is None
-        until(lambda: "source Events is stalled: no rows for" in caplog.text)
-        assert "lag 3" in (events.trouble() or "")
-        events.committed(offer.slices)
-        until(lambda: events.trouble() is None)
+
+
+def test_rows_that_nothing_asks_for_or_that_are_not_delivered_yet_are_not_stalled(
+    kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An epoch may take many minutes, in which its rows are read and not delivered, and no others are asked for."""
+    topic = kafka.topic()
+    some(kafka, topic, 1, 2, 3)
+    with source(kafka.brokers, topic, JSON, stalled_after=1) as events:
+        assert events.offer(PLENTY) is not None
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert events.offer(PLENTY) is None
+            time.sleep(0.05)
+        some(kafka, topic, 4, 5)
+        time.sleep(3)
+        assert events.offer(PLENTY) is not None
+        assert events.trouble() is None
+    assert "stalled" not in caplog.text
+
+
+def test_a_member_for_which_no_partition_is_left_has_nothing_to_do(
+    kafka: KafkaBroker, group: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamling")
+    monkeypatch.setattr(control, "_WATCH_S", 0.1)
+    topic = kafka.topic()
+    with source(kafka.brokers, topic, JSON, consumer_group_id=group) as first:
+        divided(first, 1)
+        with source(kafka.brokers, topic, JSON, consumer_group_id=group, own=False) as second:
+            until(lambda: "has 2 members for 1 partitions" in caplog.text)
+            spare = second if not second.assigned() else first
+            until(lambda: spare.trouble() is None)
+            time.sleep(1)
+            assert spare.trouble() is None
+            assert caplog.text.count("members for 1 partitions") == 1
+            assert "no partition of the group" not in caplog.text
 
 
 def test_an_idle_topic_is_worth_a_word_in_the_debug_log_only(
@@ -389,9 +427,9 @@ def test_a_member_leaves_a_rebalance_that_does_not_end(
     watch = group_watch.GroupWatch(broker, members, member, "events", group)
     poll_until(member, lambda: gained)
     first = member.member_id
-    assert "has 1 members and is in the state CompletingRebalance" in watch.look()
+    assert "has 1 members and is in the state CompletingRebalance" in (watch.look(1) or "")
     time.sleep(1)
-    watch.look()
+    watch.look(1)
     assert "the group does not finish its rebalance, for 1 s; joining again with a new client" in caplog.text
     poll_until(member, lambda: len(gained) > 1)
     assert member.member_id != first

@@ -14,6 +14,7 @@ from support.admin_client import INSPECT, client_of
 from support.harness import Child, Workspace
 from support.http_server import Answer, recording_server
 from support.kafka_broker import KafkaBroker
+from support.otlp_receiver import http_receiver
 from support.postgres_server import PostgresServer
 from support.silent_proxy import silent_proxy
 
@@ -117,6 +118,35 @@ def test_a_tolerant_process_serves_that_it_was_stuck(place: Workspace, postgres:
             assert (error["node"], error["internal"], error["retriable"]) == ("out", False, True)
         child.signal(signal.SIGTERM)
         child.wait().failed()
+
+
+def test_a_tolerant_process_stays_although_its_pipeline_has_failed_while_rows_flowed(place: Workspace) -> None:
+    add_rows(place, 1)
+    settings = {**INSPECT, "PREVIEW_TOLERANT_MODE": "true", "SHUTDOWN_BUDGET_SECS": 3}
+    place.write(FROM_FILES.replace("SINK", "blackhole").replace("numbers", "Numbers"))
+    child = place.start(spark=False, **settings)
+    child.until_epochs(1)
+    (place.directory / "in" / "2.jsonl").write_text('{"id": "two"}\n')
+    with client_of(child) as client:
+        child.until(lambda: client.get("/admin/error").status_code == 200, "the error")
+        time.sleep(5)
+        assert child.ended() is None
+        assert client.get("/admin/error").json()["node"] == "Numbers"
+    child.signal(signal.SIGTERM)
+    assert "shutdown did not complete" not in child.wait().failed().stderr
+
+
+def test_a_last_epoch_that_is_not_finalized_is_counted(place: Workspace) -> None:
+    add_rows(place, 1)
+    with recording_server(lambda request: Answer(503)) as server, http_receiver() as receiver:
+        place.write(FROM_FILES.replace("type: SINK", f"type: webhook, url: {server.url}"))
+        endpoint = {"OPEN_TELEMETRY_METRICS__INGESTION_ENDPOINT": receiver.endpoint}
+        child = place.start(spark=False, **endpoint)
+        child.until(lambda: server.requests, "a request")
+        child.signal(signal.SIGTERM)
+        ended = child.wait().succeeded()
+        assert "the last epoch did not complete" in ended.stderr
+        assert receiver.value("streamling_checkpoint_terminal_finalizer_skipped") == 1
 
 
 def test_a_broker_that_is_gone_is_named_and_so_is_its_return(place: Workspace, kafka: KafkaBroker) -> None:

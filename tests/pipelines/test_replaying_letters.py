@@ -10,6 +10,7 @@ import pytest
 from streamling.dev.topics import Message
 from support.harness import Workspace
 from support.kafka_broker import KafkaBroker
+from support.otlp_receiver import http_receiver
 from support.postgres_server import Database, PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -52,7 +53,7 @@ class Place:
     def __init__(self, place: Workspace, kafka: KafkaBroker, database: Database) -> None:
         self._place = place
         self._kafka = kafka
-        self._settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, **database.settings()}
+        self.settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, **database.settings()}
         self.topic = kafka.topic()
         self.database = database
         database.execute(f"CREATE TABLE numbers ({COLUMNS})")
@@ -65,10 +66,10 @@ class Place:
         self._kafka.produce(self.topic, list(messages))
 
     def run(self, rows: int) -> None:
-        self._place.run(**self._settings, NUM_RECORDS_BEFORE_STOP=rows).succeeded()
+        self._place.run(**self.settings, NUM_RECORDS_BEFORE_STOP=rows).succeeded()
 
     def dlq(self, *arguments: str, code: int = 0) -> str:
-        ended = self._place.run("dlq", *arguments, **self._settings)
+        ended = self._place.run("dlq", *arguments, **self.settings)
         assert ended.code == code, ended.stderr
         return ended.stdout + ended.stderr
 
@@ -120,6 +121,19 @@ def test_letters_of_a_transform_and_of_a_sink(here: Place) -> None:
     assert [letter["id"] for letter in here.letters("discarded")] == [cast["id"]]
     assert here.database.rows("SELECT n, count(*) FROM numbers WHERE id = 7 GROUP BY 1") == [(10**6, 1)]
     assert here.positions() == positions
+
+
+def test_metrics_of_a_replay_are_not_those_of_the_pipeline_beside_which_it_runs(here: Place) -> None:
+    here.produce(message(1, "1"), message(2, "two"))
+    here.run(1)
+    here.write(PIPELINE.replace("CAST(text AS BIGINT)", "CAST(replace(text, 'two', '2') AS BIGINT)"))
+    with http_receiver() as receiver:
+        here.settings["OPEN_TELEMETRY_METRICS__INGESTION_ENDPOINT"] = receiver.endpoint
+        here.dlq("replay", "--reason", "cast_error")
+        found = receiver.series("streamling_output_rows", id="table")
+        assert [(one.value, one.resource["service.instance.id"]) for one in found] == [(1, "test_app/replay")]
+        coordinator = receiver.series("streamling_checkpoint_epochs_succeeded")
+        assert [one.labels["service_instance_id"] for one in coordinator] == ["test_app/replay"]
 
 
 def test_a_corrected_pipeline_computes_a_letter_with_the_time_of_its_epoch(here: Place) -> None:

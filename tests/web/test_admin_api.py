@@ -8,20 +8,22 @@ import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 
 import httpx
 import pytest
 
 from streamling.errors import DATA_ERROR, INTERNAL, BugError, InvalidPipeline, PermanentError, TransientError, UserError
+from streamling.letters.files import LetterFiles
 from streamling.letters.letter import Letter
+from streamling.spec.pipeline.options import FileLetters
 from streamling.spec.settings.environment_only import RuntimeLimits
 from streamling.web.documents import State
 from streamling.web.view import RunView
 from support.admin_server import events, read_all, request, served, stream_events
-from support.doubles import until
+from support.doubles import plan_of, until
 
 TOKEN = "a-token-of-32-characters-or-more"
 
@@ -216,29 +218,35 @@ def test_a_database_that_does_not_answer_holds_up_only_the_requests_that_need_it
         assert api.get("/admin/state").status_code == 200
 
 
-def test_payloads_of_dead_letters_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Letters:
-        place = "here"
-
-        def read(self) -> Iterator[Letter]:
-            for number in range(300):
-                yield Letter(
-                    str(number), "local_app_v1", "out", "sink", "write", "BAD", "password=abc1", bytes(1 << 20),
-                    None, None, None, None, 1, "2026-01-01T00:00:00Z", 0,
-                )  # fmt: skip
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr("streamling.web.view.letter_stores", lambda plan, settings: {"out": Letters()})
+def test_the_newest_dead_letters_are_listed_and_their_payloads_are_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in range(3):
+        lines = (
+            Letter(
+                f"{epoch}-{number}", "local_app_v1", "out", "sink", "write", "BAD", "password=abc1", bytes(1 << 18),
+                None, None, None, None, epoch, f"2026-01-01T00:00:0{epoch}Z", 0,
+            ).to_line()
+            for number in range(100)
+        )  # fmt: skip
+        (tmp_path / f"out-{epoch}.jsonl").write_text("\n".join(lines))
+    plan = plan_of(["numbers"], ["out"])
+    store = LetterFiles(plan.node("out").spec, FileLetters(type="file", path=str(tmp_path)))
+    monkeypatch.setattr("streamling.web.view.letter_stores", lambda plan, settings: {"out": store})
     with served() as api:
         tracemalloc.start()
         found = api.get("/admin/dlq").json()
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
+        assert found["complete"]
         assert found["counts"] == [{"node": "out", "reason_code": "BAD", "status": "open", "letters": 300}]
-        assert [found["letters"][0][name] for name in ("id", "reason_text")] == ["299", "password=*****"]
+        assert [found["letters"][0][name] for name in ("epoch", "reason_text")] == [2, "password=*****"]
         assert most < 20 << 20
+        monkeypatch.setattr("streamling.web.view._MOST_LETTERS", 150)
+        found = api.get("/admin/dlq").json()
+        assert not found["complete"]
+        assert found["counts"][0]["letters"] == 150
+        assert {letter["epoch"] for letter in found["letters"]} == {2}
 
 
 # Live data

@@ -184,7 +184,10 @@ def test_python_modules_are_beside_the_server(place: Workspace, server: Server) 
 def test_other_machines_need_a_token(place: Workspace) -> None:
     host: dict[str, object] = {"ADMIN_API_HOST": "0.0.0.0"}
     refused = place.start("--preview-server", "--preview-server-port", "0", **host).wait().failed()
+    assert "other machines could run pipelines" in refused.stderr
     assert "STREAMLING__ADMIN_API_TOKEN" in refused.stderr
+    insecure = place.start("--preview-server", "--preview-server-port", "0", ADMIN_API_INSECURE="true", **host)
+    assert "STREAMLING__ADMIN_API_TOKEN" in insecure.wait().failed().stderr, "it is about rows, not about code"
     child = place.start("--preview-server", "--preview-server-port", "0", ADMIN_API_TOKEN="secret-token", **host)
     server = Server(child)
     server.url = server.url.replace("0.0.0.0", "127.0.0.1")

@@ -25,15 +25,16 @@ def serve(port: int, common: Common) -> int:
     from streamling.engine.preparation import check
     from streamling.engine.preview import preview_settings
     from streamling.errors import SETTING_INVALID, UserError
-    from streamling.spec.settings.application import open_admin_api
+    from streamling.spec.settings.environment_only import variable_of
     from streamling.web.preview import PreviewServer, Tools
 
     loaded = settings_of(common)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     limits = loaded.settings.runtime
-    if limits.admin_api_is_open:
-        raise open_admin_api(limits)
+    if not (limits.admin_api_is_local or limits.admin_api_token):  # pipelines may run code
+        message = f"{variable_of('admin_api_host')} is '{limits.admin_api_host}': other machines could run pipelines"
+        raise UserError(SETTING_INVALID, message, hint=f"set {variable_of('admin_api_token')}")
     settings = preview_settings(loaded.settings)
     command = [sys.executable, "-m", "streamling.cli.main", "preview"]
     command += ["--config", common.config] if common.config else []

@@ -156,6 +156,7 @@ def _execute(
         except Exception as error:
             progress.set_failure(error)
             if server is not None and settings.preview_tolerant_mode:
+                run.keep_process()
                 _wait_for_stop(error, server.url)
             raise
 

@@ -24,7 +24,7 @@ from streamling.engine.protocol.renames import check_names
 from streamling.engine.protocol.run_metrics import make_epoch_metrics, watch_readiness
 from streamling.engine.protocol.state import StateStore, claim, generation, open_state
 from streamling.engine.protocol.state.store import ask_state
-from streamling.errors import StreamlingError
+from streamling.errors import StreamlingError, TransientError
 from streamling.letters.store import LetterStore
 from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import NodeSpec, PipelineText
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from streamling.engine.protocol.delivery import Delivery, Outlet
     from streamling.engine.protocol.epoch_metrics import EpochMetrics
     from streamling.engine.protocol.loop import EpochLoop
+    from streamling.engine.protocol.overdue import OverdueWatch
     from streamling.engine.protocol.pending import Journal
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Execution:
     open_budget_s = 60.0
     """How long targets and tables may take to answer at the start: they may still be starting."""
     warns_of_lost_positions = True
+    instance_suffix = ""
+    """Follows the application id in metrics: runs at the same time must not add to the same series."""
 
     def __init__(
         self,
@@ -89,7 +92,8 @@ class Execution:
         self._settings = settings
         self._progress = progress or Progress()
         self._samples = samples
-        self._telemetry = Telemetry(settings)
+        self._instance = settings.application_id + self.instance_suffix
+        self._telemetry = Telemetry(settings, self._instance)
         self.metrics = self._telemetry.metrics
         """Any thread may read it."""
         self._epoch_metrics: EpochMetrics | None = None
@@ -116,6 +120,8 @@ class Execution:
             self._run(engine, on_failure)
         except BaseException as error:
             cause = self._note_failure(engine, error)
+            if self.stop is not None and self.stop.requested and isinstance(cause, TransientError):
+                self._note_skipped()
             if cause is error:
                 raise
             raise cause from error
@@ -133,9 +139,13 @@ class Execution:
 
     def abandon(self) -> None:
         """The process ends without the last epoch: send the last metrics. Any thread may call it."""
+        self._note_skipped()
+        self._telemetry.close()
+
+    def _note_skipped(self) -> None:
+        """The run ends without the finalization of its last epoch."""
         if self._epoch_metrics is not None and not self.delivered:
             self._epoch_metrics.skipped_last()
-        self._telemetry.close()
 
     def summary(self) -> Summary:
         loop = self._loop
@@ -159,7 +169,7 @@ class Execution:
         self.bounded = any(source.drains for source in prepared.sources.values())
         self.unreplayable = bool(prepared.unreplayable)
         self._progress.set_plan(prepared.plan, self.metrics)
-        watch_readiness(self.metrics, self._progress, self._settings, prepared.sources.values())
+        watch_readiness(self.metrics, self._progress, self._settings, prepared.sources.values(), self._instance)
         self._nodes = nodes_by_name(prepared.plan)
         self._letters = dict(prepared.letters)
         with activity.step("opening the state backend"):
@@ -212,14 +222,15 @@ class Execution:
         sources = self._make_read_aheads(prepared, capacity, stop)
         context = self._make_context(prepared, store, epoch_generation, capacity, sources, stop, lookups)
         self.journal = context.journal
-        loop, delivery = self._make_loop(session, prepared, context)
+        loop, delivery, overdue = self._make_loop(session, prepared, context)
         self._loop = loop
         self._start_progress(prepared, sources, lookups)
         self.stop = stop
         try:
             if lookups is not None:
                 lookups.start()
-            loop.run()
+            with overdue:
+                loop.run()
             self.delivered = True
         except BaseException as error:
             on_failure(error)
@@ -255,12 +266,13 @@ class Execution:
 
     def _make_loop(
         self, session: SparkSession, prepared: PreparedPipeline, context: RunContext
-    ) -> tuple[EpochLoop, Delivery]:
+    ) -> tuple[EpochLoop, Delivery, OverdueWatch]:
         from streamling.engine.data.dataflow import Dataflow
         from streamling.engine.data.sampling import Sampler
         from streamling.engine.protocol.delivery import Delivery
         from streamling.engine.protocol.epoch_trace import trace_epoch
         from streamling.engine.protocol.loop import EpochLoop
+        from streamling.engine.protocol.overdue import OverdueWatch
         from streamling.engine.protocol.steps import EpochSteps
 
         plan, settings, stop = prepared.plan, self._settings, context.stop
@@ -268,14 +280,14 @@ class Execution:
         connectors = (prepared.sources, prepared.transforms, prepared.sinks)
         activity, tables, lookups = self._progress.activity, prepared.tables, context.lookups
         dataflow = Dataflow(session, plan, *connectors, bad_rows, context.retry, lookups, tables, activity)
-        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, context.sources)
+        metrics = make_epoch_metrics(plan, self.metrics, self._progress, settings, context.sources, self._instance)
         self._epoch_metrics = metrics
         max_same = settings.epoch.max_same_rejects
-        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, metrics.overdue, activity)
+        delivery = Delivery(session, dataflow, self._outlets, stop, bad_rows, max_same, activity)
         sampler = Sampler(plan, self._samples) if self._samples is not None else None
         trace, listeners = partial(trace_epoch, self._telemetry), prepared.connectors_by_id
         steps = EpochSteps(context, dataflow, delivery, bad_rows, listeners, self._progress, metrics, trace, sampler)
-        return EpochLoop(context, steps), delivery
+        return EpochLoop(context, steps), delivery, OverdueWatch(metrics)
 
     def _make_context(
         self,
@@ -372,6 +384,7 @@ class Execution:
                 note_waiting=capacity.note_waiting,
                 is_paused=lambda: capacity.starting_workers,
                 event_time=read_event_time(node.spec, prepared.sources[node.ref]),
+                name=node.spec.name,
             )
             for node in prepared.plan.sources
         ]
@@ -379,7 +392,10 @@ class Execution:
     def _locate(self, error: StreamlingError) -> None:
         """Add the node's place in the file to an error that occurred while rows flowed."""
         node = self._nodes.get(error.node or "")
-        if node is None or error.where is not None:
+        if node is None:
+            return
+        error.node = node.name  # readers know what it is called in state keys
+        if error.where is not None:
             return
         error.where = node.where
         if f"'{node.name}'" not in error.message:

@@ -150,6 +150,8 @@ def _by_entry(plan: Plan, letters: Sequence[Letter]) -> dict[_Entry, list[Letter
 class NodeReplay(Execution):
     """The replay of the letters of one node."""
 
+    instance_suffix = "/replay"
+
     def __init__(
         self,
         file: Path,
@@ -220,7 +222,7 @@ class NodeReplay(Execution):
     def _make_stores(self) -> dict[str, LetterStore]:
         reduced = self._reduced
         skipped = (reduced.entry.id, reduced.node.id, *(node.id for node in reduced.empty))
-        stores = {
+        stores: dict[str, LetterStore] = {
             node.id: store_for(node.spec, self._settings)
             for node in reduced.plan.nodes
             if node.id not in skipped and node.spec.options.on_error is OnError.DEAD_LETTER

@@ -69,6 +69,8 @@ class Run:
         self._health = health or Health(self._progress, settings.progress_deadline_secs)
         self._failure: BaseException | None = None
         self._stuck: TransientError | None = None
+        self._watchdog: Watchdog | None = None
+        """Limits the time in which a run that has failed may end."""
 
     def execute(self) -> Summary:
         """Run to the end. Returns normally after the end of input, a record limit or a signal; raises otherwise."""
@@ -102,6 +104,11 @@ class Run:
         # An epochs thread that is abandoned after a signal fails because its JVM was killed: no reason to report that.
         return self._execution.summary()
 
+    def keep_process(self) -> None:
+        """The run has ended, and the process stays for other reasons."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+
     def _give_up(self, signals: Signals, error: TransientError) -> None:
         """Called by the watch: nothing waits for the thread that is stuck, and the process ends."""
         self._progress.set_failure(error)
@@ -109,10 +116,13 @@ class Run:
         signals.wake()
 
     def _work(self, engine: Engine, done: threading.Event, signals: Signals) -> None:
-        budget = self._settings.runtime.shutdown_budget_secs
+        def watch_end(error: BaseException) -> None:
+            """After a failure the nodes are closed, and one of them could hang."""
+            budget = self._settings.runtime.shutdown_budget_secs
+            self._watchdog = Watchdog(budget, engine.kill, reason=str(error))
+
         try:
-            # After a failure the nodes are closed, and one of them could hang.
-            self._execution.run(engine, on_failure=lambda error: Watchdog(budget, engine.kill, reason=str(error)))
+            self._execution.run(engine, on_failure=watch_end)
         except BaseException as error:  # handed to the main thread, which raises it
             self._failure = error
         finally:

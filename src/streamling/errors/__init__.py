@@ -54,6 +54,8 @@ class StreamlingError(Exception):
     """Base of all our errors."""
 
     kind = "error"
+    retriable = False
+    """Whether the same run may succeed later, without a change."""
 
     def __init__(
         self,
@@ -110,6 +112,7 @@ class TransientError(StreamlingError):
     """A retry may succeed; the caller of the failed action decides how often to retry."""
 
     kind = "transient error"
+    retriable = True
     remedied = False
     """Whether the cause is already gone, for example a broken connection that was closed: the retry need not wait."""
     wait_s: float | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 from streamling.disk import disk_errors, local_path, safe_name, sync_directory
 from streamling.errors import INVALID_VALUE, LETTERS_FAILED, PermanentError
 from streamling.letters.letter import UPDATED, Letter, LetterBatch, from_json
+from streamling.letters.store import NewestLetters
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters
 
@@ -63,15 +66,40 @@ class LetterFiles:
 
     def read(self) -> Iterator[Letter]:
         with disk_errors(self._node, "dead_letter"):
-            changes: dict[str, dict[str, Any]] = {}
-            for line in self._lines(self._directory / _RESOLVED):
-                changes[line["id"]] = {name: line[name] for name in UPDATED if name in line}
-            for path in sorted(self._directory.glob("*.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
-                if path.name == _RESOLVED:
-                    continue
-                for number, content in enumerate(self._lines(path), start=1):
-                    letter = self._letter(content, path, number)
+            changes = self._changes()
+            for path in self._paths():
+                for letter in self._letters(path):
                     yield replace(letter, **changes.get(letter.id, {}))
+
+    def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
+        with disk_errors(self._node, "dead_letter"):
+            changes = self._changes()
+            found: list[Letter] = []
+            for path in reversed(self._paths()):
+                last: deque[Letter] = deque(maxlen=most - len(found) + 1)
+                for letter in self._letters(path):
+                    if time.monotonic() > deadline:
+                        return NewestLetters(found, complete=False)
+                    if letter.application_id == application:
+                        last.append(replace(letter.without_contents(), **changes.get(letter.id, {})))
+                found += reversed(last)
+                if len(found) > most:
+                    return NewestLetters(found[:most], complete=False)
+            return NewestLetters(found, complete=True)
+
+    def _paths(self) -> list[Path]:
+        """The files with letters, the oldest first."""
+        paths = (path for path in self._directory.glob("*.jsonl") if path.name != _RESOLVED)
+        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+    def _changes(self) -> dict[str, dict[str, Any]]:
+        """By letter: what became of it."""
+        lines = self._lines(self._directory / _RESOLVED)
+        return {line["id"]: {name: line[name] for name in UPDATED if name in line} for line in lines}
+
+    def _letters(self, path: Path) -> Iterator[Letter]:
+        for number, content in enumerate(self._lines(path), start=1):
+            yield self._letter(content, path, number)
 
     def update(self, letters: Collection[Letter]) -> None:
         with disk_errors(self._node, "dead_letter"), (self._directory / _RESOLVED).open("a", encoding="utf-8") as file:

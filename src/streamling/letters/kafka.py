@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from streamling.clients.kafka import REQUEST_SECONDS, Broker, client_errors, client_settings
 from streamling.clients.kafka_topics import ensure_topic
 from streamling.errors import LETTERS_FAILED, PermanentError, StreamlingError, TransientError
 from streamling.letters.letter import Letter, LetterBatch, from_json
+from streamling.letters.store import NewestLetters
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import KafkaLetters
 from streamling.spec.settings import Settings
@@ -57,15 +59,41 @@ class LetterTopic:
 
     def read(self) -> Iterator[Letter]:
         letters: dict[str, Letter] = {}
-        for key, value in self._messages():
-            if value is None:
+        for key, letter in self._changes(self._beginnings()):
+            if letter is None:
                 letters.pop(key, None)
-                continue
+            else:
+                letters[key] = letter
+        yield from letters.values()
+
+    def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
+        """Those among the newest messages of each partition."""
+        beginnings, starts = self._beginnings(), {}
+        if beginnings:
+            broker = Broker(self._connection, self._topic, LETTERS_FAILED)
+            ends = broker.end(beginnings)
+            starts = {number: max(first, ends.get(number, first) - most) for number, first in beginnings.items()}
+        complete = starts == beginnings
+        letters: dict[str, Letter] = {}
+        for key, letter in self._changes(starts):
+            if time.monotonic() > deadline:
+                complete = False
+                break
+            letters.pop(key, None)
+            if letter is not None and letter.application_id == application:
+                letters[key] = letter.without_contents()
+            if len(letters) > most:
+                complete = False
+                del letters[next(iter(letters))]
+        return NewestLetters([*letters.values()], complete)
+
+    def _changes(self, starts: Mapping[int, int]) -> Iterator[tuple[str, Letter | None]]:
+        """What happened to letters, each partition in order; None: the letter is removed."""
+        for key, value in self._messages(starts):
             try:
-                letters[key] = from_json(json.loads(value))
+                yield key, None if value is None else from_json(json.loads(value))
             except (KeyError, TypeError, ValueError):
                 log.warning("%s has a message that is not a dead letter, with the key %r", self.place, key)
-        yield from letters.values()
 
     def update(self, letters: Collection[Letter]) -> None:
         self._send((letter.id, letter.to_line()) for letter in letters)
@@ -130,19 +158,24 @@ class LetterTopic:
             except KafkaException as error:
                 raise self._refusal(error.args[0]) from error
 
-    def _messages(self) -> Iterator[tuple[str, bytes | None]]:
-        """What is on the topic now, each partition in order."""
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+    def _beginnings(self) -> dict[int, int]:
+        """By partition, the oldest offset; empty if there is no topic."""
+        broker = Broker(self._connection, self._topic, LETTERS_FAILED)
+        partitions = broker.find_partitions()
+        return broker.first(partitions) if partitions is not None else {}
 
-        partitions = Broker(self._connection, self._topic, LETTERS_FAILED).find_partitions()
-        if partitions is None:
+    def _messages(self, starts: Mapping[int, int]) -> Iterator[tuple[str, bytes | None]]:
+        """What is on the topic now, each partition in order from an offset on."""
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+        if not starts:
             return
         own = {"group.id": _GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
         with self._errors("cannot be read"):
             consumer = Consumer({**client_settings(self._connection), **own})
             try:
-                consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in partitions])
-                left = set(partitions)
+                consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in starts.items()])
+                left = set(starts)
                 while left:
                     message = consumer.poll(REQUEST_SECONDS)
                     if message is None:

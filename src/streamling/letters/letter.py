@@ -116,6 +116,10 @@ class Letter:
         known = {name: value for name, value in (self.source or {}).items() if name != "node"}
         return ", ".join(f"{name} {value}" for name, value in known.items())
 
+    def without_contents(self) -> Letter:
+        """This letter without its row and payload, which may be large."""
+        return replace(self, raw=None, raw_key=None, headers=None, row=None)
+
     def with_status(self, status: LetterStatus) -> Letter:
         return replace(self, status=status.value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
@@ -22,6 +23,7 @@ from streamling.clients.postgres import (
 from streamling.connector import Json
 from streamling.errors import LETTERS_FAILED, PermanentError
 from streamling.letters.letter import UPDATED, Letter, LetterBatch
+from streamling.letters.store import NewestLetters
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import PostgresLetters
 from streamling.spec.settings import Settings
@@ -52,6 +54,8 @@ _LETTER = tuple(_COLUMNS)[:-2]
 _KEPT = ("id", "status")
 """Columns that a replay of the epoch does not change."""
 _JSON = frozenset(name for name, type_ in _COLUMNS.items() if type_ == "JSONB")
+# Of a letter without its contents.
+_SHORT_COLUMNS = {"raw": "NULL", "raw_key": "NULL", "headers": "NULL", "row": "NULL", "source": '"source"::text'}
 # Rows of one statement: a letter may have megabytes.
 _ROWS, _BYTES = 500, 8 << 20
 # JSONB and TEXT have no character NUL. In JSON, such a value becomes an object with this one field.
@@ -123,6 +127,19 @@ class LetterTable:
             rows = self._session.rows(query)
         for row in rows:
             yield _letter(dict(zip(_LETTER, row, strict=True)))
+
+    def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
+        with self._rows_accepted(), self._session.transaction():
+            if time.monotonic() > deadline or not table_exists(self._session, self._table):
+                return NewestLetters((), complete=time.monotonic() <= deadline)
+            columns = ", ".join(_SHORT_COLUMNS.get(name, f'"{name}"') for name in _LETTER)
+            query = (
+                f"SELECT {columns} FROM {self._table.sql} WHERE application_id = %s "
+                "ORDER BY timestamp DESC, epoch DESC LIMIT %s"
+            )
+            rows = self._session.rows(query, [application, most + 1])
+        found = [_letter(dict(zip(_LETTER, row, strict=True))) for row in rows[:most]]
+        return NewestLetters(found, complete=len(rows) <= most)
 
     def update(self, letters: Collection[Letter]) -> None:
         changes = ", ".join(f'"{name}" = new."{name}"' for name in UPDATED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from streamling.connector import Epoch, Slice
@@ -103,11 +103,6 @@ class _ReplayStore:
 
     def remove(self, batch: LetterBatch) -> None:
         self.put(batch, iter(()))
-
-    def read(self) -> Iterator[Letter]:
-        return iter(())
-
-    def update(self, letters: Collection[Letter]) -> None: ...
 
     def close(self) -> None: ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from streamling.letters.letter import Letter, LetterStatus
-from streamling.letters.store import LetterStore, letter_stores
+from streamling.letters.store import StoredLetters, letter_stores
 from streamling.plan.pipeline import Plan
 from streamling.spec.duration import parse_duration
 from streamling.spec.settings import Settings
@@ -49,8 +49,8 @@ class DeadLetters:
     """All destinations of a pipeline. Nodes may share one; each letter is there once."""
 
     application: str
-    stores: dict[str, LetterStore]
-    _by_id: dict[str, tuple[Letter, LetterStore]] = field(default_factory=dict)
+    stores: dict[str, StoredLetters]
+    _by_id: dict[str, tuple[Letter, StoredLetters]] = field(default_factory=dict)
 
     def choose(self, wanted: Filter) -> list[Letter]:
         """The letters of this application that match, oldest first."""
@@ -73,7 +73,7 @@ class DeadLetters:
         self._load()
         return self._by_id[id_][0] if id_ in self._by_id else None
 
-    def store_of(self, letter: Letter) -> LetterStore:
+    def store_of(self, letter: Letter) -> StoredLetters:
         return self._by_id[letter.id][1]
 
     def resolve(self, letters: Sequence[Letter], status: LetterStatus) -> None:

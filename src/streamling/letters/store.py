@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from streamling.errors import INTERNAL, BugError
@@ -11,6 +12,14 @@ from streamling.plan.pipeline import Plan
 from streamling.spec.pipeline import NodeSpec
 from streamling.spec.pipeline.options import FileLetters, KafkaLetters, OnError, PostgresLetters
 from streamling.spec.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NewestLetters:
+    """Letters without their contents, in no particular order. `complete`: there are no others."""
+
+    letters: Sequence[Letter]
+    complete: bool
 
 
 class LetterStore(Protocol):
@@ -33,22 +42,30 @@ class LetterStore(Protocol):
         read.
         """
 
+    def close(self) -> None: ...
+
+
+class StoredLetters(LetterStore, Protocol):
+    """A destination whose letters can be read."""
+
     def read(self) -> Iterator[Letter]:
         """All letters with their status, in the order in which they were stored. Nothing, if nothing is there yet."""
+
+    def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
+        """The newest letters of an application. Holds no more than `most` of them, and reads nothing after `deadline`,
+        on the monotonic clock."""
 
     def update(self, letters: Collection[Letter]) -> None:
         """Store the status and the reason of letters that are there; they are durable on return."""
 
-    def close(self) -> None: ...
 
-
-def letter_stores(plan: Plan, settings: Settings) -> dict[str, LetterStore]:
+def letter_stores(plan: Plan, settings: Settings) -> dict[str, StoredLetters]:
     """By node id: the destinations of the nodes with `on_error: dead_letter`."""
     storing = (node for node in plan.nodes if node.spec.options.on_error is OnError.DEAD_LETTER)
     return {node.id: store_for(node.spec, settings) for node in storing}
 
 
-def store_for(node: NodeSpec, settings: Settings) -> LetterStore:
+def store_for(node: NodeSpec, settings: Settings) -> StoredLetters:
     """The destination of a node with `on_error: dead_letter`."""
     match node.options.dead_letter:
         case FileLetters() as destination:

@@ -33,7 +33,9 @@ def failure(node: str, described: str, method: str, error: BaseException) -> Str
     if isinstance(error, PluginError):
         hint = "the plugin says that this error is transient: start again" if error.retriable else None
         kind = UserError if error.user else PermanentError
-        return kind(PLUGIN_FAILED, message, node=node, hint=hint, cause=error)
+        found = kind(PLUGIN_FAILED, message, node=node, hint=hint, cause=error)
+        found.retriable = error.retriable
+        return found
     if isinstance(error, StreamlingError) and not isinstance(error, TransientError):
         kind = UserError if isinstance(error, UserError) else PermanentError
         return kind(error.condition, message, node=node, hint=error.hint, cause=error)

@@ -22,7 +22,7 @@ from streamling.plugin.failures import message_of
 from streamling.plugin.nodes.instance import LAST_CALL_S, Instance
 from streamling.plugin.registration import PluginKind, Registration, find, registrations
 from streamling.spec.pipeline import NodeSpec, Role
-from streamling.spec.pipeline.options import NodeOptions
+from streamling.spec.pipeline.plugin_options import PluginOptions
 from streamling.spec.settings import Settings
 from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
@@ -69,7 +69,7 @@ def add_side_outputs(plan: Plan, settings: Settings) -> SideOutputs:
                 name=f"{source.spec.name} > {registration.id}",
                 ref=f"{source.ref} > {registration.id}",
                 type=registration.id,
-                options=NodeOptions.model_construct(type=registration.id),
+                options=PluginOptions.model_construct(type=registration.id),
             )
             view = f"node_{len(plan.nodes) + len(nodes)}"
             nodes.append(PlannedNode(spec, (source.ref,), source.columns, source.primary_key, view))

@@ -23,11 +23,12 @@ SERVICE = "streamling"
 class Telemetry:
     """Made when a run begins. `start` imports what is needed, and may be called from any thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, instance: str | None = None) -> None:
+        """`instance`: the name of this run where it is not the application id."""
         options = settings.open_telemetry_metrics
         self._receiver = metrics_destination(options)
         self._trace_receiver = traces_destination(options)
-        self._resource = resource_of(settings)
+        self._resource = resource_of(settings, instance)
         self._interval_s = options.batch_interval_secs
         self.metrics = Metrics(
             resource=self._resource,
@@ -79,8 +80,8 @@ class Telemetry:
             closing.join()
 
 
-def resource_of(settings: Settings) -> dict[str, str]:
+def resource_of(settings: Settings, instance: str | None = None) -> dict[str, str]:
     """The attributes of this process."""
     pod = settings.runtime.pod_name
-    attributes = {"service.name": SERVICE, "service.instance.id": settings.application_id}
+    attributes = {"service.name": SERVICE, "service.instance.id": instance or settings.application_id}
     return {**attributes, "k8s.pod.name": pod} if pod else attributes

@@ -133,7 +133,7 @@ class LetterLine:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The dead letters of the pipeline. `complete`: all of them were counted; otherwise only the first ones, because
+    """The dead letters of the pipeline. `complete`: all of them were counted; otherwise only the newest ones, because
     counting more would take too long. `letters` has the newest of those that were counted."""
 
     complete: bool

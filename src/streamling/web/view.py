@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 
 from streamling.engine.execution import Execution
 from streamling.engine.protocol.facts import describe, facts_of
 from streamling.engine.protocol.health import Health
 from streamling.engine.protocol.progress import Phase, Progress
-from streamling.errors import BugError, InvalidPipeline, StreamlingError, TransientError
+from streamling.errors import BugError, InvalidPipeline, StreamlingError
 from streamling.letters.letter import Letter
 from streamling.letters.store import letter_stores
 from streamling.plan.pipeline import Plan
@@ -35,7 +35,7 @@ from streamling.web.documents import (
 )
 from streamling.web.masked import masked_options, masked_positions
 
-# Dead letters are counted by reading them: so many at most, and for so many seconds.
+# Dead letters are counted by reading them: the newest, so many at most, and for so many seconds.
 _MOST_LETTERS = 10_000
 _LETTERS_S = 5.0
 _LISTED_LETTERS = 100
@@ -103,25 +103,25 @@ class RunView:
         return render(self.execution.metrics)
 
     def dead_letters(self) -> DeadLetters:
-        counts: Counter[tuple[str, str, str]] = Counter()
-        newest: deque[LetterLine] = deque(maxlen=_LISTED_LETTERS)
-        complete = True
-        deadline = time.monotonic() + _LETTERS_S
+        application, deadline = self.settings.application_id, time.monotonic() + _LETTERS_S
         stores = letter_stores(self._plan, self.settings)
+        places = {store.place: store for store in stores.values()}.values()
         try:
-            for store in {store.place: store for store in stores.values()}.values():
-                for letter in store.read():
-                    if counts.total() == _MOST_LETTERS or time.monotonic() > deadline:
-                        complete = False
-                        break
-                    if letter.application_id == self.settings.application_id:
-                        counts[letter.node, letter.reason_code, letter.status] += 1
-                        newest.append(_letter_line(letter))  # payloads may be large
+            found = [store.newest(application, _MOST_LETTERS // len(places), deadline) for store in places]
         finally:
             for store in stores.values():
                 store.close()
-        lines = [LetterCount(*key, number) for key, number in sorted(counts.items())]
-        return DeadLetters(complete, lines, [*map(_without_secrets, reversed(newest))])
+        letters = sorted(
+            (letter for newest in found for letter in newest.letters),
+            key=lambda letter: (letter.timestamp, letter.epoch),
+            reverse=True,
+        )
+        counts = Counter((letter.node, letter.reason_code, letter.status) for letter in letters)
+        return DeadLetters(
+            all(newest.complete for newest in found),
+            [LetterCount(*key, number) for key, number in sorted(counts.items())],
+            [_letter_line(letter) for letter in letters[:_LISTED_LETTERS]],
+        )
 
     @property
     def _plan(self) -> Plan:
@@ -149,17 +149,13 @@ class RunView:
 
 
 def fatal_error(error: BaseException) -> FatalError:
-    node, message = None, str(error) or type(error).__name__
+    node, message, retriable = None, str(error) or type(error).__name__, False
     if isinstance(error, StreamlingError):
-        node, message = error.node, error.message
+        node, message, retriable = error.node, error.message, error.retriable
     if isinstance(error, InvalidPipeline):
         message = "; ".join(problem.message for problem in error.problems)
     internal = isinstance(error, BugError) or not isinstance(error, StreamlingError)
-    return FatalError(node, mask_text(message), internal, isinstance(error, TransientError))
-
-
-def _without_secrets(line: LetterLine) -> LetterLine:
-    return replace(line, reason_text=mask_text(line.reason_text), place=mask_text(line.place))
+    return FatalError(node, mask_text(message), internal, retriable)
 
 
 def _letter_line(letter: Letter) -> LetterLine:
@@ -168,8 +164,8 @@ def _letter_line(letter: Letter) -> LetterLine:
         letter.node,
         letter.stage,
         letter.reason_code,
-        letter.reason_text,
-        letter.place,
+        mask_text(letter.reason_text),
+        mask_text(letter.place),
         letter.epoch,
         letter.timestamp,
         letter.status,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from streamling.connector import Epoch
 from streamling.engine.protocol.epoch_metrics import COORDINATOR, EpochMetrics
 from streamling.engine.protocol.epoch_times import EpochWatch
+from streamling.engine.protocol.overdue import OverdueWatch
 from streamling.engine.protocol.progress import Progress
-from streamling.telemetry.meters import RowCounts
+from streamling.telemetry.meters import NodeMeter, RowCounts
 from streamling.telemetry.metrics import Metrics
-from support.doubles import LedgerSink, NumberSource, Rig, plan_of
+from support.doubles import LedgerSink, NumberSource, Rig, plan_of, until
 
 KEY = "numbers:"
 
@@ -36,6 +39,28 @@ def test_a_rate_begins_with_the_run_not_with_the_end_of_its_first_epoch() -> Non
     progress.meter(source.id).count(RowCounts(rows_out=1000))
     epoch_metrics.finalized(EpochWatch().times(1, 1000, {}))
     assert 0 < gauge(metrics, "output_rows_rate", "numbers") <= 2000
+
+
+def test_an_epoch_that_is_open_for_too_long_counts_once_whatever_takes_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    epoch_metrics = EpochMetrics(plan_of(["numbers"], ["out"]), lambda id_: NodeMeter({}), metrics, "app")
+
+    def overdue() -> float:
+        found = [m.value for m in metrics.snapshot() if m.name == "streamling_checkpoint_epochs_failed"]
+        return sum(found)
+
+    with OverdueWatch(epoch_metrics, overdue_s=0.2, check_s=0.01):
+        epoch_metrics.begin(1)
+        epoch_metrics.given_up()
+        time.sleep(0.4)
+        assert overdue() == 0
+        epoch_metrics.begin(7)
+        until(lambda: overdue() == 1)
+        time.sleep(0.1)
+        assert overdue() == 1
+    assert caplog.messages == ["epoch 7 has been open for more than 0 s"]
 
 
 def test_an_epoch_that_another_process_has_taken_over_is_not_in_flight() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from streamling.engine.protocol.health import Health, ProgressWatch
 from streamling.engine.protocol.progress import Progress
-from streamling.errors import NO_PROGRESS, TransientError
+from streamling.errors import NO_PROGRESS, Fenced, TransientError
 from streamling.spec.settings import Settings
 from streamling.telemetry.meters import RowCounts
 from support.doubles import plan_of, until
@@ -179,6 +179,17 @@ def test_a_step_that_fails_and_is_retried_is_one_wait_from_its_first_attempt_on(
     with example.writing():
         pass
     example.clock.ahead = 0
+    assert example.health.stall() is None
+
+
+def test_failures_of_an_epoch_that_is_given_up_do_not_count_for_the_next_one() -> None:
+    """A process that was fenced may be idle for hours before its sink writes again."""
+    example = Example().run()
+    with pytest.raises(Fenced), example.writing():
+        raise Fenced(NO_PROGRESS, "another process has the partitions")
+    example.progress.activity.forget_failures()
+    example.clock.ahead = 10_000
+    example.sink.trouble = "the database restarts"
     assert example.health.stall() is None
 
 

@@ -259,6 +259,7 @@ def test_plugin_errors_carry_what_the_plugin_says_of_them(
     with pytest.raises(kind) as found:
         place.source()
     assert (found.value.code, found.value.hint) == ("PLUGIN_FAILED", hint)
+    assert found.value.retriable == error.retriable
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from streamling.engine.preparation import prepare
 from streamling.engine.protocol.state import MemoryState
 from streamling.errors import UserError
 from streamling.plugin.side_outputs import SideOutput
+from streamling.telemetry.labels import node_labels
 from streamling.telemetry.metrics import Metrics
 from support.plugin_files import checked, settings, write_plugin
 
@@ -59,6 +60,12 @@ def side_output(place: Path, id_: str, metrics: Metrics | None = None) -> SideOu
 def test_every_source_has_one_of_each(place: Path) -> None:
     prepared = prepare(place / "pipeline.yaml", settings(place, side_output_ids=["watch"]))
     assert [n.ref for n in prepared.plan.sinks] == ["o", "p", "a > watch", "b > watch"]
+
+
+def test_its_rows_are_counted_as_those_of_a_plugin(place: Path) -> None:
+    plan = prepare(place / "pipeline.yaml", settings(place, side_output_ids=["watch"])).plan
+    expected = {"id": "a > watch", "topology_node_type": "sink", "operator_type": "plugin", "type": "watch"}
+    assert node_labels(plan.node("a > watch").spec) == expected
 
 
 def test_its_metrics_carry_the_labels_of_the_source(place: Path) -> None:

@@ -63,10 +63,13 @@ class ReadAhead:
         note_waiting: Callable[[int], None] = lambda _: None,
         is_paused: Callable[[], bool] = lambda: False,
         event_time: EventTimeColumn | None = None,
+        name: str = "",
     ) -> None:
-        """`note_waiting` gets the number of rows that the source could give immediately after an offer. Nothing is read
-        while `is_paused` returns True."""
+        """`node` is its name in state keys, `name` that in logs, if it is another one. `note_waiting` gets the number
+        of rows that the source could give immediately after an offer. Nothing is read while `is_paused` returns
+        True."""
         self.node = node
+        self._name = name or node
         self.source = source
         self._capabilities = source.capabilities
         self._owned: frozenset[str] | None = frozenset() if source.capabilities.shared else None
@@ -112,7 +115,7 @@ class ReadAhead:
         self.stop()
         self._reset()
         self.source.open(positions)
-        self._thread = threading.Thread(target=self._run, name=f"read {self.node}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"read {self._name}", daemon=True)
         self._thread.start()
 
     def stop(self, *, within: float | None = None) -> None:
@@ -273,7 +276,7 @@ class ReadAhead:
 
     def _run(self) -> None:
         try:
-            with log_fields(node=self.node):
+            with log_fields(node=self._name):
                 while self._step():
                     pass
         except BaseException as error:  # the loop raises it
@@ -413,7 +416,7 @@ class ReadAhead:
         try:
             return retry(
                 action,
-                what=f"reading {self.node}",
+                what=f"reading {self._name}",
                 stopping=self._stopped.is_set,
                 sleep=self._stopped.wait,
                 on_trouble=self._note_trouble,

@@ -45,6 +45,10 @@ class Watchdog:
         self._timer.daemon = True
         self._timer.start()
 
+    def cancel(self) -> None:
+        """The stop is complete, and the process stays."""
+        self._timer.cancel()
+
     def _exit(self) -> None:
         log.error("shutdown did not complete within %.0f s; ending the process. %s", self._budget, self._reason)
         try:

@@ -76,6 +76,10 @@ class Activity:
         """When the node last said that a part of its work is done."""
         return self._advanced.get(node)
 
+    def forget_failures(self) -> None:
+        """The epoch whose steps have failed is given up: they do not fail any more."""
+        self._failing.clear()
+
     def failing_since(self, node: str) -> float | None:
         """When the first step of the node began that has failed, if none has ended well since."""
         return self._failing.get(node)

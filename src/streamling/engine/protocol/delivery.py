@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,8 +37,6 @@ log = logging.getLogger(__name__)
 
 # Often enough to be noticed, rarely enough not to flood the log.
 _REMIND_S = 10.0
-# After this an open epoch is reported as overdue; its writes are still retried.
-_OVERDUE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +124,12 @@ class Delivery:
         stop: StopRequest,
         bad_rows: BadRows,
         max_same_rejects: int,
-        note_overdue: Callable[[], object] = lambda: None,
         activity: Activity | None = None,
     ) -> None:
         self._session = session
         self._activity = activity or Activity()
         self._dataflow = dataflow
         self._stop = stop
-        self._note_overdue = note_overdue
         self._bad_rows = bad_rows
         self._streaks = {o.node.id: RejectStreak(o.name, max_same_rejects) for o in outlets}
         self._lanes = make_lanes(outlets)
@@ -146,7 +141,7 @@ class Delivery:
 
         A sink that fails does not keep the others from finishing.
         """
-        began, epoch = time.monotonic(), results.epoch
+        epoch = results.epoch
         self._stop.failed.clear()
         waiting: dict[Future[None], list[Outlet]] = {}
         for lane in self._lanes:
@@ -154,7 +149,6 @@ class Delivery:
             if chosen:
                 waiting[self._pool.submit(self._deliver, chosen, results)] = chosen
         failures: list[BaseException] = []
-        overdue = False
         while waiting:
             done, _ = wait(waiting, timeout=_REMIND_S, return_when=FIRST_COMPLETED)
             for future in done:
@@ -170,10 +164,6 @@ class Delivery:
             if not done:
                 names = ", ".join(o.name for lane in waiting.values() for o in lane)
                 log.warning("epoch %d is waiting for sinks: %s", epoch.number, names)
-            if not overdue and time.monotonic() - began > _OVERDUE_S:
-                overdue = True
-                self._note_overdue()
-                log.warning("epoch %d has been open for more than %.0f s", epoch.number, _OVERDUE_S)
         if failures:
             raise gravest(failures)
 

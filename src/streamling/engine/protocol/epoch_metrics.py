@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from streamling.engine.protocol.epoch_times import EpochTimes
 from streamling.plan.pipeline import Plan
@@ -22,8 +23,16 @@ COORDINATOR = "checkpoint_coordinator"
 _WINDOW_S = 5.0
 
 
-def coordinator_labels(application: str) -> dict[str, str]:
-    return {"id": COORDINATOR, "service_instance_id": application}
+def coordinator_labels(instance: str) -> dict[str, str]:
+    return {"id": COORDINATOR, "service_instance_id": instance}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEpoch:
+    """An epoch that has begun, on the monotonic clock, and is not finalized."""
+
+    number: int
+    since: float
 
 
 class EpochMetrics:
@@ -34,18 +43,20 @@ class EpochMetrics:
         plan: Plan,
         meter: Callable[[str], NodeMeter],
         metrics: Metrics,
-        application: str,
+        instance: str,
         backpressure_ms: int = 100,
     ) -> None:
         """`backpressure_ms`: the shortest wait that is an event."""
         self._plan = plan
         self._meter = meter
         self._metrics = metrics
-        self._labels = coordinator_labels(application)
+        self._labels = coordinator_labels(instance)
         self._streams = [node for node in plan.nodes if node not in plan.dynamic_tables]
         self._sinks_behind = {node.id: _sinks_behind(plan, node) for node in plan.nodes}
         self._began = time.monotonic()
         self._last_finalized: float | None = None
+        self.open_epoch: OpenEpoch | None = None
+        """Any thread may read it."""
         self._rates: dict[str, tuple[Rate, Mapping[str, str]]] = {}
         self._backpressure_ms = backpressure_ms
         self._buffers: dict[str, tuple[Callable[[], int], Mapping[str, str]]] = {}
@@ -60,13 +71,15 @@ class EpochMetrics:
         self._buffers[source] = (rows, labels)
         self._metrics.watch("node_inflight_buffered", rows, labels)
 
-    def begin(self) -> None:
+    def begin(self, number: int) -> None:
         """An epoch begins, or begins anew."""
+        self.open_epoch = OpenEpoch(number, time.monotonic())
         self._count("checkpoint_markers_sent")
         self._metrics.gauge("checkpoint_epochs_in_flight", 1, self._labels)
 
     def given_up(self) -> None:
         """The epoch that began is not finalized here: its rows are read again, or are those of another process."""
+        self.open_epoch = None
         self._metrics.gauge("checkpoint_epochs_in_flight", 0, self._labels)
 
     def overdue(self) -> None:
@@ -78,6 +91,7 @@ class EpochMetrics:
         self._count("checkpoint_terminal_finalizer_skipped")
 
     def finalized(self, times: EpochTimes) -> None:
+        self.open_epoch = None
         self._record_coordinator(times)
         for node in self._streams:
             self._record_node(node, times)

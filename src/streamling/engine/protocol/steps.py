@@ -116,7 +116,7 @@ class EpochSteps:
     def run(self, epoch: Epoch, intakes: Mapping[str, Intake], max_bytes: int | None, *, waited_s: float = 0.0) -> None:
         """Steps 2 to 6. Raises EpochTooLarge if the epoch takes more than `max_bytes` in this process. `waited_s`: how
         long the run has waited for it."""
-        watch = self._begin(intakes, waited_s)
+        watch = self._begin(epoch, intakes, waited_s)
         with log_fields(epoch=epoch.number):
             with self._context.activity.step(f"recording epoch {epoch.number} in the state backend") as note_trouble:
                 journal, fingerprint = self._context.journal, self._context.fingerprint
@@ -127,6 +127,7 @@ class EpochSteps:
 
     def give_up(self) -> None:
         """The epoch whose steps were begun is not finalized by this process."""
+        self._context.activity.forget_failures()
         if self._metrics is not None:
             self._metrics.given_up()
 
@@ -142,7 +143,7 @@ class EpochSteps:
                 watch, delivered = self._count_again(record.epoch, read, recount)
             else:
                 intakes = read()
-                watch = self._begin(intakes, 0.0, replayed=True)
+                watch = self._begin(record.epoch, intakes, 0.0, replayed=True)
                 empty = not intakes  # of a source that is gone
                 delivered = (
                     _Delivered() if empty else self._deliver(record.epoch, intakes, outlets, None, watch, recount)
@@ -155,16 +156,18 @@ class EpochSteps:
         watch: EpochWatch | None = None
         try:
             intakes = read() if recount.outlets else {}
-            watch = self._begin(intakes, 0.0, replayed=True)
+            watch = self._begin(epoch, intakes, 0.0, replayed=True)
             return watch, self._deliver(epoch, intakes, (), None, watch, recount) if intakes else _Delivered()
         except Exception as error:
             log.warning("the rows of epoch %d, which every sink has, are not counted: %s", epoch.number, error)
             self._bad_rows.begin()
-            return watch or self._begin({}, 0.0, replayed=True), _Delivered()
+            return watch or self._begin(epoch, {}, 0.0, replayed=True), _Delivered()
 
-    def _begin(self, intakes: Mapping[str, Intake], waited_s: float, *, replayed: bool = False) -> EpochWatch:
+    def _begin(
+        self, epoch: Epoch, intakes: Mapping[str, Intake], waited_s: float, *, replayed: bool = False
+    ) -> EpochWatch:
         if self._metrics is not None:
-            self._metrics.begin()
+            self._metrics.begin(epoch.number)
         read_s = {node: intake.read_s for node, intake in intakes.items()}
         return EpochWatch(waited_s * 1000, read_s, replayed)
 

@@ -34,6 +34,8 @@ _RELEASE_S = 30.0
 # How often a process without partitions finds out what it waits for, and how often it warns of that.
 _WATCH_S = 5.0
 _UNASSIGNED_S = 60.0
+# How often a source without new rows is compared with its topic.
+_STALL_CHECK_S = 5.0
 LAG = "kafka_consumer.messages_lag"
 
 
@@ -86,6 +88,12 @@ class Control:
         self._with_lag: frozenset[int] = frozenset()
         """Partitions that have a lag gauge."""
         self._last_rows: float | None = None
+        self._unread_since: float | None = None
+        """Since when the broker has messages and the run, which waits for them, has got none."""
+        self._is_asked = False
+        self._last_answer = 0.0
+        self._read_to: Mapping[int, int] = {}
+        """By partition: the offset up to which the run has rows, delivered or not."""
         self._last_warning = 0.0
         self._trouble: str | None = None
         self._waiting_for: str | None = None
@@ -134,10 +142,22 @@ class Control:
         if self.broker is not None:
             self.topic_id = self.broker.topic_id() or self.topic_id
 
-    def note_rows(self) -> None:
-        """Rows have arrived."""
-        self._last_rows = time.monotonic()
-        self._trouble = None
+    def note_request(self) -> None:
+        """The run asks for rows. While an epoch is under way it may not, for however long: then nothing is stalled."""
+        self._is_asked = True
+
+    def note_answer(self, read_to: Mapping[int, int], *, has_rows: bool) -> None:
+        """The run has an answer. Not called for a request that has failed: the run still waits for rows."""
+        self._is_asked = False
+        self._last_answer = time.monotonic()
+        self._read_to = read_to
+        if has_rows:
+            self._last_rows = self._last_answer
+            self._unread_since = self._trouble = None
+
+    def _is_waited_for(self) -> bool:
+        """Whether the run waits for rows: while it does, it asks again and again."""
+        return self._is_asked or time.monotonic() - self._last_answer <= self._options.stalled_after / 2
 
     @property
     def trouble(self) -> str | None:
@@ -211,7 +231,7 @@ class Control:
     def _loop(self, broker: Broker, membership: Membership | None) -> None:
         options = self._options
         look, topic, report = _Every(_LOOK_S), _Every(_TOPIC_S), _Every(options.report_every)
-        stall_check = _Every(min(options.stalled_after, 5.0))
+        stall_check = _Every(min(options.stalled_after, _STALL_CHECK_S))
         watch = self._watch(broker, membership)
         while not self._closing.is_set():
             if membership is not None:
@@ -249,8 +269,8 @@ class Control:
                 for one in (due, warn, watch):
                     one.restart()
             elif due.due():
-                self._waiting_for = watch.look()
-                if warn.due():
+                self._waiting_for = watch.look(len(self._known))
+                if self._waiting_for is not None and warn.due():
                     text = "source %s: %s; the topic has %d partitions"
                     log.warning(text, self._options.name, self._waiting_for, len(self._known))
 
@@ -311,25 +331,35 @@ class Control:
         self._with_lag = frozenset(durable)
 
     def _check_stall(self, broker: Broker) -> None:
-        """Warns if rows have stopped arriving although there is lag, or the lag is unknown."""
+        """Warns if the run waits for rows and gets none, although the broker has more, or does not answer."""
         now = time.monotonic()
-        with self._lock:
-            durable = dict(self._durable)
-        if self._last_rows is None or now - self._last_rows <= self._options.stalled_after or not durable:
+        is_quiet = self._last_rows is not None and now - self._last_rows > min(
+            self._options.stalled_after, _STALL_CHECK_S
+        )
+        unread = self._unread(broker) if is_quiet and self._is_waited_for() else 0
+        if unread == 0:
+            self._unread_since = self._trouble = None
             return
-        try:
-            lag: int | None = sum(max(0, end - durable[n]) for n, end in broker.end(durable).items())
-        except TransientError:
-            lag = None
-        if lag == 0:
-            self._trouble = None
+        self._unread_since = self._unread_since or now
+        if now - self._unread_since <= self._options.stalled_after:
             return
-        text = "lag unknown (the broker does not answer)" if lag is None else f"lag {lag}"
+        text = "lag unknown (the broker does not answer)" if unread is None else f"lag {unread}"
         is_first = self._trouble is None
-        self._trouble = f"no rows for {now - self._last_rows:.0f} s; {text}"
+        self._trouble = f"no rows for {now - self._unread_since:.0f} s; {text}"
         if is_first or now - self._last_warning > self._options.stalled_after:
             self._last_warning = now
             log.warning("source %s is stalled: %s", self._options.name, self._trouble)
+
+    def _unread(self, broker: Broker) -> int | None:
+        """The messages that the run has not got yet; None if the broker does not answer."""
+        with self._lock:
+            read_to = {number: max(at, self._read_to.get(number, at)) for number, at in self._durable.items()}
+        if not read_to:
+            return 0
+        try:
+            return sum(max(0, end - read_to[number]) for number, end in broker.end(read_to).items())
+        except TransientError:
+            return None
 
 
 def _format_numbers(partitions: frozenset[int]) -> str:

@@ -35,20 +35,27 @@ class GroupWatch:
         self._group = group
         self._problem: str | None = None
         self._since = 0.0
+        self._is_spare = False
 
     def restart(self) -> None:
         """Partitions are assigned."""
         self._problem = None
+        self._is_spare = False
 
-    def look(self) -> str:
-        """What the process waits for. Joins again if that takes too long."""
+    def look(self, partitions: int) -> str | None:
+        """What the process waits for; None if other members have all partitions of the topic, which has so many, and
+        there is nothing to do. Joins again if that takes too long."""
         try:
-            return f"no partition of the group '{self._group}' is assigned: {self._reason()}"
+            reason = self._reason(partitions)
         except TransientError as error:
             self._problem = None  # the client cannot join either
-            return f"no partition of the group '{self._group}' is assigned: {error.message}"
+            reason = error.message
+        if reason is None:
+            return None
+        self._is_spare = False
+        return f"no partition of the group '{self._group}' is assigned: {reason}"
 
-    def _reason(self) -> str:
+    def _reason(self, partitions: int) -> str | None:
         group = self._members.group()
         if group is None:
             return "waiting for the other members"
@@ -57,11 +64,17 @@ class GroupWatch:
             self._broker.check_coordinator(self._group)
             self._rejoin_after(_ABSENT_S, "not a member of the group, although its coordinator answers")
             return f"this process is not yet a member; {reason}"
-        if group.state == _STABLE:  # it gets partitions when another member leaves
-            self._problem = None
-        else:
+        if group.state != _STABLE:
             self._rejoin_after(_REBALANCING_S, "the group does not finish its rebalance")
-        return reason
+            return reason
+        self._problem = None
+        if len(group.members) <= partitions:
+            return reason
+        if not self._is_spare:
+            text = "source %s: the group '%s' has %d members for %d partitions: this process waits until one leaves"
+            log.info(text, self._name, self._group, len(group.members), partitions)
+        self._is_spare = True
+        return None
 
     def _rejoin_after(self, seconds: float, problem: str) -> None:
         now = time.monotonic()

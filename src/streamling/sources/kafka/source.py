@@ -167,6 +167,12 @@ class KafkaSource(Source):
     # What comes next
 
     def offer(self, room: Room) -> Offer | None:
+        self._control.note_request()
+        offer = self._next_offer(room)
+        self._control.note_answer(dict(self._next), has_rows=offer is not None and offer.rows > 0)
+        return offer
+
+    def _next_offer(self, room: Room) -> Offer | None:
         broker = self._control.broker
         if not self._partitions or broker is None:
             return None
@@ -188,7 +194,6 @@ class KafkaSource(Source):
             rows = max(0, rows - slices[-1].rows)
         if any(s.rows for s in slices):
             self._has_offered_rows = True
-            self._control.note_rows()
         elif not self._has_offered_rows:
             self._log_quiet()
         left = sum(max(0, self._ends[number].offset - at) for number, at in self._next.items())

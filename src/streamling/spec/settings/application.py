@@ -163,7 +163,7 @@ def check_settings(settings: Settings) -> None:
     """What a valid model may still have wrong; raises InvalidPipeline. Afterwards `mask_text` knows its secrets."""
     remember_secrets(settings)
     if settings.wants_admin_api and settings.runtime.admin_api_is_open:
-        raise InvalidPipeline([open_admin_api(settings.runtime)])
+        raise InvalidPipeline([_open_admin_api(settings.runtime)])
 
 
 def _limits(environ: Mapping[str, str], problems: list[UserError]) -> RuntimeLimits:
@@ -176,7 +176,7 @@ def _limits(environ: Mapping[str, str], problems: list[UserError]) -> RuntimeLim
         return RuntimeLimits()
 
 
-def open_admin_api(limits: RuntimeLimits) -> UserError:
+def _open_admin_api(limits: RuntimeLimits) -> UserError:
     """The problem of limits whose `admin_api_is_open`."""
     return UserError(
         SETTING_INVALID,
