@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from streamling.dev.stack import Stack
 from support.clickhouse_server import ClickHouseServer
@@ -19,6 +20,10 @@ from support.postgres_server import PostgresServer
 from support.schema_registry import SchemaRegistry
 from support.secure_servers import SecureServers, secure_servers
 from support.warm_engine import WarmEngine
+
+# An example may take long because another test keeps the machine busy.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -105,7 +107,10 @@ sinks:
     wanted = [n for n in range(50_000) if n % 5 != 2]
     for name in ("placed", "doubled"):
         child.until(lambda name=name: place.count(name, "parquet") >= len(wanted), f"all rows in {name}")
-    processes = {process.pid: Path(process.cwd()) for process in cluster.python_processes()}
+    processes: dict[int, Path] = {}
+    for process in cluster.python_processes():
+        with suppress(psutil.Error):  # it has just ended
+            processes[process.pid] = Path(process.cwd())
     child.stop().succeeded()
     rows = place.rows("doubled", "parquet")
     assert sorted((row["id"], row["twice"]) for row in rows) == [(n, 2 * n) for n in wanted]

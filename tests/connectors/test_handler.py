@@ -223,10 +223,19 @@ def test_a_stop_ends_the_retries_and_the_trouble_shows_until_then() -> None:
     stop = threading.Event()
     with recording_server(lambda _: Answer(500, b"down")) as server:
         with handler(server.url, ends_retries=stop.is_set) as asks:
-            threading.Timer(0.2, lambda: (seen.append(asks.trouble()), stop.set())).start()
             seen: list[str | None] = []
+
+            def watch() -> None:
+                while not (trouble := asks.trouble()):
+                    time.sleep(0.005)
+                seen.append(trouble)
+                stop.set()
+
+            watcher = threading.Thread(target=watch, daemon=True)
+            watcher.start()
             with pytest.raises(TransientError):
                 asked(asks, "a")
+            watcher.join(20)
     assert "answers 500: down" in (seen[0] or "")
 
 

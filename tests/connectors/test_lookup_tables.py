@@ -180,7 +180,8 @@ def read_while(lookup: Lookup, change: Callable[[int], None], times: int) -> lis
                 tables.append(lookup.read())
             except TransientError:
                 continue  # it changed three times
-            time.sleep(0.06)
+            # Pauses like those of the other thread would find the same version again and again.
+            time.sleep(0.03 + 0.013 * len(tables))
     finally:
         done.set()
         thread.join()

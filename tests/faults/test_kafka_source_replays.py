@@ -21,10 +21,10 @@ sources:
   expiring: {{type: kafka, topic: {expiring}}}
   evolving: {{type: kafka, topic: {evolving}}}
 sinks:
-  first: {{type: file, from: expiring, path: first, format: parquet}}
-  second: {{type: file, from: expiring, path: second, format: json}}
-  third: {{type: file, from: evolving, path: third, format: parquet}}
-  fourth: {{type: file, from: evolving, path: fourth, format: json}}
+  first: {{type: file, from: expiring, path: first, format: parquet, batch_size: 200, batch_flush_interval: 3s}}
+  second: {{type: file, from: expiring, path: second, format: json, batch_size: 200, batch_flush_interval: 3s}}
+  third: {{type: file, from: evolving, path: third, format: parquet, batch_size: 200, batch_flush_interval: 3s}}
+  fourth: {{type: file, from: evolving, path: fourth, format: json, batch_size: 200, batch_flush_interval: 3s}}
 """
 
 
@@ -43,11 +43,10 @@ def test_a_repeated_epoch_has_the_rows_that_are_left_as_they_were(
         kafka.produce(topic, [framed(id_, PLAIN, {"id": n}) for n in range(100)])
     schema_registry.register(f"{evolving}-value", with_default(1))
     place.write(PIPELINE.format(expiring=expiring, evolving=evolving))
-    # Both sources give all their rows to the first epoch.
+    # Both sources give all their rows to the first epoch: the sinks wait for that many.
     settings: dict[str, object] = {
         "KAFKA_SOURCE__BROKERS": kafka.brokers,
         "KAFKA_SOURCE__SCHEMA_REGISTRY_URL": schema_registry.url,
-        "RECORD_BATCH_INTERVAL_MS": 1000,
     }
     killed = place.start(environment={VARIABLE: "before-finalize@1"}, spark=False, **settings).wait()
     assert killed.code == -signal.SIGKILL, killed.stderr

@@ -181,7 +181,7 @@ sinks:
 def test_a_source_without_new_rows_is_healthy(place: Workspace) -> None:
     add_rows(place, 1)
     place.write(FROM_FILES.replace("SINK", "blackhole"))
-    child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=1, PROGRESS_EXIT_SECS=15)
+    child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=5, PROGRESS_EXIT_SECS=15)
     with client_of(child) as client:
         child.until_epochs(1)
         until = time.monotonic() + 20
@@ -205,10 +205,34 @@ def test_an_epoch_that_is_slow_and_advances_is_healthy(place: Workspace, type_: 
             transforms = f"transforms:\n  asked: {{type: handler, from: numbers, {fields}}}\n"
             sinks = "sinks:\n  out: {type: blackhole, from: asked}\n"
             place.write(FROM_FILES.partition("sinks:")[0] + transforms + sinks)
-        child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=3, PROGRESS_EXIT_SECS=8)
+        child = place.start(spark=False, **INSPECT, PROGRESS_DEADLINE_SECS=3, PROGRESS_EXIT_SECS=20)
         child.until_epochs(1)
         assert len(server.requests) == 12
     assert stalls(child) == 0
+    child.signal(signal.SIGTERM)
+    child.wait().succeeded()
+
+
+def test_a_topic_whose_rows_wait_for_a_slow_epoch_is_not_stalled(place: Workspace, kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [json.dumps({"id": n}) for n in range(10)])
+    with recording_server(lambda request: Answer(delay=1)) as server:
+        place.write(f"""\
+sources:
+  events: {{type: kafka, topic: {topic}, data_format: json, schema: {{id: int64}}}}
+sinks:
+  out: {{type: webhook, from: events, url: {server.url}, one_row_per_request: true, parallelism: 1}}
+""")
+        settings = {"KAFKA_SOURCE__BROKERS": kafka.brokers, "KAFKA_SOURCE__STALL_WATCHDOG_TIMEOUT_SEC": 2}
+        child = place.start(spark=False, **INSPECT, **settings, PROGRESS_DEADLINE_SECS=4)
+        with client_of(child) as client:
+            child.until(lambda: server.requests, "a request")
+            while len(server.requests) < 10:
+                assert readiness(client)[0] == 200
+                time.sleep(0.2)
+        child.until_epochs(1)
+    assert stalls(child) == 0
+    assert "stalled" not in child.stderr
     child.signal(signal.SIGTERM)
     child.wait().succeeded()
 

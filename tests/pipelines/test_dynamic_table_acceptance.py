@@ -147,7 +147,7 @@ def test_a_cache_needs_a_time_column_with_an_order(
         f"the cache of dynamic table 't' needs the time column 'updated_at', but in public.t it {reason}"
         in " ".join(failed.stderr.split())
     )
-    assert failed.seconds < 10
+    assert failed.seconds < 45  # the start of an engine may be part of it; a table is waited for 60 s
 
 
 FILLED = 'sql: "SELECT data FROM events", '

@@ -123,8 +123,8 @@ def test_checkpoints_keep_their_pace_after_the_hand_over(
         run = place.start_warm(CHECKPOINT_INTERVAL_SEC=1, **settings)
         run.until(lambda: database.rows("SELECT to_regclass('streamling.state') IS NOT NULL") == [(True,)], "a state")
         run.until(lambda: database.rows(query), "a position of the topic")
-        last, deadline = database.rows(query), time.monotonic() + 10
-        while time.monotonic() < deadline:
+        last, deadline = database.rows(query), time.monotonic() + 60
+        while len(changes) < 6 and time.monotonic() < deadline:
             time.sleep(0.25)
             if (now := database.rows(query)) != last:
                 last = now

@@ -397,7 +397,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_sink_that_hangs(place: Workspace) -
     began = time.monotonic()
     child.signal(signal.SIGINT)
     finished = child.wait(30).succeeded()
-    assert time.monotonic() - began < 6  # the last epoch would have had 12 s
+    assert time.monotonic() - began < 11  # the last epoch would have had 12 s
     assert "interrupted again: ending at once" in finished.stderr
 
 

@@ -21,7 +21,7 @@ from streamling.clients.kafka import Broker
 from streamling.dev.topics import Message
 from streamling.errors import SOURCE_FAILED
 from streamling.spec.settings.blocks import KafkaSourceSettings
-from support.harness import Finished, Workspace
+from support.harness import PATIENCE_S, Finished, Workspace
 from support.http_server import Answer, recording_server
 from support.kafka_broker import KafkaBroker
 from support.postgres_server import PostgresServer
@@ -684,6 +684,6 @@ def test_a_preview_ends_when_nothing_reads_its_events(place: Workspace) -> None:
         assert process.stdout
         assert b"start" in process.stdout.readline()
         process.stdout.close()
-        process.wait(30)
+        process.wait(PATIENCE_S)
         assert process.stderr
         assert b"Traceback" not in process.stderr.read()

@@ -84,10 +84,15 @@ def untouched(terminal: Terminal) -> None:
 def test_a_run_is_shown_in_place_and_ends_with_a_summary(columns: int, desk: Desk) -> None:
     slow = ORDERS.replace("rate: 900", "rate: 400")  # time is left after the first epochs, however busy the machine is
     terminal = desk.run(slow, columns=columns, lines=30)
-    terminal.until(lambda: re.search(r"(running|stopping)  orders.yaml .* \d+ epochs? ", terminal.text))
-    during = terminal.text.splitlines()
-    assert sum("rows/s" in line for line in during) == 2
-    assert any(line.startswith("orders (generator)") for line in during)
+
+    def is_shown() -> bool:
+        """All lines of a table: a frame arrives in pieces."""
+        running = re.search(r"(running|stopping)  orders.yaml .* \d+ epochs? ", terminal.text)
+        lines = terminal.text.splitlines()
+        source = any(line.startswith("orders (generator)") for line in lines)
+        return running is not None and source and sum("rows/s" in line for line in lines) == 2
+
+    terminal.until(is_shown)
     assert ("where" in terminal.text) is (columns == 140)
     assert terminal.wait() == 0
     untouched(terminal)

@@ -66,6 +66,7 @@ class RecordingServer(ThreadingHTTPServer):
         self.most_in_flight = 0
         self.lock = threading.Lock()
         self.connections = 0
+        self.ending = threading.Event()
         self._scheme = "http" if context is None else "https"
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
@@ -138,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if answer.fault == "hang":
-            time.sleep(30)
+            self.server.ending.wait(30)
             self.close_connection = True
             return
         self.send_response(answer.status)
@@ -178,6 +179,7 @@ def recording_server(
     try:
         yield server
     finally:
+        server.ending.set()  # what hangs until then
         server.shutdown()
         server.server_close()
         thread.join()

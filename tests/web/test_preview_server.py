@@ -44,6 +44,11 @@ class Server:
         """The processes of previews."""
         return [p for p in relatives(self.child.marker) if "events" in _arguments(p)]
 
+    def preview(self) -> psutil.Process:
+        """The process of the only preview. One that it starts looks like it for a moment."""
+        self.until(lambda: len(self.previews()) == 1, "one preview")
+        return self.previews()[0]
+
     def until(self, condition: Callable[[], object], what: str) -> None:
         self.child.until(condition, what)
 
@@ -123,18 +128,18 @@ def test_rows_of_all_nodes_are_sent_and_then_the_end(server: Server) -> None:
 
 def test_a_new_preview_ends_the_last_and_a_client_that_goes_ends_its_own(server: Server) -> None:
     with stream(server, ENDLESS) as first:
-        (process,) = server.previews()
+        process = server.preview()
         with stream(server, ENDLESS) as second:
             assert second.status_code == 200
             assert list(events(first))[-1] == END
             assert not process.is_running()
-            assert len(server.previews()) == 1
+            server.preview()
         server.until(lambda: not server.previews(), "the end of the preview")
 
 
 def test_a_process_that_dies_ends_its_preview(server: Server) -> None:
     with stream(server, ENDLESS) as response:
-        (process,) = server.previews()
+        process = server.preview()
         process.kill()
         *_, failure, end = events(response)
         assert failure[0] == "failure"

@@ -279,8 +279,8 @@ def test_a_server_that_hangs_is_noticed_and_started_again(directory: Path) -> No
         def message(self, text: str) -> None:
             self.texts.append(text)
 
-    stack = Stack(directory, Messages(), {"web": Web(start_seconds=2.0, stop_seconds=1.0)})
-    stack.up(["web"])
+    web_stack(directory).up(["web"])
+    stack = Stack(directory, Messages(), {"web": Web(start_seconds=6.0, stop_seconds=1.0)})
     before = status(stack).pid
     assert before is not None
     os.kill(before, signal.SIGSTOP)

@@ -763,7 +763,7 @@ def test_a_record_that_its_owner_finishes_while_we_settle_it_is_no_error() -> No
 
 
 def test_our_own_record_is_not_waited_for() -> None:
-    r, began = rig(25, takeover_ms=500), []
+    r, began = rig(25, takeover_ms=5000), []
 
     def once(epoch: Epoch) -> None:
         r.sinks["out"].before_commit = lambda epoch: began.append(time.monotonic())
@@ -772,7 +772,7 @@ def test_our_own_record_is_not_waited_for() -> None:
 
     r.sinks["out"].before_commit = once
     r.run()
-    assert began[1] - began[0] < 0.4
+    assert began[1] - began[0] < 4
 
 
 # A slice without rows
@@ -790,7 +790,7 @@ def test_a_slice_without_rows_moves_the_position_and_does_not_keep_the_run_open(
     r = Rig({"numbers": Empty(there=1)}, {"out": LedgerSink()})
     thread = threading.Thread(target=r.run, daemon=True)
     thread.start()
-    thread.join(0.5)
+    thread.join(10)
     hangs = thread.is_alive()
     r.stop.request(drains=False)
     thread.join()

@@ -13,6 +13,7 @@ import pytest
 from streamling.engine.process import java_log
 from streamling.engine.process.java_log import MAX_BYTES, JavaLog, out_of_memory
 from streamling.engine.process.jvm import Jvm
+from support.doubles import until
 
 HEAP = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
 STACK = "\n".join(f"\tat org.apache.spark.Something.line{n}(Something.scala:{n})" for n in range(40))
@@ -44,9 +45,8 @@ def test_a_log_without_end_takes_bounded_room(monkeypatch: pytest.MonkeyPatch) -
             time.sleep(0.005)
         assert jvm._process.poll() == 0
         # What is written between two checks is added to that.
-        assert most < 4 * MAX_BYTES
-        time.sleep(0.1)
-        assert size_of(jvm) <= MAX_BYTES
+        assert most < 8 * MAX_BYTES
+        until(lambda: size_of(jvm) <= MAX_BYTES)
         assert jvm.failure("it ended").message.endswith("\nlast")
 
 
@@ -102,5 +102,5 @@ def test_another_end_shows_the_last_lines() -> None:
 
 def test_spark_may_take_a_while_to_end_java_when_memory_is_out() -> None:
     with java(f"echo '{HEAP}'; sleep 1.5; exit 52") as jvm:
-        time.sleep(0.3)
+        until(lambda: size_of(jvm) > 0)
         assert jvm.ended()

@@ -142,7 +142,7 @@ def test_nodes_that_are_slow_to_close_do_not_add_up() -> None:
     closed: list[str] = []
     began = time.monotonic()
     close_all([Closing(closed, name) for name in "abcdef"])
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 1.7
     assert sorted(closed) == list("abcdef")
 
 

@@ -85,6 +85,13 @@ def test_a_source_gives_its_rows_and_ends(place: Place) -> None:
     assert everything(source) == [0, 1, 2]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source waits for the thread of its plugin, however busy the machine is."""
+    monkeypatch.setattr("streamling.plugin.nodes.source._WAIT_S", 10.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_source_resumes_where_the_last_finalized_epoch_ended(place: Place) -> None:
     register_source("own", Counting)
     Counting.calls = []
@@ -216,9 +223,12 @@ def test_the_last_marker_waits_for_a_batch_under_way_so_that_it_need_not_come_ag
     assert Slow.calls == ["marker 1", "finalizer 1"]
 
 
-def test_a_batch_that_comes_in_time_goes_into_the_epoch_of_the_marker(place: Place) -> None:
+def test_a_batch_that_comes_in_time_goes_into_the_epoch_of_the_marker(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = slow(place, batch(7))
     assert source.offer(ROOM) is None
+    monkeypatch.setattr("streamling.plugin.nodes.source._WAIT_S", 10.0)
     Slow.go.set()
     late = source.mark(1)
     assert late is not None and ids(late.batches) == [7]
@@ -262,6 +272,7 @@ def test_plugin_errors_carry_what_the_plugin_says_of_them(
     assert found.value.retriable == error.retriable
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -343,6 +354,7 @@ def test_an_operation_that_is_none_makes_a_bad_row(place: Place) -> None:
     ]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_source_offers_rows_with_an_odd_operation_as_bad_ones(place: Place) -> None:
     class Odd(Counting):
         def generate_batch(self) -> Any:

@@ -342,14 +342,16 @@ class PreviewRun(Execution):
             return End.ROWS if all(sink.complete for sink in self._sinks.values()) else End.LIMIT
         waiting = self._waiting()
         # A source without rows does not keep others from giving some; a transform that waits stops its whole epoch.
+        is_idle = self._loop is not None and self._loop.idle
         held_up = any(node.spec.name in waiting for node in self.planned.plan.transforms)
         if now >= deadline + (_WARM_UP_S if self._is_warming_up() and not held_up else 0.0):
             # On a busy machine the default time is over before the rest has been quiet for long enough.
-            is_waited_for = self._options.seconds is None and waiting and self._has_read_everything(waiting)
-            return End.TROUBLE if is_waited_for else End.TIME
+            if self._options.seconds is not None or not self._has_read_everything(waiting):
+                return End.TIME
+            return End.TROUBLE if waiting else End.CAUGHT_UP if is_idle else End.TIME
         if stuck.seconds(now, held_up) > _NO_ANSWER_S or self._find_opening(_OPENING_S) is not None:
             return End.TROUBLE
-        idle = self._loop is not None and self._loop.idle and self._has_read_everything(waiting)
+        idle = is_idle and self._has_read_everything(waiting)
         patience = _QUIET_S if any(sink.count for sink in self._sinks.values()) else _EMPTY_S
         if quiet.seconds(now, idle) > (_NO_ANSWER_S if waiting else patience) and self._options.seconds is None:
             return End.TROUBLE if waiting else End.CAUGHT_UP
