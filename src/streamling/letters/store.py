@@ -52,8 +52,8 @@ class StoredLetters(LetterStore, Protocol):
         """All letters with their status, in the order in which they were stored. Nothing, if nothing is there yet."""
 
     def newest(self, application: str, most: int, deadline: float) -> NewestLetters:
-        """The newest letters of an application. Holds no more than `most` of them, and reads nothing after `deadline`,
-        on the monotonic clock."""
+        """The newest letters of an application, at most `most` of them, or those found until `deadline`, on the
+        monotonic clock."""
 
     def update(self, letters: Collection[Letter]) -> None:
         """Store the status and the reason of letters that are there; they are durable on return."""

@@ -107,7 +107,7 @@ class RunView:
         stores = letter_stores(self._plan, self.settings)
         places = {store.place: store for store in stores.values()}.values()
         try:
-            found = [store.newest(application, _MOST_LETTERS // len(places), deadline) for store in places]
+            found = [store.newest(application, _MOST_LETTERS, deadline) for store in places]
         finally:
             for store in stores.values():
                 store.close()
@@ -116,9 +116,11 @@ class RunView:
             key=lambda letter: (letter.timestamp, letter.epoch),
             reverse=True,
         )
+        complete = all(newest.complete for newest in found) and len(letters) <= _MOST_LETTERS
+        letters = letters[:_MOST_LETTERS]
         counts = Counter((letter.node, letter.reason_code, letter.status) for letter in letters)
         return DeadLetters(
-            all(newest.complete for newest in found),
+            complete,
             [LetterCount(*key, number) for key, number in sorted(counts.items())],
             [_letter_line(letter) for letter in letters[:_LISTED_LETTERS]],
         )

@@ -75,5 +75,7 @@ def test_an_epoch_that_another_process_has_taken_over_is_not_in_flight() -> None
         sink.positions[KEY] = {"next": 5}
 
     sink.before_commit = other_owner_delivers
-    assert rig.run().epochs == 0
+    loop = rig.run()
+    assert loop.epochs == 0
     assert (begun, in_flight(metrics)) == ([1], 0)
+    assert loop._context.activity.failing_since("out") is None, "it would count from now on, however long it is idle"

@@ -131,6 +131,10 @@ HANDLER = "type: handler\n    from: numbers\n    url: http://localhost:1/x"
         (f"{HANDLER}\n\theaders: {{X-Env: test}}", 10),
         (f"{HANDLER}\n timeout_ms: 5", 10),
         ("sql: [\n  }", 9),
+        ("sql: |\n      SELECT id FROM before\nWHERE\n      id > 1000000", 10),
+        ("sql: |\n      SELECT id FROM before\n  WHERE\n      id > 1000000", 10),
+        ("sql: |\n      SELECT id FROM before\nWHERE\nid > 1000000", 10),
+        (f"{HANDLER}\n  w\n    headers: {{X-Env: test}}", 10),
     ],
 )
 def test_a_node_is_left_out_if_a_part_of_it_is_not_indented_enough(broken: str, line: int) -> None:

@@ -98,7 +98,7 @@ class Preview:
             raise InvalidPipeline(planned.problems or [_nothing_to_show()], planned.cautions)
         left: PreviewPlan | None = planned
         while left is not None and left.streams:
-            since = self._runs[0].reading_since if self._runs else None
+            since = next((run.reading_since for run in self._runs if run.reading_since is not None), None)
             options = self._options if since is None else self._options.after(time.monotonic() - since)
             run = PreviewRun(self._pipeline, self._settings, left, options, self._allowances)
             self._runs.append(run)

@@ -15,7 +15,7 @@ from streamling.spec.pipeline import NodeSpec
 if TYPE_CHECKING:
     from streamling.plan.types import Schema
 
-# Without the node that failed, others can still give rows.
+# What is left for a run without the nodes that have failed, so that the others can show some rows.
 _LEAST_S = 3.0
 
 
@@ -58,7 +58,9 @@ class PreviewOptions:
 
     def after(self, seconds: float) -> PreviewOptions:
         """The same for a run that begins this much later: a time that was set holds for all runs together."""
-        return self if self.seconds is None else replace(self, seconds=max(_LEAST_S, self.seconds - seconds))
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=max(min(_LEAST_S, self.seconds), self.seconds - seconds))
 
     def shows(self, ref: str) -> bool:
         return not self.nodes or ref in (name.lower() for name in self.nodes)

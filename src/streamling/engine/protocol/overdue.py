@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 # After this an open epoch counts as failed.
 _OVERDUE_S = 300.0
-# Compared with that, it is reported on time.
+# Short compared with that limit.
 _CHECK_S = 5.0
 
 

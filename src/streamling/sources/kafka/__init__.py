@@ -368,6 +368,7 @@ def make_source(node: NodeSpec, settings: Settings, labels: Mapping[str, str]) -
         labels=labels,
         report_every=connection.lag_report_interval_ms / 1000,
         stalled_after=settings.runtime.stall_watchdog_timeout_sec,
+        asked_every=settings.record_batch_interval_ms / 1000,
     )
     return KafkaSource(
         reading,

@@ -49,6 +49,8 @@ class ControlOptions:
     labels: Mapping[str, str]
     report_every: float
     stalled_after: float
+    asked_every: float = 0.0
+    """How often a run that waits for rows asks for them."""
 
 
 class _Every:
@@ -82,7 +84,6 @@ class Control:
         self._failure: Exception | None = None
         self._assigned: frozenset[int] = frozenset()
         self._owned: frozenset[int] = frozenset()
-        self._known: frozenset[int] = frozenset()
         self._durable: dict[int, int] = {}
         self._to_commit: dict[int, int] = {}
         self._with_lag: frozenset[int] = frozenset()
@@ -157,7 +158,8 @@ class Control:
 
     def _is_waited_for(self) -> bool:
         """Whether the run waits for rows: while it does, it asks again and again."""
-        return self._is_asked or time.monotonic() - self._last_answer <= self._options.stalled_after / 2
+        longest_pause = max(self._options.stalled_after / 2, 2 * self._options.asked_every)
+        return self._is_asked or time.monotonic() - self._last_answer <= longest_pause
 
     @property
     def trouble(self) -> str | None:
@@ -208,11 +210,11 @@ class Control:
         if self._closing.is_set():  # during the pause between two attempts
             return None
         broker = Broker(self._connection, self._options.topic, SOURCE_FAILED)
-        self._known = frozenset(broker.partitions())
+        partitions = frozenset(broker.partitions())
         self.topic_id = broker.topic_id()
         self.broker = broker
         if self._options.group is None:
-            self._gain(self._known)
+            self._gain(partitions)
         return broker
 
     def _set_trouble(self, trouble: str | None) -> None:
@@ -269,10 +271,11 @@ class Control:
                 for one in (due, warn, watch):
                     one.restart()
             elif due.due():
-                self._waiting_for = watch.look(len(self._known))
-                if self._waiting_for is not None and warn.due():
-                    text = "source %s: %s; the topic has %d partitions"
-                    log.warning(text, self._options.name, self._waiting_for, len(self._known))
+                self._waiting_for = watch.look()
+                if self._waiting_for is None:
+                    warn.restart()
+                elif warn.due():
+                    log.warning("source %s: %s", self._options.name, self._waiting_for)
 
         return look
 

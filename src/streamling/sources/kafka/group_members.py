@@ -119,6 +119,11 @@ class GroupMembers:
             self._warn(f"{error.message}; whether another application uses the group is not checked")
             return None
 
+    def sharing(self, members: Sequence[Member]) -> int:
+        """How many of the members may get partitions of the topic, this process included."""
+        labels = (MemberLabel.from_client_id(member.client_id) for member in members)
+        return sum(label is None or self._divides(label) for label in labels)
+
     def _members(self) -> Sequence[Member]:
         group = self.group()
         return () if group is None else group.members

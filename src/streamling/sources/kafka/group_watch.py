@@ -42,11 +42,11 @@ class GroupWatch:
         self._problem = None
         self._is_spare = False
 
-    def look(self, partitions: int) -> str | None:
-        """What the process waits for; None if other members have all partitions of the topic, which has so many, and
-        there is nothing to do. Joins again if that takes too long."""
+    def look(self) -> str | None:
+        """What the process waits for; None if other members have all partitions of the topic, so that it has nothing
+        to do. Joins again if that takes too long."""
         try:
-            reason = self._reason(partitions)
+            reason = self._reason()
         except TransientError as error:
             self._problem = None  # the client cannot join either
             reason = error.message
@@ -55,7 +55,7 @@ class GroupWatch:
         self._is_spare = False
         return f"no partition of the group '{self._group}' is assigned: {reason}"
 
-    def _reason(self, partitions: int) -> str | None:
+    def _reason(self) -> str | None:
         group = self._members.group()
         if group is None:
             return "waiting for the other members"
@@ -68,11 +68,13 @@ class GroupWatch:
             self._rejoin_after(_REBALANCING_S, "the group does not finish its rebalance")
             return reason
         self._problem = None
-        if len(group.members) <= partitions:
-            return reason
+        partitions = len(self._broker.find_partitions() or ())
+        members = self._members.sharing(group.members)
+        if not partitions or members <= partitions:
+            return f"{reason}; the topic has {partitions} partitions"
         if not self._is_spare:
             text = "source %s: the group '%s' has %d members for %d partitions: this process waits until one leaves"
-            log.info(text, self._name, self._group, len(group.members), partitions)
+            log.info(text, self._name, self._group, members, partitions)
         self._is_spare = True
         return None
 

@@ -19,6 +19,8 @@ _NAME = re.compile(r" +([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::.*)?")
 _KEY = re.compile(r" *([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::[ \t]*(.*))?")
 _SECTIONS = tuple(role.section for role in Role)
 _SECTION = re.compile(rf"( *)({'|'.join(_SECTIONS)})[ \t]*:[ \t]*(?:#.*)?")
+# The last word before a block of text.
+_BLOCK = re.compile(r".*[:\s-][|>][+-]?\d?[+-]?[ \t]*(?:#.*)?")
 # A file with more broken nodes than this is something else than a pipeline that is being written.
 _MOST = 20
 # A line after the last one that is not indented.
@@ -91,9 +93,11 @@ def _entries(lines: list[str]) -> Iterator[_Entry]:
     for number, line in enumerate([*lines, _END]):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        indent = len(line) - len(line.lstrip())
+        indent = _indent(line)
         if start is not None:
-            if number < len(lines) and (indent > inner or (section and _belongs_above(line, indent, outer, inner))):
+            if number < len(lines) and (
+                indent > inner or (section and _belongs_above(lines, start, number, outer, inner))
+            ):
                 continue
             yield _Entry(owner, start, number)
             start = None
@@ -109,12 +113,40 @@ def _entries(lines: list[str]) -> Iterator[_Entry]:
             start, owner = number, section
 
 
-def _belongs_above(line: str, indent: int, outer: int, inner: int) -> bool:
+def _following(lines: list[str], number: int) -> str:
+    """The next line with something on it; empty if there is none."""
+    return next((line for line in lines[number + 1 :] if line.strip() and not line.lstrip().startswith("#")), "")
+
+
+def _is_text(lines: list[str], start: int, end: int) -> bool:
+    """Whether a node, of which these lines are the first, ends in a block of text, such as a query."""
+    filled = [number for number in range(start, end) if lines[number].strip()]
+    begins = next((number for number in reversed(filled) if _BLOCK.fullmatch(lines[number])), None)
+    return begins is not None and all(
+        _indent(lines[number]) > _indent(lines[begins]) for number in filled if number > begins
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _belongs_above(lines: list[str], start: int, number: int, outer: int, inner: int) -> bool:
     """Whether a line that is not indented like the fields of the node above is a part of it all the same, by mistake:
-    a line of a query or of text, a bracket that closes it, or a field. Without that line it would be another node."""
-    key = _KEY.fullmatch(line.rstrip())
+    a line of a query or of text, a bracket that closes it, or a field. Without that line it would be another node.
+
+    A word alone may also be the name of a node that is being typed. It is a part of a query if more text follows it,
+    and of the node above if fields follow it that do not begin with a type.
+    """
+    line, following = lines[number], _following(lines, number)
+    indent, key = _indent(line), _KEY.fullmatch(line.rstrip())
     if key is None:
         return True
+    if ":" not in line:
+        field_ = _KEY.fullmatch(following.rstrip()) if ":" in following else None
+        if field_ is None:
+            return bool(following) and _is_text(lines, start, number)
+        return outer < indent < _indent(following) and field_[1] != "type"
     has_value = bool(key[2]) and not key[2].startswith(("{", "#"))
     return outer < indent < inner and has_value
 
