@@ -330,6 +330,14 @@ def test_equal_bodies_of_an_epoch_are_sent_once_if_the_node_says_so() -> None:
         assert [row["name"] for row in server.rows] == ["a", "b", "a"]
 
 
+def test_equal_bodies_that_are_refused_count_for_every_row() -> None:
+    fields = "one_row_per_request: true, deduplicate_requests: true, skip_on_error: true"
+    with recording_server(lambda _: Answer(400)) as server, webhook(server.url, fields) as out:
+        report = deliver(out, "a", "b", "a", "a")
+        assert (report.rows, report.skipped) == (0, 4)
+        assert len(server.requests) == 2
+
+
 def test_requests_per_second_are_limited_per_host() -> None:
     fields = "one_row_per_request: true, max_requests_per_second: 50"
     with recording_server() as server, webhook(server.url, fields) as out, webhook(server.url, fields) as second:

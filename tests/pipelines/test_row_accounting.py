@@ -258,6 +258,33 @@ def test_every_row_of_a_random_pipeline_is_accounted_for(place: Workspace, recei
     assert pipeline.problems(receiver) == [], pipeline.text
 
 
+TABLES = """
+sources:
+  src: {type: generator, rows: 100, primary_key: id, columns: {id: id, name: "concat('n', id)"}}
+transforms:
+  copied: {type: dynamic_table, backend_type: InMemory, backend_entity_name: a, sql: SELECT name FROM src}
+  tenth:
+    {type: dynamic_table, backend_type: InMemory, backend_entity_name: b,
+     sql: "SELECT name FROM src WHERE id % 10 = 0", populate: after}
+  asked: {type: sql, primary_key: id, sql: "SELECT id, dynamic_table_check('copied', name) AS there FROM src"}
+sinks: {out: {type: blackhole, from: asked}}
+"""
+
+
+def test_rows_of_dynamic_tables_are_those_that_add_a_value(place: Workspace, receiver: Receiver) -> None:
+    place.write(TABLES)
+    run(place, receiver)
+
+    def counted(name: str, node: str) -> int:
+        return int(sum(one.value for one in receiver.series(f"streamling_{name}", id=node)))
+
+    counts = {
+        node: [counted(f"{name}", node) for name in ("input_rows", "output_rows", "rows_filtered")]
+        for node in ("copied", "tenth")
+    }
+    assert counts == {"copied": [100, 100, 0], "tenth": [100, 10, 90]}
+
+
 ROWS = 90
 CHANGES = """
 sources:
@@ -325,6 +352,7 @@ def test_rows_that_sinks_replace_refuse_and_aggregate_are_accounted_for(
     inputs = {"all": kept, "table": kept, "topic": kept, "totals": kept, "handled": kept, "hook": handled}
     assert {node: counted("input_rows", node) for node in inputs} == {node: len(rows) for node, rows in inputs.items()}
     assert counted("input_rows", "seen") == ROWS, "before the filter"
+    assert counted("output_rows", "seen") == ROWS
     for node in inputs:
         explained = [counted(name, node) for name in ("output_rows", "rows_filtered", "rows_skipped")]
         assert counted("input_rows", node) == sum(explained), (node, explained)

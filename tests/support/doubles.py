@@ -289,8 +289,7 @@ class InOrder:
         for outlet in outlets:
             report = outlet.sink.writer().write(results.epoch, Task(0, 0), results.batches)
             written = outlet.sink.commit(results.epoch, [report])
-            outlet.flushed = Flushed(results.epoch.rows, report.rows, written)
-            outlet.delivered = results.epoch.id
+            outlet.note_commit(results.epoch, Flushed(results.epoch.rows, report.rows, written))
 
 
 def plan_of(sources: Iterable[str], sinks: Iterable[str], column: str = "id", more: str = "") -> Plan:

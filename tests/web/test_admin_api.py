@@ -344,7 +344,7 @@ def test_one_of_many_clients_reads_nothing_and_another_leaves_and_the_rest_get_e
         for thread in threads:
             thread.join(20)
         assert all(numbers == list(range(400)) for numbers in got)
-        until(lambda: len(api.samples._subscriptions) <= 20)  # type: ignore[union-attr]
+        until(lambda: len(api.samples._subscriptions) <= 20, 20)  # type: ignore[union-attr]
         assert longest < 5
         read_all(stuck)  # it ends
         assert api.get("/healthz").status_code == 200
@@ -382,7 +382,7 @@ def test_a_hundred_clients_get_every_row_beside_one_that_reads_nothing_and_one_t
         for thread in threads:
             thread.join(20)
         assert counts == [60] * 98
-        until(lambda: len(api.samples._subscriptions) == 98)  # type: ignore[union-attr]
+        until(lambda: len(api.samples._subscriptions) == 98, 20)  # type: ignore[union-attr]
 
 
 def test_a_stream_without_rows_has_a_comment_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

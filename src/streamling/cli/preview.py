@@ -61,6 +61,7 @@ _STDIN = "-"
 _STDIN_NAME = "<stdin>"
 # Characters that JSON allows in a text, but that a terminal obeys or that cannot be encoded.
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
+_NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 app = new_app()
 
 
@@ -270,22 +271,24 @@ def _print_json(
 
 def _to_json(content: object, indent: int | None = None) -> str:
     """JSON that every terminal shows as it is."""
-    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    return _escape(json.dumps(content, indent=indent, ensure_ascii=not is_unicode))
+    return _escape(json.dumps(content, indent=indent, ensure_ascii=False))
 
 
 def _escape(text: str) -> str:
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    unsafe = _UNSAFE if (sys.stdout.encoding or "").lower().startswith("utf") else _NOT_ASCII
+    return unsafe.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _as_json(node: NodePreview) -> dict[str, Any]:
+    from streamling.spec.mask import mask_text
+
     return {
         **_identity(node.spec),
         "columns": _columns(node.columns),
         "rows": list(node.rows),
         "rows_read": node.count,
         "rows_rejected": node.rejected,
-        "problem": node.problem,
+        "problem": mask_text(node.problem) if node.problem else None,
         "note": node.note,
     }
 

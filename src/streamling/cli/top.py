@@ -137,7 +137,9 @@ def _show(client: httpx.Client) -> None:
                 failures += 1
     finally:
         painter.screen.release()
-    print(f"the pipeline at {client.base_url} does not answer any more", file=sys.stderr)
+    from streamling.spec.mask import mask_url
+
+    print(f"the pipeline at {mask_url(str(client.base_url))} does not answer any more", file=sys.stderr)
 
 
 def _fetch(client: httpx.Client) -> RunProgress:

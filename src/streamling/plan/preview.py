@@ -70,6 +70,8 @@ def preview_plan(pipeline: PipelineSpec, draft: Draft) -> PreviewPlan:
                 reasons.setdefault(node.id, f"it reads '{ref}', which cannot be planned")
     reasons = _spread(draft.nodes, reasons)
     unknown = [n for n in draft.nodes if n.columns is None and (is_stream(n.spec) or is_lookup(n.spec))]
+    # Without its query a table would be empty, and queries would give rows that they do not give.
+    unknown += [n for n in draft.nodes if n.query is None and not is_stream(n.spec) and n.spec.text("sql")]
     reasons = _spread(draft.nodes, {n.id: "its columns are not known" for n in unknown} | reasons)
     left_out = {node.spec: reasons[node.id] for node in draft.nodes if node.id in reasons}
     known = {node.spec for node in draft.nodes}

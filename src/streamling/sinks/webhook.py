@@ -220,6 +220,8 @@ class _Stream:
     bad: list[BadRow] = field(default_factory=list)
     sent: set[bytes] = field(default_factory=set)
     """The bodies so far, where equal ones are sent once."""
+    refused: dict[bytes, Refused] = field(default_factory=dict)
+    """Those of them that the endpoint has refused."""
 
     def run(self) -> None:
         size = self.options.batch_rows
@@ -250,6 +252,9 @@ class _Stream:
             raise Cancelled(HTTP_FAILED, "another stream has failed")
         body = objects[0] if self.options.one_row else join_objects(objects)
         if self.options.deduplicates:
+            if body in self.refused:
+                self._refuse(self.refused[body], objects, indexes)
+                return
             if body in self.sent:
                 self.delivered += len(indexes)
                 return
@@ -257,6 +262,8 @@ class _Stream:
         try:
             self.endpoint.poster.post(body, self.keys.key(body))
         except Refused as refused:
+            if self.options.deduplicates:
+                self.refused[body] = refused
             self._refuse(refused, objects, indexes)
         else:
             self.delivered += len(indexes)

@@ -16,7 +16,7 @@ from streamling.spec.pipeline.options import NodeOptions
 from streamling.spec.settings.masking import NAMES
 
 # Programs: what looks like a password in an address may be a page of code.
-_CODE = frozenset({"sql"})
+_CODE = frozenset({"sql", "filter", "query"})
 # `apiKey: '..'`, `password = ".."`: what a program assigns to such a name, or compares with it. A program may contain
 # a megabyte of data in one word: it is looked at once, not again from each of its letters.
 _LITERAL = re.compile(
@@ -64,6 +64,8 @@ def masked(value: Any) -> Any:
 
 
 def _entry(key: str, value: Any) -> Any:
+    if key in _CODE and isinstance(value, str):
+        return _masked_code(value)
     if key in NAMES and isinstance(value, Mapping):
         return {str(name): masked(inner) for name, inner in value.items()}
     return MASK if is_secretive(key) and not isinstance(value, bool | None) else masked(value)

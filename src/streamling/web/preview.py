@@ -42,7 +42,7 @@ _BODY_S = 30.0
 # How much longer than asked for a preview may take: Java and Spark start, and compile what computes the first rows.
 _STARTING_S = 60.0
 # A check takes a second of a core at most, but may wait for a system that does not answer.
-_CHECKS_AT_ONCE = 4
+_CHECKS_AT_ONCE = 1
 # Proxies close connections on which nothing is sent for a minute or less.
 _KEEP_ALIVE_S = 15.0
 # What errors call the pipeline of a request: not a file that could be there, because errors quote the lines of files.
@@ -128,7 +128,8 @@ class PreviewServer:
 
     async def _rewritten(self, text: str) -> str:
         try:
-            return await run_in_threadpool(replace_sinks, text, _NAME, kinds.kinds())
+            async with self._checking:
+                return await run_in_threadpool(replace_sinks, text, _NAME, kinds.kinds())
         except StreamlingError as error:
             raise Refused(422, self._tools.render(error)) from error
 

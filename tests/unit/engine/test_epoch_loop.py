@@ -335,6 +335,31 @@ def test_an_epoch_that_all_sinks_have_is_counted_and_finalized() -> None:
     assert r.runs[1].meter("out").rows_in == 8
 
 
+def test_rows_of_a_part_that_another_process_has_taken_over_are_counted_by_that_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both sources were in the epoch that the first sink has; one of them moves before the second sink has it."""
+    one, two = LedgerSink(), LedgerSink()
+    monkeypatch.setattr("streamling.engine.protocol.loop.closes", lambda buffered, *_: buffered.rows == 10)
+    sources = {name: NumberSource(name, there=5) for name in ("a", "b")}
+    r = Rig(sources, {"one": one, "two": two})
+
+    def move(epoch: Epoch) -> None:
+        assert {s.node for s in epoch.slices} == {"a", "b"}
+        two.before_commit = lambda epoch: None
+        assert set(one.positions) == {"a:", "b:"}
+        records = [key for key in r.store.items() if key.startswith("__pending") and "b:" in key]
+        assert records
+        r.store.exchange({}, {"b:": {"next": 5}}, records)
+        two.positions["b:"] = {"next": 5}
+        raise Fenced(SINK_FAILED, "another process has it")
+
+    two.before_commit = move
+    r.run()
+    assert (r.counted("one"), r.counted("two")) == ([5], [5])
+    assert r.runs[0].meter("one").rows_in == 5
+
+
 def test_rows_that_cannot_be_computed_again_are_not_counted() -> None:
     r = delivered_and_not_finalized()
     r.dataflow.recountable = False
@@ -361,7 +386,7 @@ def test_an_epoch_that_all_sinks_have_is_finalized_though_its_rows_cannot_be_cou
     r.dataflow.before_recount = fail
     assert_finalized(r, r.run())
     assert r.counted("out") == [0, 0]
-    assert "the rows of epoch 1, which every sink has, are not counted: the file is gone" in caplog.text
+    assert "the rows of sink 'out' in epoch 1, which it has, are not counted: the file is gone" in caplog.text
 
 
 def test_a_sink_that_cannot_tell_gets_the_epoch_again() -> None:

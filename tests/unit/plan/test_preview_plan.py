@@ -135,6 +135,10 @@ HANDLER = "type: handler\n    from: numbers\n    url: http://localhost:1/x"
         ("sql: |\n      SELECT id FROM before\n  WHERE\n      id > 1000000", 10),
         ("sql: |\n      SELECT id FROM before\nWHERE\nid > 1000000", 10),
         (f"{HANDLER}\n  w\n    headers: {{X-Env: test}}", 10),
+        ("sql: |\r\n      SELECT id FROM before\r\n  WHERE\r\n      id > 1000000\r", 10),
+        ("sql: SELECT id\n      FROM before\n  WHERE\n    id > 5", 10),
+        ("sql: |\n      SELECT id FROM before\nWHERE\n      id::text = '5'", 10),
+        ("sql: |\n      SELECT id FROM before\n# the new ones\n  WHERE\n      id > 5", 11),
     ],
 )
 def test_a_node_is_left_out_if_a_part_of_it_is_not_indented_enough(broken: str, line: int) -> None:
@@ -159,6 +163,38 @@ def test_a_word_beside_the_sections_is_no_end_of_a_section_unless_it_is_nearly_o
     plan = planned(text.replace("transforms:", "transforms"))
     assert names(plan) == {"numbers"}
     assert "'transforms' has no ':' after it" in plan.problems[0].message
+
+
+def test_a_node_may_have_an_odd_name() -> None:
+    text = NODES.replace("BROKEN", "sql: SELECT id FROM before").replace(
+        "  behind:", "  black list:\n    type: [\n  behind:"
+    )
+    plan = planned(text)
+    assert names(plan) == {"numbers", "before", "typed", "behind", "after"}
+    (problem,) = plan.problems
+    assert problem.where is not None and problem.where.line >= 9
+
+
+def test_keys_of_other_tools_may_have_blanks() -> None:
+    text = NODES.replace("BROKEN", "sql: SELECT id FROM before")
+    plan = planned(f"created by: somebody\n{text}")
+    assert not plan.problems
+
+
+def test_a_table_whose_query_reads_an_unknown_node_is_left_out_with_what_asks_it() -> None:
+    """It would be empty, and the query would give every row."""
+    plan = planned("""\
+sources:
+  numbers: {type: generator, columns: {id: id, name: "concat('n', id)"}}
+transforms:
+  blocked:
+    {type: dynamic_table, backend_type: InMemory, backend_entity_name: b, sql: SELECT name FROM nubmers,
+     same_input: false}
+w
+  open: {type: sql, sql: "SELECT id FROM numbers WHERE NOT dynamic_table_check('blocked', name)"}
+sinks: {out: {type: print, from: open}}
+""")
+    assert names(plan) == {"numbers"}
 
 
 def test_a_bracket_may_be_closed_on_a_line_of_its_own() -> None:

@@ -300,7 +300,9 @@ class Dataflow:
                 results.settle(rows)
             used_twice = (shared and node.id in self._queries) or node.id in self._event_columns
             read = any(n.spec.role is not Role.SINK for n in readers)
-            if used_twice and read and not results.large:
+            # Spark would call functions of plugins a second time to count the rows, and they may give others.
+            is_counted = node.id in results.uncounted and node.query is not None and bool(node.query.functions)
+            if ((used_twice and read) or is_counted) and not results.large:
                 rows.materialize()
             return rows
 
@@ -329,6 +331,9 @@ class Dataflow:
     def rejects(self, results: Results, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
         """The reports of sources and transforms for an epoch that every sink has, with ways to get all bad rows."""
         epoch = results.epoch.id
+        for ref, intake in intakes.items():
+            if intake.large and results.has(ref):  # Spark reads nothing for a query that cannot give a row
+                self._retry(partial(results.ensure_report, self._plan.node(ref)), f"node '{ref}'")
         rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
         for node in self._rejecting_nodes():
             if node.id in self._processes and self._bad_rows.keeps_letters_of(node.id):
@@ -364,7 +369,8 @@ class Dataflow:
         frame without partitions."""
         silent = [id_ for id_ in self._processes if results.has(id_) and not self._reports.of(results.epoch.id, id_)]
         inputs = [self._plan.node(ref).id for id_ in silent for ref in self._plan.node_by_id(id_).inputs]
-        return dict.fromkeys([*silent, *inputs], 0)
+        unknown = (id_ for id_ in inputs if not self._reports.of(results.epoch.id, id_))
+        return dict.fromkeys([*silent, *unknown], 0)
 
     def event_times(self, results: Results, rejects: Mapping[str, Rejects]) -> dict[str, EventTimes]:
         """The event times of sources and transforms, and of sinks that drop rows in Java."""

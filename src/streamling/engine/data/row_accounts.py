@@ -106,7 +106,7 @@ class RowAccounts:
 
     def _may_filter(self, node: PlannedNode) -> bool:
         if node.query is not None:
-            return not node.query.keeps_rows
+            return not node.query.keeps_rows or node in self._plan.dynamic_tables
         return node.id in self._filtered_sources or node.id in self._processed
 
     def _may_add(self, node: PlannedNode) -> bool:

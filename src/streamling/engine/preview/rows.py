@@ -82,6 +82,13 @@ class FirstRows(PreviewSink):
             self._on_complete()
         return Report(count)
 
+    def abort(self, epoch: Epoch) -> None:
+        """Its rows come again, perhaps in smaller epochs."""
+        with self._lock:
+            self._rows.pop(epoch.id, None)
+            self._counts.pop(epoch.id, None)
+        self.complete = self.count >= self._limit
+
     def _count_before(self, epoch: Epoch) -> int:
         with self._lock:
             return sum(count for id_, count in self._counts.items() if id_ != epoch.id)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamling.connector import BadRow, Report, Sink, WaitsForOthers
+from streamling.connector import BadRow, Epoch, Report, Sink, WaitsForOthers
 from streamling.connector.reports import sum_event_times, sum_latencies
 from streamling.engine.data.dataflow import Dataflow
 from streamling.engine.data.exclusions import Exclusions
@@ -18,6 +18,7 @@ from streamling.engine.data.spark_errors import RowFailure, spark_errors
 from streamling.engine.process.stop import StopRequest
 from streamling.engine.protocol.activity import Activity
 from streamling.engine.protocol.bad_rows import BadRows, RejectStreak
+from streamling.engine.protocol.bounds import Bounds, bounds
 from streamling.engine.protocol.lanes import make_lanes
 from streamling.engine.protocol.losses import Losses
 from streamling.errors import INTERNAL, BugError, Fenced, StreamlingError, TransientError
@@ -51,7 +52,7 @@ class Flushed:
     """Rows that the target has because of them."""
     skipped: int = 0
     """Rows that the target has refused and that were dropped."""
-    rejected: int = 0
+    bad_rows: tuple[BadRow, ...] = ()
     """Rows that the sink rejects."""
     event_times: EventTimes | None = None
     latencies: Mapping[str, BucketCounts] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Flushed:
 
     @property
     def rows_in(self) -> int:
-        return self.arrived + self.skipped + self.rejected
+        return self.arrived + self.skipped + len(self.bad_rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +72,8 @@ class Outlet:
     limit: int | None
     flushed: Flushed | None = None
     """What it has committed of an epoch that is not finalized."""
+    flushed_bounds: Bounds = ()
+    """Of that epoch, which may be replayed under another id, or in parts by several processes."""
     written: int = 0
     arrived: int = 0
     offered: int = 0
@@ -110,6 +113,11 @@ class Outlet:
             self.skipped += flushed.skipped
             self.offered += flushed.offered
         return flushed
+
+    def note_commit(self, epoch: Epoch, flushed: Flushed) -> None:
+        self.flushed = flushed
+        self.flushed_bounds = bounds(epoch)
+        self.delivered = epoch.id
 
     def note_trouble(self, trouble: str | None) -> None:
         self.retry_trouble = trouble
@@ -234,9 +242,8 @@ class Delivery:
         skipped = sum(report.skipped for report in reports)
         event_times = sum_event_times(report.event_times for report in reports)
         latencies = sum_latencies(report.latencies for report in reports)
-        rejected = len(outlet.bad_rows)
-        outlet.flushed = Flushed(epoch.rows, arrived, written, skipped, rejected, event_times, latencies)
-        outlet.delivered = epoch.id
+        flushed = Flushed(epoch.rows, arrived, written, skipped, outlet.bad_rows, event_times, latencies)
+        outlet.note_commit(epoch, flushed)
         results.clock.note_commit(node.id)
         crash_point("after-commit", node.ref)
 

@@ -123,6 +123,8 @@ class EpochMetrics:
         meter.latency("elapsed_compute", compute)
         meter.latency("checkpoint_marker_arrival", max(arrival, 0.0))
         meter.latency("output_rows_latency", self._latency_of(node, times))
+        if node.id in self._buffers and self._buffers[node.id][1] != meter.flow_labels:
+            self.watch_buffer(node.id, self._buffers[node.id][0])
         self._rate(node, meter).add(meter.rows_out or 0)
         self._record_waits(node, meter, times)
 
@@ -135,8 +137,6 @@ class EpochMetrics:
                 return rate
             began, counted = rate.last
             self._metrics.forget("output_rows_rate", labels)
-            if node.id in self._buffers:
-                self.watch_buffer(node.id, self._buffers[node.id][0])
         rate = Rate(counted, began=began)
         self._rates[node.id] = (rate, meter.labels)
         self._metrics.watch("output_rows_rate", rate.per_second, meter.labels)

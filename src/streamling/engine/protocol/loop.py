@@ -22,11 +22,12 @@ from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.process.memory import keep_memory, rare_collections
+from streamling.engine.protocol.bounds import bounds
 from streamling.engine.protocol.closing import Buffered, Timing, closes, wait_seconds
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.recovery import Recovery
 from streamling.engine.protocol.state.store import ask_state
-from streamling.engine.protocol.steps import EpochSteps, bounds
+from streamling.engine.protocol.steps import EpochSteps
 from streamling.errors import Fenced
 
 log = logging.getLogger(__name__)

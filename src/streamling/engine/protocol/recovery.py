@@ -17,11 +17,12 @@ from streamling.engine.data.intake import Intake
 from streamling.engine.data.readahead import ReadAhead
 from streamling.engine.data.results import EpochTooLarge
 from streamling.engine.protocol.activity import OPENING
+from streamling.engine.protocol.bounds import Bounds, bounds
 from streamling.engine.protocol.context import RunContext
 from streamling.engine.protocol.delivery import Outlet
 from streamling.engine.protocol.pending import Pending
 from streamling.engine.protocol.state.store import ask_state
-from streamling.engine.protocol.steps import Bounds, EpochSteps, Recount, bounds
+from streamling.engine.protocol.steps import EpochSteps
 from streamling.errors import STATE_MOVED, Fenced, PermanentError
 from streamling.plan.replay import LETTERS_PREFIX
 
@@ -120,7 +121,7 @@ class Recovery:
 
     def _replay(self, pending: Pending, outlets: Sequence[Outlet]) -> None:
         """Deliver a recorded epoch to the sinks that lack it, with the same rows, under a new id."""
-        former_id, new_id = pending.epoch.id, self._context.new_epoch_id()
+        new_id = self._context.new_epoch_id()
         pending = ask_state(lambda: self._context.journal.rename(pending, new_id))
         epoch = pending.epoch
         names = ", ".join(o.name for o in outlets) or "no sink, all have it"
@@ -129,9 +130,7 @@ class Recovery:
             log.warning(
                 "the pipeline has changed since epoch %d; its rows are computed with the current pipeline", epoch.number
             )
-        self._steps.replay(
-            pending, partial(self._read_again, epoch), outlets, self._recount(pending, former_id, outlets)
-        )
+        self._steps.replay(pending, partial(self._read_again, epoch), outlets, self._recount(pending, outlets))
 
     def _read_again(self, epoch: Epoch) -> dict[str, Intake]:
         slices = {source: tuple(s for s in epoch.slices if s.node == source.node) for source in self._context.sources}
@@ -141,15 +140,15 @@ class Recovery:
             if source_slices
         }
 
-    def _recount(self, pending: Pending, former_id: str, outlets: Sequence[Outlet]) -> Recount:
+    def _recount(self, pending: Pending, outlets: Sequence[Outlet]) -> list[Outlet]:
         """The other sinks, which have the epoch: the process that delivered it to them has not counted it, because it
         has not finalized it. Rows of another plan are not those that they have."""
         others = [outlet for outlet in self._context.outlets if outlet not in outlets]
         for outlet in others:
-            if outlet.delivered != former_id:
-                outlet.flushed = None  # of an epoch that another process has finalized
+            if outlet.flushed_bounds != bounds(pending.epoch):
+                outlet.flushed = None  # of an epoch that another process has finalized, or has a part of
         same_plan = pending.plan == self._context.fingerprint
-        return Recount([o for o in others if same_plan and self._steps.can_recount(o, outlets)], former_id)
+        return [outlet for outlet in others if same_plan and self._steps.can_recount(outlet, outlets)]
 
     def handle_takeover(self, epoch: Epoch, fenced: Fenced) -> None:
         """Another process owns the slices now: drop the epoch, wait for that process, resume from stored positions."""

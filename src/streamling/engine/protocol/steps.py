@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,22 +38,6 @@ _COLLECT_BYTES = 32 << 20
 
 REFUSED = "refused"
 """The reason of rows that a target has refused and that were dropped without a report of their own."""
-
-Bounds = tuple[tuple[str, str], ...]
-"""The slices of an epoch: their keys, starts and ends."""
-
-
-def bounds(epoch: Epoch) -> Bounds:
-    return tuple((s.key, json.dumps([s.start, s.end], sort_keys=True)) for s in epoch.slices)
-
-
-@dataclass(frozen=True, slots=True)
-class Recount:
-    """The sinks that have a recorded epoch already, and whose rows are computed again to be counted."""
-
-    outlets: Sequence[Outlet]
-    former_id: str
-    """The id of the epoch before this replay. A sink that has it from this process has counted its own rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +115,15 @@ class EpochSteps:
             self._metrics.given_up()
 
     def replay(
-        self, record: Pending, read: Callable[[], Mapping[str, Intake]], outlets: Sequence[Outlet], recount: Recount
+        self,
+        record: Pending,
+        read: Callable[[], Mapping[str, Intake]],
+        outlets: Sequence[Outlet],
+        recount: Sequence[Outlet],
     ) -> None:
-        """Steps 3 to 6 of a recorded epoch, for the sinks that lack it; `read` reads its rows again. If all sinks have
-        it, and nothing else lacks its rows, they are only counted: whatever fails then, the epoch is finalized."""
+        """Steps 3 to 6 of a recorded epoch, for the sinks that lack it; `read` reads its rows again. `recount`: sinks
+        that have it already, and whose rows are computed again to be counted. If all sinks have it, and nothing else
+        lacks its rows, they are only counted: whatever fails then, the epoch is finalized."""
         # Its bad rows, or the values that it adds to dynamic tables, may not have been stored yet.
         lacking = bool(outlets) or self._bad_rows.keeps_letters or self._dataflow.fills_after
         with log_fields(epoch=record.epoch.number):
@@ -151,11 +139,11 @@ class EpochSteps:
             self._finish(record, delivered, watch)
 
     def _count_again(
-        self, epoch: Epoch, read: Callable[[], Mapping[str, Intake]], recount: Recount
+        self, epoch: Epoch, read: Callable[[], Mapping[str, Intake]], recount: Sequence[Outlet]
     ) -> tuple[EpochWatch, _Delivered]:
         watch: EpochWatch | None = None
         try:
-            intakes = read() if recount.outlets else {}
+            intakes = read() if recount else {}
             watch = self._begin(epoch, intakes, 0.0, replayed=True)
             return watch, self._deliver(epoch, intakes, (), None, watch, recount) if intakes else _Delivered()
         except Exception as error:
@@ -178,18 +166,17 @@ class EpochSteps:
         outlets: Sequence[Outlet],
         max_bytes: int | None,
         watch: EpochWatch,
-        recount: Recount | None = None,
+        recount: Sequence[Outlet] = (),
     ) -> _Delivered:
         """Raises EpochTooLarge if this process has to hold more than `max_bytes`."""
         self._bad_rows.begin()
-        recounted = recount.outlets if recount is not None else ()
-        wanted, clock = [outlet.node for outlet in (*outlets, *recounted)], watch.clock
+        wanted, clock = [outlet.node for outlet in (*outlets, *recount)], watch.clock
         began_s = clock.seconds
         results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes, clock=clock)  # 3
         watch.computed_s = clock.seconds - began_s
         try:
             self._flush(results, outlets, wanted)  # 4
-            again = self._recount(results, recount) if recount is not None else {}
+            again = self._recount(results, recount)
             watch.flushed_s = clock.seconds
             rejects = self._dataflow.rejects(results, intakes)
             arrived = {outlet.node.id: outlet.flushed.rows_in for outlet in outlets if outlet.flushed is not None}
@@ -203,7 +190,7 @@ class EpochSteps:
                 watch.inspected_s = clock.seconds - computed_s
         finally:
             results.release()
-        self._handle_rejects(epoch, rejects, intakes, outlets)
+        self._handle_rejects(epoch, rejects, intakes)
         # Last: once they are in the tables, a replay would find the rows of the epoch there.
         self._dataflow.add_values(additions)
         rows = sum(rejects[node].report.rows for node in intakes)
@@ -216,12 +203,17 @@ class EpochSteps:
         phases = {node: intake.phases for node, intake in intakes.items()}
         return _Delivered(rows, counts, event_times, reports, phases, again)
 
-    def _recount(self, results: Results, recount: Recount) -> dict[str, Flushed]:
-        """By sink: what it has of this epoch, unless this process has counted it."""
+    def _recount(self, results: Results, outlets: Sequence[Outlet]) -> dict[str, Flushed]:
+        """By sink: what it has of this epoch, unless this process knows that already."""
         counted: dict[str, Flushed] = {}
-        for outlet in recount.outlets:
-            report = self._dataflow.recount(outlet.node, results)
-            if outlet.delivered != recount.former_id:
+        for outlet in outlets:
+            try:
+                report = self._dataflow.recount(outlet.node, results)
+            except Exception as error:  # the sink has the epoch, whatever fails here
+                text = "the rows of sink '%s' in epoch %d, which it has, are not counted: %s"
+                log.warning(text, outlet.name, results.epoch.number, error)
+                continue
+            if outlet.flushed is None:
                 written = report.detail if isinstance(report.detail, int) else report.rows
                 counted[outlet.node.id] = Flushed(
                     results.epoch.rows, report.rows, written, event_times=report.event_times
@@ -246,9 +238,8 @@ class EpochSteps:
         epoch: Epoch,
         rejects: Mapping[str, Rejects],
         intakes: Mapping[str, Intake],
-        outlets: Sequence[Outlet],
     ) -> None:
-        """Store or count all bad rows before the epoch is finalized."""
+        """Store or count the bad rows of sources and transforms before the epoch is finalized."""
         for node, node_rejects in rejects.items():
             stage = RejectStage.DECODE if node in intakes else RejectStage.TRANSFORM
             reject = partial(self._bad_rows.reject, epoch, node, stage, node_rejects)
@@ -256,9 +247,14 @@ class EpochSteps:
             step = self._context.activity.step(f"storing bad rows of epoch {epoch.number}", node)
             with step, log_fields(node=name):
                 self._context.retry(reject, f"bad rows of '{name}'")
-        for outlet in outlets:
-            with log_fields(node=outlet.name):
-                self._bad_rows.count(outlet.node.id, RejectStage.WRITE, len(outlet.bad_rows), outlet.bad_rows)
+
+    def _count_rejects_of_sinks(self) -> None:
+        """Of all that have the epoch, whether they got it now or before it was given up and replayed."""
+        for outlet in self._context.outlets:
+            if outlet.flushed is not None:
+                rejected = outlet.flushed.bad_rows
+                with log_fields(node=outlet.name):
+                    self._bad_rows.count(outlet.node.id, RejectStage.WRITE, len(rejected), rejected)
             outlet.bad_rows = ()
 
     def _finish(self, record: Pending, delivered: _Delivered, watch: EpochWatch) -> None:
@@ -266,9 +262,10 @@ class EpochSteps:
         crash_point("before-finalize")
         with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend") as note_trouble:
             ask_state(lambda: self._context.journal.finalize(record), note_trouble)  # 5
+        self._count_rejects_of_sinks()
+        self._bad_rows.finalized()
         for source in self._context.sources:
             self._set_phase(source, epoch)
-        self._bad_rows.finalized()
         self._count_rows(epoch, delivered, replayed=watch.replayed)
         crash_point("after-finalize")
         crash_point("before-group-commit")

@@ -19,6 +19,8 @@ _NAME = re.compile(r" +([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::.*)?")
 _KEY = re.compile(r" *([\w.-]+|'[^']*'|\"[^\"]*\")[ \t]*(?::[ \t]*(.*))?")
 _SECTIONS = tuple(role.section for role in Role)
 _SECTION = re.compile(rf"( *)({'|'.join(_SECTIONS)})[ \t]*:[ \t]*(?:#.*)?")
+# A node whose name has other characters: no text follows the colon.
+_ODD_NAME = re.compile(r" +[^\s:#][^:#]*:[ \t]*(?:\{.*|#.*)?")
 # The last word before a block of text.
 _BLOCK = re.compile(r".*[:\s-][|>][+-]?\d?[+-]?[ \t]*(?:#.*)?")
 # A file with more broken nodes than this is something else than a pipeline that is being written.
@@ -77,9 +79,11 @@ def _error(lines: list[str], file: str) -> UserError | None:
     except UserError as error:
         return error
     wrapped = tree.get("definition")
-    entries = (*tree.entries, *(wrapped.entries if isinstance(wrapped, MapNode) else ()))
+    entries = wrapped.entries if isinstance(wrapped, MapNode) else tree.entries
     # For YAML, a line of a query that is not indented is a key if there is a colon in it.
-    stray = next((entry.where for entry in entries if len(entry.key.split()) > 1), None)
+    sections = [number for number, entry in enumerate(entries) if entry.key in _SECTIONS]
+    behind = entries[sections[0] :] if sections else ()
+    stray = next((entry.where for entry in behind if len(entry.key.split()) > 1), None)
     message = "invalid YAML: this line is not indented, and is not the name of a section"
     return UserError(INVALID_YAML, message, where=stray) if stray is not None else None
 
@@ -115,13 +119,16 @@ def _entries(lines: list[str]) -> Iterator[_Entry]:
 
 def _following(lines: list[str], number: int) -> str:
     """The next line with something on it; empty if there is none."""
-    return next((line for line in lines[number + 1 :] if line.strip() and not line.lstrip().startswith("#")), "")
+    following = (lines[n] for n in range(number + 1, len(lines)))
+    return next((line for line in following if line.strip() and not line.lstrip().startswith("#")), "")
 
 
 def _is_text(lines: list[str], start: int, end: int) -> bool:
     """Whether a node, of which these lines are the first, ends in a block of text, such as a query."""
-    filled = [number for number in range(start, end) if lines[number].strip()]
-    begins = next((number for number in reversed(filled) if _BLOCK.fullmatch(lines[number])), None)
+    filled = [n for n in range(start, end) if lines[n].strip() and not lines[n].lstrip().startswith("#")]
+    if len(filled) > 1 and _KEY.fullmatch(lines[filled[-1]].rstrip()) is None:
+        return True  # text that goes on over several lines, without a sign at its beginning
+    begins = next((number for number in reversed(filled) if _BLOCK.fullmatch(lines[number].rstrip())), None)
     return begins is not None and all(
         _indent(lines[number]) > _indent(lines[begins]) for number in filled if number > begins
     )
@@ -141,9 +148,9 @@ def _belongs_above(lines: list[str], start: int, number: int, outer: int, inner:
     line, following = lines[number], _following(lines, number)
     indent, key = _indent(line), _KEY.fullmatch(line.rstrip())
     if key is None:
-        return True
+        return indent != inner or _ODD_NAME.fullmatch(line.rstrip()) is None
     if ":" not in line:
-        field_ = _KEY.fullmatch(following.rstrip()) if ":" in following else None
+        field_ = _KEY.fullmatch(following.rstrip()) if ":" in following and "::" not in following else None
         if field_ is None:
             return bool(following) and _is_text(lines, start, number)
         return outer < indent < _indent(following) and field_[1] != "type"

@@ -8,6 +8,7 @@ from streamling.engine.data.results import NodeRows, Results
 from streamling.engine.data.steps.query import QueryStep
 from streamling.engine.data.steps.query_input import QueryInput
 from streamling.formats.arrow import arrow_type
+from streamling.plan.dynamic_tables import is_filled_after
 from streamling.plan.planned_node import PlannedNode
 from streamling.plan.types import STRING
 
@@ -31,6 +32,8 @@ class FillStep:
         self._input = input_
         self._query = query
         self._query.input_rows = input_rows
+        self._has_gaps = is_filled_after(node.spec)
+        """NULL stands for a row that adds no value."""
         self._copied = node.query.copied if node.query is not None else None
 
     def values(self, results: Results) -> pa.Array:
@@ -42,6 +45,7 @@ class FillStep:
             values = rows.column(self._copied)
         else:
             values = _values(self._query.rows(results, shared=False))
+        results.row_counts[self._node.id] = len(values) - (values.null_count if self._has_gaps else 0)
         return _with_gaps(values.combine_chunks(), left_out.numbers)
 
 
