@@ -52,7 +52,7 @@ def retry(
 
     `Fenced` is raised immediately: a retry cannot help a process that has lost its slices to another one.
     """
-    attempt, began = 0, time.monotonic()
+    attempt, began, is_troubled = 0, time.monotonic(), False
     try:
         while True:
             attempt += 1
@@ -67,6 +67,7 @@ def retry(
                 spent = time.monotonic() - began
                 if stopping() or attempt == attempts or (budget_s is not None and spent + wait > budget_s):
                     raise
+                is_troubled = True
                 on_trouble(error.message)
                 level = logging.DEBUG if quiet else logging.WARNING if attempt <= _WARNINGS else logging.ERROR
                 log.log(level, "%s failed (attempt %d), trying again in %.1f s: %s", what, attempt, wait, error)
@@ -76,7 +77,7 @@ def retry(
                 log.log(logging.DEBUG if quiet else logging.INFO, "%s recovered after %d attempts", what, attempt)
             return result
     finally:
-        if attempt > 1:
+        if is_troubled:
             on_trouble(None)
 
 

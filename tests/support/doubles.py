@@ -260,6 +260,9 @@ class NumberDataflow:
         self.before_recount()
         return Report(sum(batch.num_rows for batch in results.batches))
 
+    def read_unread(self, results: NumberResults) -> None:
+        """Sources of numbers are read in this process."""
+
     def compute_unread(self, results: NumberResults, wanted: Sequence[PlannedNode]) -> None:
         return
 

@@ -41,7 +41,8 @@ MAX_BODY = 1 << 20
 _BODY_S = 30.0
 # How much longer than asked for a preview may take: Java and Spark start, and compile what computes the first rows.
 _STARTING_S = 60.0
-# A check takes a second of a core at most, but may wait for a system that does not answer.
+# Each loads the plugins anew, for the whole process. It takes a second of a core at most, and longer if it waits for a
+# system that does not answer.
 _CHECKS_AT_ONCE = 1
 # Proxies close connections on which nothing is sent for a minute or less.
 _KEEP_ALIVE_S = 15.0

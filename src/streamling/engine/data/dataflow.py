@@ -260,6 +260,14 @@ class Dataflow:
             if is_stored and node.id not in read and node.id not in self._fills:
                 self._retry(results.rows(node.id).compute, f"node '{node.spec.name}'")
 
+    def read_unread(self, results: Results) -> None:
+        """Let executors read sources that they have not read for any node: a query may be one that cannot give rows."""
+        for ref, intake in results.intakes.items():
+            node = self._plan.node(ref)
+            if intake.large and results.has(node.id):
+                with self._activity.step(f"reading epoch {results.epoch.number}", node.id):
+                    self._retry(partial(results.ensure_report, node), f"node '{node.spec.name}'")
+
     def _locate(
         self,
         results: Results,
@@ -331,9 +339,6 @@ class Dataflow:
     def rejects(self, results: Results, intakes: Mapping[str, Intake]) -> dict[str, Rejects]:
         """The reports of sources and transforms for an epoch that every sink has, with ways to get all bad rows."""
         epoch = results.epoch.id
-        for ref, intake in intakes.items():
-            if intake.large and results.has(ref):  # Spark reads nothing for a query that cannot give a row
-                self._retry(partial(results.ensure_report, self._plan.node(ref)), f"node '{ref}'")
         rejects = {ref: self._source_rejects(epoch, ref, intake) for ref, intake in intakes.items()}
         for node in self._rejecting_nodes():
             if node.id in self._processes and self._bad_rows.keeps_letters_of(node.id):

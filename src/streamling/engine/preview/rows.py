@@ -83,11 +83,12 @@ class FirstRows(PreviewSink):
         return Report(count)
 
     def abort(self, epoch: Epoch) -> None:
-        """Its rows come again, perhaps in smaller epochs."""
+        """Its rows come again, perhaps in smaller epochs; unless there are enough: then nothing more is read."""
+        if self.complete:
+            return
         with self._lock:
             self._rows.pop(epoch.id, None)
             self._counts.pop(epoch.id, None)
-        self.complete = self.count >= self._limit
 
     def _count_before(self, epoch: Epoch) -> int:
         with self._lock:

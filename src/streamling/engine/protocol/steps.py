@@ -25,7 +25,6 @@ from streamling.engine.protocol.progress import Progress
 from streamling.engine.protocol.state.store import ask_state
 from streamling.letters.letter import RejectStage
 from streamling.log_context import log_fields
-from streamling.plan.planned_node import PlannedNode
 from streamling.telemetry.event_time import EventTimes
 from streamling.telemetry.meters import RowCounts
 from streamling.testing.crash import crash_point
@@ -175,8 +174,9 @@ class EpochSteps:
         results = self._dataflow.compute(epoch, intakes, wanted=wanted, max_bytes=max_bytes, clock=clock)  # 3
         watch.computed_s = clock.seconds - began_s
         try:
-            self._flush(results, outlets, wanted)  # 4
+            self._flush(results, outlets)  # 4
             again = self._recount(results, recount)
+            self._read_unread(results)
             watch.flushed_s = clock.seconds
             rejects = self._dataflow.rejects(results, intakes)
             arrived = {outlet.node.id: outlet.flushed.rows_in for outlet in outlets if outlet.flushed is not None}
@@ -207,31 +207,51 @@ class EpochSteps:
         """By sink: what it has of this epoch, unless this process knows that already."""
         counted: dict[str, Flushed] = {}
         for outlet in outlets:
-            try:
-                report = self._dataflow.recount(outlet.node, results)
-            except Exception as error:  # the sink has the epoch, whatever fails here
-                text = "the rows of sink '%s' in epoch %d, which it has, are not counted: %s"
-                log.warning(text, outlet.name, results.epoch.number, error)
-                continue
-            if outlet.flushed is None:
+            report = self._recount_one(outlet, results)
+            if report is not None and outlet.flushed is None:
                 written = report.detail if isinstance(report.detail, int) else report.rows
                 counted[outlet.node.id] = Flushed(
                     results.epoch.rows, report.rows, written, event_times=report.event_times
                 )
         return counted
 
-    def _flush(self, results: Results, outlets: Sequence[Outlet], wanted: Sequence[PlannedNode]) -> None:
+    def _recount_one(self, outlet: Outlet, results: Results) -> Report | None:
+        """None if the rows cannot be computed again. The sink has the epoch, and dead letters do not depend on this."""
+        recount = partial(self._dataflow.recount, outlet.node, results)
+        while True:
+            try:
+                return self._context.retry(recount, f"counting the rows of sink '{outlet.name}'")
+            except Exception as error:
+                if isinstance(error, RowFailure) and self._dataflow.leave_out_bad_rows(results):
+                    continue
+                text = "the rows of sink '%s' in epoch %d, which it has, are not counted: %s"
+                log.warning(text, outlet.name, results.epoch.number, error)
+                return None
+
+    def _flush(self, results: Results, outlets: Sequence[Outlet]) -> None:
         """Rows that a query cannot compute may become known here: then the sinks that lack the epoch get it without
-        them, if `on_error` of the query allows it."""
+        them, if `on_error` of the query allows it. On return all of its dead letters are known."""
         epoch = results.epoch
         while True:
             try:
                 self._delivery.flush(results, [outlet for outlet in outlets if outlet.delivered != epoch.id])
-                self._dataflow.compute_unread(results, wanted)
+                self._dataflow.compute_unread(results, [outlet.node for outlet in outlets])
                 return
             except RowFailure:
                 if not self._dataflow.leave_out_bad_rows(results):
                     raise
+
+    def _read_unread(self, results: Results) -> None:
+        """Read what Spark has not read, because a query cannot give a row, so that its rows are counted."""
+        while True:
+            try:
+                self._dataflow.read_unread(results)
+                return
+            except Exception as error:  # every sink has the epoch
+                if isinstance(error, RowFailure) and self._dataflow.leave_out_bad_rows(results):
+                    continue
+                log.warning("rows of epoch %d that no sink needs are not counted: %s", results.epoch.number, error)
+                return
 
     def _handle_rejects(
         self,
@@ -262,10 +282,10 @@ class EpochSteps:
         crash_point("before-finalize")
         with self._context.activity.step(f"finalizing epoch {epoch.number} in the state backend") as note_trouble:
             ask_state(lambda: self._context.journal.finalize(record), note_trouble)  # 5
-        self._count_rejects_of_sinks()
-        self._bad_rows.finalized()
         for source in self._context.sources:
             self._set_phase(source, epoch)
+        self._count_rejects_of_sinks()
+        self._bad_rows.finalized()
         self._count_rows(epoch, delivered, replayed=watch.replayed)
         crash_point("after-finalize")
         crash_point("before-group-commit")

@@ -25,6 +25,8 @@ _ODD_NAME = re.compile(r" +[^\s:#][^:#]*:[ \t]*(?:\{.*|#.*)?")
 _BLOCK = re.compile(r".*[:\s-][|>][+-]?\d?[+-]?[ \t]*(?:#.*)?")
 # A file with more broken nodes than this is something else than a pipeline that is being written.
 _MOST = 20
+# A longer query is not looked through for every line behind it.
+_LOOK_BACK = 500
 # A line after the last one that is not indented.
 _END = "end"
 
@@ -125,6 +127,7 @@ def _following(lines: list[str], number: int) -> str:
 
 def _is_text(lines: list[str], start: int, end: int) -> bool:
     """Whether a node, of which these lines are the first, ends in a block of text, such as a query."""
+    start = max(start, end - _LOOK_BACK)
     filled = [n for n in range(start, end) if lines[n].strip() and not lines[n].lstrip().startswith("#")]
     if len(filled) > 1 and _KEY.fullmatch(lines[filled[-1]].rstrip()) is None:
         return True  # text that goes on over several lines, without a sign at its beginning
